@@ -1,0 +1,321 @@
+"""The one error tree. Each leaf knows its wire code, its errno and whether a retry can help.
+
+Leaves are `OSError`s, and where Python has a class of its own for the errno they are that too, so
+`except FileNotFoundError` works on a threefs file as on a local one.
+"""
+
+import enum
+import errno as _errno
+
+
+class Retry(enum.Enum):
+    """What a caller may do about an error."""
+
+    NEVER = "never"  # the same call will fail again
+    SAFE = "safe"  # it had no effect: send it again after a pause
+    REFRESH = "refresh"  # it had no effect: fetch the routing, then send it again
+    UNKNOWN = "unknown"  # it may have had its effect: only send it again under the same identity
+
+
+class ThreefsError(OSError):
+    """Base of every error that threefs raises on purpose."""
+
+    code = 1
+    posix = _errno.EIO
+    retry = Retry.NEVER
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(self.posix, message or (type(self).__doc__ or "").strip().rstrip("."))
+
+    @property
+    def message(self) -> str:
+        return str(self.strerror)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+# ---- the caller asked for something that cannot be ----
+
+
+class InvalidArgument(ThreefsError, ValueError):
+    """An argument is out of its range."""
+
+    code, posix = 10, _errno.EINVAL
+
+
+class NotFound(ThreefsError, FileNotFoundError):
+    """No such file or directory."""
+
+    code, posix = 11, _errno.ENOENT
+
+
+class AlreadyExists(ThreefsError, FileExistsError):
+    """It exists already."""
+
+    code, posix = 12, _errno.EEXIST
+
+
+class NotADirectory(ThreefsError, NotADirectoryError):
+    """A component of the path is not a directory."""
+
+    code, posix = 13, _errno.ENOTDIR
+
+
+class IsADirectory(ThreefsError, IsADirectoryError):
+    """It is a directory."""
+
+    code, posix = 14, _errno.EISDIR
+
+
+class NotEmpty(ThreefsError):
+    """The directory is not empty."""
+
+    code, posix = 15, _errno.ENOTEMPTY
+
+
+class NameTooLong(ThreefsError):
+    """A name or path is too long."""
+
+    code, posix = 16, _errno.ENAMETOOLONG
+
+
+class TooManySymlinks(ThreefsError):
+    """Too many symbolic links on the path."""
+
+    code, posix = 17, _errno.ELOOP
+
+
+class TooManyLinks(ThreefsError):
+    """The file has the most hard links that it may have."""
+
+    code, posix = 18, _errno.EMLINK
+
+
+class FileTooLarge(ThreefsError):
+    """The file would grow beyond the largest file."""
+
+    code, posix = 19, _errno.EFBIG
+
+
+class PermissionDenied(ThreefsError, PermissionError):
+    """The operation is not permitted."""
+
+    code, posix = 20, _errno.EPERM
+
+
+class NotSupported(ThreefsError):
+    """Not supported."""
+
+    code, posix = 21, _errno.ENOTSUP
+
+
+class SessionLost(ThreefsError):
+    """The file handle is no longer valid."""
+
+    code, posix = 22, _errno.ESTALE
+
+
+class InvalidSettings(ThreefsError, ValueError):
+    """The settings are not valid."""
+
+    code, posix = 23, _errno.EINVAL
+
+
+# ---- between two peers ----
+
+
+class Unavailable(ThreefsError, ConnectionError):
+    """The service cannot be reached."""
+
+    code, posix, retry = 30, _errno.EHOSTUNREACH, Retry.SAFE
+
+
+class ConnectionLost(ThreefsError, ConnectionError):
+    """The connection ended before the answer came."""
+
+    code, posix, retry = 31, _errno.ECONNRESET, Retry.UNKNOWN
+
+
+class DeadlineExceeded(ThreefsError, TimeoutError):
+    """No answer within the deadline."""
+
+    code, posix, retry = 32, _errno.ETIMEDOUT, Retry.UNKNOWN
+
+
+class Cancelled(ThreefsError):
+    """The call was cancelled."""
+
+    code, posix, retry = 33, _errno.ECANCELED, Retry.UNKNOWN
+
+
+class ProtocolError(ThreefsError):
+    """The peer does not speak this protocol."""
+
+    code, posix = 34, _errno.EPROTO
+
+
+class WrongVersion(ThreefsError):
+    """The peer speaks another version of the protocol."""
+
+    code, posix = 35, _errno.EPROTO
+
+
+class WrongCluster(ThreefsError):
+    """The peer belongs to another cluster."""
+
+    code, posix = 36, _errno.EPROTO
+
+
+class NotAuthorised(ThreefsError, PermissionError):
+    """The token is missing or wrong."""
+
+    code, posix = 37, _errno.EACCES
+
+
+class LimitExceeded(ThreefsError):
+    """A message is larger than the limit."""
+
+    code, posix = 38, _errno.EMSGSIZE
+
+
+class UnknownMethod(ThreefsError):
+    """The service has no such method."""
+
+    code, posix = 39, _errno.ENOSYS
+
+
+class Overloaded(ThreefsError):
+    """The service has too many calls in flight."""
+
+    code, posix, retry = 40, _errno.EBUSY, Retry.SAFE
+
+
+class Stopping(ThreefsError):
+    """The service is stopping."""
+
+    code, posix, retry = 41, _errno.EHOSTDOWN, Retry.SAFE
+
+
+class Internal(ThreefsError):
+    """The service failed on this call; its log has the reason."""
+
+    code, posix, retry = 42, _errno.EIO, Retry.UNKNOWN
+
+
+# ---- chunks and chains ----
+
+
+class ChainChanged(ThreefsError):
+    """The chain has another version than the request."""
+
+    code, posix, retry = 50, _errno.EAGAIN, Retry.REFRESH
+
+
+class NotServing(ThreefsError):
+    """The target does not serve, or is not the head of its chain."""
+
+    code, posix, retry = 51, _errno.EAGAIN, Retry.REFRESH
+
+
+class ChunkNotFound(ThreefsError, FileNotFoundError):
+    """No such chunk."""
+
+    code, posix = 52, _errno.ENOENT
+
+
+class VersionGap(ThreefsError):
+    """The write is not the next version of the chunk."""
+
+    code, posix, retry = 53, _errno.EAGAIN, Retry.SAFE
+
+
+class ChecksumMismatch(ThreefsError):
+    """The payload does not match its checksum."""
+
+    code, posix, retry = 54, _errno.EBADMSG, Retry.SAFE
+
+
+class CorruptChunk(ThreefsError):
+    """The stored bytes do not match their checksum."""
+
+    code, posix = 55, _errno.EIO
+
+
+class NoSpace(ThreefsError):
+    """The disk is full."""
+
+    code, posix = 56, _errno.ENOSPC
+
+
+class OutcomeUnknown(ThreefsError):
+    """The deadline passed before the write was confirmed; it may or may not have been applied."""
+
+    code, posix, retry = 57, _errno.EIO, Retry.UNKNOWN
+
+
+class StaleWrite(ThreefsError):
+    """A newer write of the same channel has been applied already."""
+
+    code, posix = 58, _errno.EINVAL
+
+
+# ---- the transactional store ----
+
+
+class Conflict(ThreefsError):
+    """Another transaction changed what this one read."""
+
+    code, posix, retry = 70, _errno.EAGAIN, Retry.SAFE
+
+
+class TooOld(ThreefsError):
+    """The transaction lived too long."""
+
+    code, posix, retry = 71, _errno.EAGAIN, Retry.SAFE
+
+
+class Throttled(ThreefsError):
+    """The store asks for a pause."""
+
+    code, posix, retry = 72, _errno.EAGAIN, Retry.SAFE
+
+
+class MaybeCommitted(ThreefsError):
+    """The store did not say whether the transaction committed."""
+
+    code, posix, retry = 73, _errno.EIO, Retry.UNKNOWN
+
+
+class TooLarge(ThreefsError):
+    """A key, a value or the transaction is larger than the store takes."""
+
+    code, posix = 74, _errno.E2BIG
+
+
+class Corrupt(ThreefsError):
+    """A stored record does not match its checksum."""
+
+    code, posix = 75, _errno.EIO
+
+
+class Fenced(ThreefsError):
+    """Another manager has taken over."""
+
+    code, posix = 76, _errno.EPERM
+
+
+def _leaves(cls: type[ThreefsError]) -> list[type[ThreefsError]]:
+    found = [cls]
+    for sub in cls.__subclasses__():
+        found += _leaves(sub)
+    return found
+
+
+_BY_CODE = {leaf.code: leaf for leaf in _leaves(ThreefsError)}
+assert len(_BY_CODE) == len(_leaves(ThreefsError)), "two errors share a wire code"
+
+
+def error_of(code: int, message: str = "") -> ThreefsError:
+    """The error that a peer sent as `code`; a code of a newer peer becomes a plain ThreefsError."""
+    return _BY_CODE.get(code, ThreefsError)(message)

@@ -1,0 +1,1 @@
+"""The transactional key-value port and its engines."""

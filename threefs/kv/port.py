@@ -1,0 +1,55 @@
+"""The transactional key-value port that metadata and the manager are written against.
+
+Keys and values are bytes. Transactions are serializable: a commit fails with `Conflict` if anything that the
+transaction read (other than by snapshot reads) was changed since it began. What every engine keeps within:
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+MAX_KEY_BYTES = 10_000
+MAX_VALUE_BYTES = 100_000
+MAX_TRANSACTION_BYTES = 1_000_000
+MAX_TRANSACTION_SECONDS = 5.0
+
+Pair = tuple[bytes, bytes]
+
+
+class Transaction(Protocol):
+    """One attempt. Reads see the state at its beginning plus its own writes. Not to be shared between tasks."""
+
+    async def get(self, key: bytes, *, snapshot: bool = False) -> bytes | None: ...
+
+    async def get_many(self, keys: Sequence[bytes], *, snapshot: bool = False) -> list[bytes | None]: ...
+
+    async def get_range(
+        self, begin: bytes, end: bytes, *, limit: int = 0, reverse: bool = False, snapshot: bool = False
+    ) -> list[Pair]:
+        """Pairs with begin <= key < end in key order (or reversed); limit 0 means all."""
+        ...
+
+    def add_read_conflict(self, key: bytes) -> None:
+        """Conflict with whoever writes this key, as if it had been read."""
+        ...
+
+    def add_read_conflict_range(self, begin: bytes, end: bytes) -> None: ...
+
+    def set(self, key: bytes, value: bytes) -> None: ...
+
+    def clear(self, key: bytes) -> None: ...
+
+    async def clear_range(self, begin: bytes, end: bytes, *, max_keys: int) -> bool:
+        """Remove up to max_keys pairs; True when nothing is left in the range."""
+        ...
+
+    async def commit(self) -> None:
+        """Durable when it returns. Raises Conflict, TooOld, Throttled, MaybeCommitted, TooLarge, Unavailable."""
+        ...
+
+
+class Engine(Protocol):
+    """A store. `threefs.kv.retry.run` is the usual way to use one."""
+
+    def begin(self) -> Transaction: ...
+
+    async def close(self) -> None: ...

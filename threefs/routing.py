@@ -1,0 +1,154 @@
+"""The routing snapshot: which targets form which chain, in which state, at which address. Immutable."""
+
+import enum
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from threefs.ids import ChainId, NodeId, TableId, TargetId
+from threefs.wire import manager_pb2 as pb
+
+
+class PublicState(enum.IntEnum):
+    """What the manager has decided about a target. Values are those of the wire."""
+
+    SERVING = pb.SERVING
+    SYNCING = pb.SYNCING
+    WAITING = pb.WAITING
+    LASTSRV = pb.LASTSRV
+    OFFLINE = pb.OFFLINE
+
+
+class LocalState(enum.IntEnum):
+    """What a storage process says about its own target."""
+
+    UPTODATE = pb.LOCAL_UPTODATE
+    ONLINE = pb.LOCAL_ONLINE
+    OFFLINE = pb.LOCAL_OFFLINE
+
+
+class NodeKind(enum.IntEnum):
+    STORAGE = pb.STORAGE
+    META = pb.META
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: NodeId
+    kind: NodeKind
+    domain: str
+    address: str  # "host:port"; empty until it has registered
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    target_id: TargetId
+    node_id: NodeId
+    chain_id: ChainId
+
+
+@dataclass(frozen=True, slots=True)
+class ChainMember:
+    target_id: TargetId
+    state: PublicState
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Members in chain order: serving ones first, head to tail, then at most one syncing, then the rest."""
+
+    chain_id: ChainId
+    version: int
+    members: tuple[ChainMember, ...]
+
+    @property
+    def serving(self) -> tuple[TargetId, ...]:
+        return tuple(m.target_id for m in self.members if m.state is PublicState.SERVING)
+
+    @property
+    def head(self) -> TargetId | None:
+        """The serving target that takes the clients' writes."""
+        return next(iter(self.serving), None)
+
+    @property
+    def tail(self) -> TargetId | None:
+        """The last *serving* target: it knows what is committed (rule R1)."""
+        return self.serving[-1] if self.serving else None
+
+    def state(self, target: TargetId) -> PublicState | None:
+        return next((m.state for m in self.members if m.target_id == target), None)
+
+    def successor(self, target: TargetId) -> ChainMember | None:
+        """The next member that writes reach: serving or syncing."""
+        reached = [m for m in self.members if m.state in (PublicState.SERVING, PublicState.SYNCING)]
+        for member, following in itertools.pairwise(reached):
+            if member.target_id == target:
+                return following
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    version: int
+    cluster_id: str
+    nodes: Mapping[NodeId, Node]
+    targets: Mapping[TargetId, Target]
+    chains: Mapping[ChainId, Chain]
+    tables: Mapping[TableId, tuple[ChainId, ...]]
+
+    def node_of(self, target: TargetId) -> Node:
+        return self.nodes[self.targets[target].node_id]
+
+    def address_of(self, target: TargetId) -> str:
+        """The "host:port" of the process that holds the target; empty while that is unknown."""
+        return self.node_of(target).address
+
+    def meta_addresses(self) -> tuple[str, ...]:
+        return tuple(n.address for n in self.nodes.values() if n.kind is NodeKind.META and n.address)
+
+
+EMPTY = Routing(0, "", {}, {}, {}, {})
+
+
+def from_wire(message: pb.Routing) -> Routing:
+    return Routing(
+        version=message.version,
+        cluster_id=message.cluster_id,
+        nodes={
+            NodeId(n.node_id): Node(NodeId(n.node_id), NodeKind(n.kind), n.domain, n.address, n.incarnation)
+            for n in message.nodes
+        },
+        targets={
+            TargetId(t.target_id): Target(TargetId(t.target_id), NodeId(t.node_id), ChainId(t.chain_id))
+            for t in message.targets
+        },
+        chains={ChainId(c.chain_id): chain_from_wire(c) for c in message.chains},
+        tables={TableId(t.table_id): tuple(ChainId(c) for c in t.chains) for t in message.tables},
+    )
+
+
+def to_wire(routing: Routing) -> pb.Routing:
+    return pb.Routing(
+        version=routing.version,
+        cluster_id=routing.cluster_id,
+        nodes=[
+            pb.Node(node_id=n.node_id, kind=n.kind.value, domain=n.domain, address=n.address, incarnation=n.incarnation)
+            for n in routing.nodes.values()
+        ],
+        targets=[
+            pb.Target(target_id=t.target_id, node_id=t.node_id, chain_id=t.chain_id) for t in routing.targets.values()
+        ],
+        chains=[chain_to_wire(c) for c in routing.chains.values()],
+        tables=[pb.ChainTable(table_id=table, chains=chains) for table, chains in routing.tables.items()],
+    )
+
+
+def chain_from_wire(message: pb.Chain) -> Chain:
+    members = tuple(ChainMember(TargetId(m.target_id), PublicState(m.state)) for m in message.members)
+    return Chain(ChainId(message.chain_id), message.version, members)
+
+
+def chain_to_wire(chain: Chain) -> pb.Chain:
+    members = [pb.ChainMember(target_id=m.target_id, state=m.state.value) for m in chain.members]
+    return pb.Chain(chain_id=chain.chain_id, version=chain.version, members=members)

@@ -1,0 +1,1 @@
+"""Calls between processes: frames over streams for data, gRPC for control."""

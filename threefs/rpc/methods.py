@@ -1,0 +1,67 @@
+"""The methods of the contract, typed. Names and numbers come from proto/, only the pairing of types is said here."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
+
+Req = TypeVar("Req", bound=Message)
+Rep = TypeVar("Rep", bound=Message)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method(Generic[Req, Rep]):
+    """One call of one service."""
+
+    service: str  # full name, "threefs.wire.Storage"
+    name: str  # "Read"
+    number: int  # in frames
+    request: type[Req]
+    reply: type[Rep]
+
+    def __str__(self) -> str:
+        return f"{self.service.rpartition('.')[2]}.{self.name}"
+
+
+def _method(module: Any, service: str, name: str, request: type[Req], reply: type[Rep]) -> Method[Req, Rep]:
+    owner = module.DESCRIPTOR.services_by_name[service]
+    found = owner.methods_by_name[name]
+    assert found.input_type is request.DESCRIPTOR and found.output_type is reply.DESCRIPTOR, found.full_name
+    number = found.GetOptions().Extensions[common_pb2.number]
+    return Method(owner.full_name, name, number, request, reply)
+
+
+_M, _F, _S = manager_pb2, meta_pb2, storage_pb2
+
+INIT = _method(_M, "Manager", "Init", _M.InitRequest, _M.InitReply)
+REGISTER = _method(_M, "Manager", "Register", _M.RegisterRequest, _M.RegisterReply)
+HEARTBEAT = _method(_M, "Manager", "Heartbeat", _M.HeartbeatRequest, _M.HeartbeatReply)
+GET_ROUTING = _method(_M, "Manager", "GetRouting", _M.GetRoutingRequest, _M.GetRoutingReply)
+GET_STATUS = _method(_M, "Manager", "GetStatus", _M.GetStatusRequest, _M.GetStatusReply)
+
+CREATE = _method(_F, "Meta", "Create", _F.CreateRequest, _F.CreateReply)
+OPEN = _method(_F, "Meta", "Open", _F.OpenRequest, _F.OpenReply)
+CLOSE = _method(_F, "Meta", "Close", _F.CloseRequest, _F.InodeReply)
+SYNC = _method(_F, "Meta", "Sync", _F.SyncRequest, _F.InodeReply)
+STAT = _method(_F, "Meta", "Stat", _F.StatRequest, _F.InodeReply)
+BATCH_STAT = _method(_F, "Meta", "BatchStat", _F.BatchStatRequest, _F.BatchStatReply)
+LOOKUP = _method(_F, "Meta", "Lookup", _F.LookupRequest, _F.InodeReply)
+LIST = _method(_F, "Meta", "List", _F.ListRequest, _F.ListReply)
+MKDIR = _method(_F, "Meta", "Mkdir", _F.MkdirRequest, _F.InodeReply)
+REMOVE = _method(_F, "Meta", "Remove", _F.RemoveRequest, _F.RemoveReply)
+RENAME = _method(_F, "Meta", "Rename", _F.RenameRequest, _F.InodeReply)
+SYMLINK = _method(_F, "Meta", "Symlink", _F.SymlinkRequest, _F.InodeReply)
+LINK = _method(_F, "Meta", "Link", _F.LinkRequest, _F.InodeReply)
+SET_ATTR = _method(_F, "Meta", "SetAttr", _F.SetAttrRequest, _F.InodeReply)
+TRUNCATE = _method(_F, "Meta", "Truncate", _F.TruncateRequest, _F.InodeReply)
+SET_LAYOUT = _method(_F, "Meta", "SetLayout", _F.SetLayoutRequest, _F.InodeReply)
+STAT_FS = _method(_F, "Meta", "StatFs", _F.StatFsRequest, _F.StatFsReply)
+
+READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)
+WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply)
+QUERY_VERSION = _method(_S, "Storage", "QueryVersion", _S.QueryVersionRequest, _S.QueryVersionReply)
+LAST_CHUNK = _method(_S, "Storage", "LastChunk", _S.LastChunkRequest, _S.LastChunkReply)
+LIST_CHUNKS = _method(_S, "Storage", "ListChunks", _S.ListChunksRequest, _S.ListChunksReply)
+SPACE_INFO = _method(_S, "Storage", "SpaceInfo", _S.SpaceInfoRequest, _S.SpaceInfoReply)

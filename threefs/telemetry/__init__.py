@@ -1,0 +1,1 @@
+"""Logs, metrics and the story of a chunk or chain."""

@@ -1,0 +1,54 @@
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+NUMBER_FIELD_NUMBER: _ClassVar[int]
+number: _descriptor.FieldDescriptor
+
+class Empty(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "cluster_id", "client_id", "token", "program")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    cluster_id: str
+    client_id: str
+    token: str
+    program: str
+    def __init__(self, protocol: _Optional[int] = ..., cluster_id: _Optional[str] = ..., client_id: _Optional[str] = ..., token: _Optional[str] = ..., program: _Optional[str] = ...) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("code", "message", "routing_version")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    routing_version: int
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., routing_version: _Optional[int] = ...) -> None: ...
+
+class ChunkId(_message.Message):
+    __slots__ = ("inode", "index")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    inode: int
+    index: int
+    def __init__(self, inode: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+
+class WriteIdentity(_message.Message):
+    __slots__ = ("client", "channel", "seq")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    channel: int
+    seq: int
+    def __init__(self, client: _Optional[bytes] = ..., channel: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...

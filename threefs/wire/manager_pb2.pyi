@@ -1,0 +1,236 @@
+from threefs.wire import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PublicState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PUBLIC_STATE_UNSPECIFIED: _ClassVar[PublicState]
+    SERVING: _ClassVar[PublicState]
+    SYNCING: _ClassVar[PublicState]
+    WAITING: _ClassVar[PublicState]
+    LASTSRV: _ClassVar[PublicState]
+    OFFLINE: _ClassVar[PublicState]
+
+class LocalState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOCAL_STATE_UNSPECIFIED: _ClassVar[LocalState]
+    LOCAL_UPTODATE: _ClassVar[LocalState]
+    LOCAL_ONLINE: _ClassVar[LocalState]
+    LOCAL_OFFLINE: _ClassVar[LocalState]
+
+class NodeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NODE_KIND_UNSPECIFIED: _ClassVar[NodeKind]
+    STORAGE: _ClassVar[NodeKind]
+    META: _ClassVar[NodeKind]
+PUBLIC_STATE_UNSPECIFIED: PublicState
+SERVING: PublicState
+SYNCING: PublicState
+WAITING: PublicState
+LASTSRV: PublicState
+OFFLINE: PublicState
+LOCAL_STATE_UNSPECIFIED: LocalState
+LOCAL_UPTODATE: LocalState
+LOCAL_ONLINE: LocalState
+LOCAL_OFFLINE: LocalState
+NODE_KIND_UNSPECIFIED: NodeKind
+STORAGE: NodeKind
+META: NodeKind
+
+class Node(_message.Message):
+    __slots__ = ("node_id", "kind", "domain", "address", "incarnation")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    kind: NodeKind
+    domain: str
+    address: str
+    incarnation: int
+    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., domain: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class Target(_message.Message):
+    __slots__ = ("target_id", "node_id", "chain_id")
+    TARGET_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    target_id: int
+    node_id: int
+    chain_id: int
+    def __init__(self, target_id: _Optional[int] = ..., node_id: _Optional[int] = ..., chain_id: _Optional[int] = ...) -> None: ...
+
+class ChainMember(_message.Message):
+    __slots__ = ("target_id", "state")
+    TARGET_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    target_id: int
+    state: PublicState
+    def __init__(self, target_id: _Optional[int] = ..., state: _Optional[_Union[PublicState, str]] = ...) -> None: ...
+
+class Chain(_message.Message):
+    __slots__ = ("chain_id", "version", "members")
+    CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    chain_id: int
+    version: int
+    members: _containers.RepeatedCompositeFieldContainer[ChainMember]
+    def __init__(self, chain_id: _Optional[int] = ..., version: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ChainMember, _Mapping]]] = ...) -> None: ...
+
+class ChainTable(_message.Message):
+    __slots__ = ("table_id", "chains")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    CHAINS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    chains: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table_id: _Optional[int] = ..., chains: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Routing(_message.Message):
+    __slots__ = ("version", "cluster_id", "nodes", "targets", "chains", "tables")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    CHAINS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    cluster_id: str
+    nodes: _containers.RepeatedCompositeFieldContainer[Node]
+    targets: _containers.RepeatedCompositeFieldContainer[Target]
+    chains: _containers.RepeatedCompositeFieldContainer[Chain]
+    tables: _containers.RepeatedCompositeFieldContainer[ChainTable]
+    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ...) -> None: ...
+
+class PlannedNode(_message.Message):
+    __slots__ = ("node_id", "domain")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    domain: str
+    def __init__(self, node_id: _Optional[int] = ..., domain: _Optional[str] = ...) -> None: ...
+
+class InitRequest(_message.Message):
+    __slots__ = ("storage", "replicas", "targets_per_disk")
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_PER_DISK_FIELD_NUMBER: _ClassVar[int]
+    storage: _containers.RepeatedCompositeFieldContainer[PlannedNode]
+    replicas: int
+    targets_per_disk: int
+    def __init__(self, storage: _Optional[_Iterable[_Union[PlannedNode, _Mapping]]] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ...) -> None: ...
+
+class InitReply(_message.Message):
+    __slots__ = ("cluster_id",)
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    def __init__(self, cluster_id: _Optional[str] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    kind: NodeKind
+    address: str
+    incarnation: int
+    cluster_id: str
+    domain: str
+    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("node_id", "cluster_id", "routing")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    cluster_id: str
+    routing: Routing
+    def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
+
+class TargetReport(_message.Message):
+    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks")
+    TARGET_ID_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_STATE_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    target_id: int
+    local_state: LocalState
+    chain_version: int
+    capacity_bytes: int
+    used_bytes: int
+    chunks: int
+    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("node_id", "incarnation", "targets")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    incarnation: int
+    targets: _containers.RepeatedCompositeFieldContainer[TargetReport]
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("routing_version",)
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    routing_version: int
+    def __init__(self, routing_version: _Optional[int] = ...) -> None: ...
+
+class GetRoutingRequest(_message.Message):
+    __slots__ = ("known_version", "wait_ms")
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    known_version: int
+    wait_ms: int
+    def __init__(self, known_version: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class GetRoutingReply(_message.Message):
+    __slots__ = ("routing",)
+    ROUTING_FIELD_NUMBER: _ClassVar[int]
+    routing: Routing
+    def __init__(self, routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NodeStatus(_message.Message):
+    __slots__ = ("node", "alive", "silent_ms", "targets")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    alive: bool
+    silent_ms: int
+    targets: _containers.RepeatedCompositeFieldContainer[TargetReport]
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ...) -> None: ...
+
+class GetStatusReply(_message.Message):
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains")
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    CHAINS_FIELD_NUMBER: _ClassVar[int]
+    routing_version: int
+    cluster_id: str
+    manager_epoch: int
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
+    chains: _containers.RepeatedCompositeFieldContainer[Chain]
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,383 @@
+from threefs.wire import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class InodeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INODE_TYPE_UNSPECIFIED: _ClassVar[InodeType]
+    FILE: _ClassVar[InodeType]
+    DIRECTORY: _ClassVar[InodeType]
+    SYMLINK: _ClassVar[InodeType]
+
+class RemoveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ANYTHING: _ClassVar[RemoveKind]
+    NOT_DIRECTORY: _ClassVar[RemoveKind]
+    ONLY_DIRECTORY: _ClassVar[RemoveKind]
+INODE_TYPE_UNSPECIFIED: InodeType
+FILE: InodeType
+DIRECTORY: InodeType
+SYMLINK: InodeType
+ANYTHING: RemoveKind
+NOT_DIRECTORY: RemoveKind
+ONLY_DIRECTORY: RemoveKind
+
+class Place(_message.Message):
+    __slots__ = ("base", "path")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    base: int
+    path: bytes
+    def __init__(self, base: _Optional[int] = ..., path: _Optional[bytes] = ...) -> None: ...
+
+class Mutation(_message.Message):
+    __slots__ = ("client", "request")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    request: int
+    def __init__(self, client: _Optional[bytes] = ..., request: _Optional[int] = ...) -> None: ...
+
+class Layout(_message.Message):
+    __slots__ = ("chunk_bytes", "table_id", "stripe", "table_offset", "seed")
+    CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    STRIPE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    chunk_bytes: int
+    table_id: int
+    stripe: int
+    table_offset: int
+    seed: int
+    def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class Inode(_message.Message):
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    NLINK_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ATIME_NS_FIELD_NUMBER: _ClassVar[int]
+    MTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    CTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    BIRTH_NS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    inode: int
+    type: InodeType
+    mode: int
+    uid: int
+    gid: int
+    nlink: int
+    length: int
+    truncate_version: int
+    parent: int
+    layout: Layout
+    target: bytes
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    birth_ns: int
+    name: bytes
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
+
+class InodeReply(_message.Message):
+    __slots__ = ("inode",)
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    inode: Inode
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+
+class CreateRequest(_message.Message):
+    __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    mode: int
+    uid: int
+    gid: int
+    exclusive: bool
+    truncate: bool
+    parents: bool
+    layout: Layout
+    session: bytes
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ...) -> None: ...
+
+class CreateReply(_message.Message):
+    __slots__ = ("inode", "created")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    inode: Inode
+    created: bool
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ...) -> None: ...
+
+class OpenRequest(_message.Message):
+    __slots__ = ("mutation", "place", "session", "truncate")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    session: bytes
+    truncate: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: _Optional[bool] = ...) -> None: ...
+
+class OpenReply(_message.Message):
+    __slots__ = ("inode",)
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    inode: Inode
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+
+class CloseRequest(_message.Message):
+    __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_HINT_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    inode: int
+    session: bytes
+    length_hint: int
+    truncate_version: int
+    exact: bool
+    written: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ...) -> None: ...
+
+class SyncRequest(_message.Message):
+    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_HINT_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    inode: int
+    length_hint: int
+    truncate_version: int
+    exact: bool
+    written: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ...) -> None: ...
+
+class StatRequest(_message.Message):
+    __slots__ = ("place", "follow")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    follow: bool
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class BatchStatRequest(_message.Message):
+    __slots__ = ("places", "follow")
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    follow: bool
+    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class BatchStatReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[StatResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[StatResult, _Mapping]]] = ...) -> None: ...
+
+class StatResult(_message.Message):
+    __slots__ = ("code", "inode")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    inode: Inode
+    def __init__(self, code: _Optional[int] = ..., inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+
+class LookupRequest(_message.Message):
+    __slots__ = ("parent", "name")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    parent: int
+    name: bytes
+    def __init__(self, parent: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("place", "after", "limit", "attributes")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    after: bytes
+    limit: int
+    attributes: bool
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., attributes: _Optional[bool] = ...) -> None: ...
+
+class Entry(_message.Message):
+    __slots__ = ("name", "inode", "type", "attributes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    inode: int
+    type: InodeType
+    attributes: Inode
+    def __init__(self, name: _Optional[bytes] = ..., inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., attributes: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+
+class ListReply(_message.Message):
+    __slots__ = ("entries", "more")
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[Entry]
+    more: bool
+    def __init__(self, entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class MkdirRequest(_message.Message):
+    __slots__ = ("mutation", "place", "mode", "uid", "gid", "parents", "layout")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    mode: int
+    uid: int
+    gid: int
+    parents: bool
+    layout: Layout
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ...) -> None: ...
+
+class RemoveRequest(_message.Message):
+    __slots__ = ("mutation", "place", "recursive", "kind")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    RECURSIVE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    recursive: bool
+    kind: RemoveKind
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., recursive: _Optional[bool] = ..., kind: _Optional[_Union[RemoveKind, str]] = ...) -> None: ...
+
+class RemoveReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RenameRequest(_message.Message):
+    __slots__ = ("mutation", "source", "destination", "no_replace")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    NO_REPLACE_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    source: Place
+    destination: Place
+    no_replace: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: _Optional[bool] = ...) -> None: ...
+
+class SymlinkRequest(_message.Message):
+    __slots__ = ("mutation", "place", "target", "uid", "gid")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    target: bytes
+    uid: int
+    gid: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., target: _Optional[bytes] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ...) -> None: ...
+
+class LinkRequest(_message.Message):
+    __slots__ = ("mutation", "source", "destination")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    source: Place
+    destination: Place
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
+
+class SetAttrRequest(_message.Message):
+    __slots__ = ("mutation", "place", "follow", "mode", "uid", "gid", "atime_ns", "mtime_ns")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    ATIME_NS_FIELD_NUMBER: _ClassVar[int]
+    MTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    follow: bool
+    mode: int
+    uid: int
+    gid: int
+    atime_ns: int
+    mtime_ns: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ...) -> None: ...
+
+class TruncateRequest(_message.Message):
+    __slots__ = ("mutation", "place", "length")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    length: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., length: _Optional[int] = ...) -> None: ...
+
+class SetLayoutRequest(_message.Message):
+    __slots__ = ("mutation", "place", "layout")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    layout: Layout
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ...) -> None: ...
+
+class StatFsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatFsReply(_message.Message):
+    __slots__ = ("capacity_bytes", "used_bytes", "free_bytes", "inodes", "replicas")
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INODES_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    capacity_bytes: int
+    used_bytes: int
+    free_bytes: int
+    inodes: int
+    replicas: int
+    def __init__(self, capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...

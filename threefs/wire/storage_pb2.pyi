@@ -1,0 +1,192 @@
+from threefs.wire import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class WriteKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WRITE_KIND_UNSPECIFIED: _ClassVar[WriteKind]
+    WRITE: _ClassVar[WriteKind]
+    TRUNCATE: _ClassVar[WriteKind]
+    EXTEND: _ClassVar[WriteKind]
+    REMOVE: _ClassVar[WriteKind]
+    REPLACE: _ClassVar[WriteKind]
+WRITE_KIND_UNSPECIFIED: WriteKind
+WRITE: WriteKind
+TRUNCATE: WriteKind
+EXTEND: WriteKind
+REMOVE: WriteKind
+REPLACE: WriteKind
+
+class ReadRequest(_message.Message):
+    __slots__ = ("target", "chain_version", "inode", "index", "offset", "length")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    target: _containers.RepeatedScalarFieldContainer[int]
+    chain_version: _containers.RepeatedScalarFieldContainer[int]
+    inode: _containers.RepeatedScalarFieldContainer[int]
+    index: _containers.RepeatedScalarFieldContainer[int]
+    offset: _containers.RepeatedScalarFieldContainer[int]
+    length: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, target: _Optional[_Iterable[int]] = ..., chain_version: _Optional[_Iterable[int]] = ..., inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ReadReply(_message.Message):
+    __slots__ = ("code", "length", "checksum", "version", "routing_version")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    code: _containers.RepeatedScalarFieldContainer[int]
+    length: _containers.RepeatedScalarFieldContainer[int]
+    checksum: _containers.RepeatedScalarFieldContainer[int]
+    version: _containers.RepeatedScalarFieldContainer[int]
+    routing_version: int
+    def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
+
+class ChunkWrite(_message.Message):
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    chunk: _common_pb2.ChunkId
+    identity: _common_pb2.WriteIdentity
+    kind: WriteKind
+    offset: int
+    length: int
+    checksum: int
+    chunk_bytes: int
+    version: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+
+class WriteRequest(_message.Message):
+    __slots__ = ("writes",)
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    writes: _containers.RepeatedCompositeFieldContainer[ChunkWrite]
+    def __init__(self, writes: _Optional[_Iterable[_Union[ChunkWrite, _Mapping]]] = ...) -> None: ...
+
+class ChunkWriteResult(_message.Message):
+    __slots__ = ("code", "message", "version", "length", "checksum")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    version: int
+    length: int
+    checksum: int
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+
+class WriteReply(_message.Message):
+    __slots__ = ("results", "routing_version")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ChunkWriteResult]
+    routing_version: int
+    def __init__(self, results: _Optional[_Iterable[_Union[ChunkWriteResult, _Mapping]]] = ..., routing_version: _Optional[int] = ...) -> None: ...
+
+class QueryVersionRequest(_message.Message):
+    __slots__ = ("target", "chain_version", "inode", "index")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    inode: _containers.RepeatedScalarFieldContainer[int]
+    index: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class QueryVersionReply(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class LastChunkRequest(_message.Message):
+    __slots__ = ("target", "chain_version", "inode")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    inode: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ...) -> None: ...
+
+class LastChunkReply(_message.Message):
+    __slots__ = ("found", "index", "length")
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    found: bool
+    index: int
+    length: int
+    def __init__(self, found: _Optional[bool] = ..., index: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
+class ListChunksRequest(_message.Message):
+    __slots__ = ("target", "chain_version", "inode", "first_index", "limit")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    inode: int
+    first_index: int
+    limit: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., first_index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListChunksReply(_message.Message):
+    __slots__ = ("index", "length", "more")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    index: _containers.RepeatedScalarFieldContainer[int]
+    length: _containers.RepeatedScalarFieldContainer[int]
+    more: bool
+    def __init__(self, index: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class SpaceInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TargetSpace(_message.Message):
+    __slots__ = ("target", "capacity_bytes", "used_bytes", "free_bytes", "chunks")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    capacity_bytes: int
+    used_bytes: int
+    free_bytes: int
+    chunks: int
+    def __init__(self, target: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+
+class SpaceInfoReply(_message.Message):
+    __slots__ = ("targets",)
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    targets: _containers.RepeatedCompositeFieldContainer[TargetSpace]
+    def __init__(self, targets: _Optional[_Iterable[_Union[TargetSpace, _Mapping]]] = ...) -> None: ...
