@@ -1,0 +1,16 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from threefs.ids import ChunkId
+
+chunks = st.builds(ChunkId, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+
+
+@given(chunks)
+def test_a_key_names_its_chunk(chunk: ChunkId) -> None:
+    assert ChunkId.of_key(chunk.key()) == chunk
+
+
+@given(chunks, chunks)
+def test_keys_sort_like_chunks(one: ChunkId, other: ChunkId) -> None:
+    assert (one < other) == (one.key() < other.key())

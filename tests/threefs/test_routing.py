@@ -1,0 +1,45 @@
+from threefs import routing
+from threefs.ids import ChainId, NodeId, TableId, TargetId
+from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
+
+S, Y, W, L, O = PublicState  # noqa: E741
+
+
+def chain(*states: PublicState) -> Chain:
+    return Chain(ChainId(1), 5, tuple(ChainMember(TargetId(101 + i), state) for i, state in enumerate(states)))
+
+
+def test_head_and_tail_are_serving_targets() -> None:
+    assert chain(S, S, S).head == 101
+    assert chain(S, S, S).tail == 103
+    assert chain(S, S, Y).tail == 102, "rule R1: a syncing target is never asked for the committed version"
+    assert chain(L, O).head is None
+    assert chain(L, O).tail is None
+
+
+def test_writes_reach_serving_and_syncing_targets_only() -> None:
+    members = chain(S, S, Y, O)
+    assert members.successor(TargetId(101)) == ChainMember(TargetId(102), S)
+    assert members.successor(TargetId(102)) == ChainMember(TargetId(103), Y)
+    assert members.successor(TargetId(103)) is None
+    assert members.successor(TargetId(104)) is None
+    assert members.state(TargetId(104)) is O
+    assert members.state(TargetId(999)) is None
+
+
+def test_a_snapshot_survives_the_wire() -> None:
+    snapshot = Routing(
+        version=9,
+        cluster_id="c",
+        nodes={
+            NodeId(1): Node(NodeId(1), NodeKind.STORAGE, "host-a", "127.0.0.1:7001", 2**63),
+            NodeId(7): Node(NodeId(7), NodeKind.META, "", "127.0.0.1:7100", 1),
+            NodeId(8): Node(NodeId(8), NodeKind.META, "", "", 1),
+        },
+        targets={TargetId(101): Target(TargetId(101), NodeId(1), ChainId(1))},
+        chains={ChainId(1): chain(S, Y, O)},
+        tables={TableId(1): (ChainId(1),)},
+    )
+    assert routing.from_wire(routing.to_wire(snapshot)) == snapshot
+    assert snapshot.address_of(TargetId(101)) == "127.0.0.1:7001"
+    assert snapshot.meta_addresses() == ("127.0.0.1:7100",), "one without an address has not registered yet"
