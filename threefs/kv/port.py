@@ -42,8 +42,15 @@ class Transaction(Protocol):
         """Remove up to max_keys pairs; True when nothing is left in the range."""
         ...
 
+    async def confirm(self) -> None:
+        """What has been read is durable when it returns; for an answer that is given without a commit."""
+        ...
+
     async def commit(self) -> None:
-        """Durable when it returns. Raises Conflict, TooOld, Throttled, MaybeCommitted, TooLarge, Unavailable."""
+        """Durable when it returns, and so is what was read. Ends the transaction.
+
+        Raises Conflict, TooOld, Throttled, MaybeCommitted, TooLarge, NoSpace, Unavailable.
+        """
         ...
 
 

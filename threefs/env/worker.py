@@ -1,0 +1,33 @@
+"""Blocking work off the event loop: a few threads behind `await worker.run(function, *args)`."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Worker(Protocol):
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """The result of `function(*args)`. Cancelling the wait does not stop a call that has begun."""
+        ...
+
+    async def close(self) -> None:
+        """Return when every call has ended. No call may follow."""
+        ...
+
+
+class ThreadWorker:
+    """Real threads, started when first needed. With one thread, calls run one after another in the order of `run`."""
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+    async def close(self) -> None:
+        # shutdown() joins the threads, so it must not run on the loop; the executor of the loop is there for that.
+        await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)

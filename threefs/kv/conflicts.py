@@ -1,0 +1,77 @@
+"""Which commits changed what a transaction has read. Pure bookkeeping, shared by the engines.
+
+Commits are numbered 1, 2, 3 ...; that number is the version of the store after it. The history reaches back over
+a window of time, so a transaction that began before the window cannot be judged and is too old.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from threefs.errors import TooOld
+
+_TRIM_EVERY = 256  # commits between two looks at what has left the window
+
+
+@dataclass(slots=True)
+class Reads:
+    """What a transaction depends on: single keys, and ranges with begin <= key < end."""
+
+    points: set[bytes] = field(default_factory=set)
+    ranges: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    def size_bytes(self) -> int:
+        return sum(map(len, self.points)) + sum(len(begin) + len(end) for begin, end in self.ranges)
+
+
+class History:
+    def __init__(self, window_s: float) -> None:
+        self.version = 0
+        self._window_s = window_s
+        self._floor = 0  # commits up to this one are forgotten
+        self._times: list[float] = []  # of commit floor + 1, floor + 2, ...
+        self._commits: list[Collection[bytes]] = []  # the keys that each of them wrote
+        self._latest: dict[bytes, int] = {}  # key -> newest commit in the window that wrote it
+
+    def record(self, keys: Collection[bytes], now: float) -> int:
+        """Number the commit that wrote `keys` at the moment `now` (monotonic seconds)."""
+        self.version += 1
+        self._times.append(now)
+        self._commits.append(keys)
+        for key in keys:
+            self._latest[key] = self.version
+        if self.version % _TRIM_EVERY == 0:
+            self._trim(now - self._window_s)
+        return self.version
+
+    def newest(self, reads: Reads, after: int) -> int:
+        """The newest commit later than `after` that wrote something in `reads`, else `after`. Raises TooOld."""
+        if after == self.version:
+            return after
+        if after < self._floor:
+            raise TooOld
+        found = after
+        latest = self._latest
+        for key in reads.points:
+            version = latest.get(key, 0)
+            if version > found:
+                found = version
+        for begin, end in reads.ranges:
+            found = self._newest_in_range(begin, end, found)
+        return found
+
+    def _newest_in_range(self, begin: bytes, end: bytes, after: int) -> int:
+        for version in range(self.version, after, -1):
+            for key in self._commits[version - self._floor - 1]:
+                if begin <= key < end:
+                    return version
+        return after
+
+    def _trim(self, before: float) -> None:
+        count = bisect_right(self._times, before)
+        self._floor += count
+        for keys in self._commits[:count]:
+            for key in keys:
+                if self._latest.get(key, self.version) <= self._floor:
+                    del self._latest[key]
+        del self._times[:count], self._commits[:count]
