@@ -13,7 +13,6 @@ from threefs.kv import retry
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Engine, Transaction
 
-Opened = Callable[[], "asynccontextmanager[Engine]"]
 Body = Callable[[Engine, SteppedClock], Awaitable[None]]
 
 
@@ -233,9 +232,10 @@ def test_limits(check: Callable[[Body], None]) -> None:
     async def body(engine: Engine, clock: SteppedClock) -> None:
         tx = engine.begin()
         tx.set(b"k" * 10_000, b"v" * 100_000)
-        for too_large in (lambda: tx.set(b"k" * 10_001, b""), lambda: tx.clear(b"k" * 10_001)):
-            with pytest.raises(TooLarge, match="10001"):
-                too_large()
+        with pytest.raises(TooLarge, match="10001"):
+            tx.set(b"k" * 10_001, b"")
+        with pytest.raises(TooLarge, match="10001"):
+            tx.clear(b"k" * 10_001)
         with pytest.raises(TooLarge, match="100001"):
             tx.set(b"k", b"v" * 100_001)
         await tx.commit()

@@ -27,7 +27,8 @@ async def run(
 
     Conflict, TooOld and Throttled start over. MaybeCommitted does so only if `replayable`: then `function` must find
     out for itself, in the same transaction, whether it has been done already. After `timeout_s` the last error is
-    raised. An error of `function` ends it without a commit, once what it has read is durable: its reason must not vanish.
+    raised. An error of `function` ends it without a commit, once what it has read is durable: the reason for an error
+    must not vanish in a crash.
     """
     deadline = clock.monotonic() + timeout_s
     longest = FIRST_PAUSE_S
