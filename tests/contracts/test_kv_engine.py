@@ -12,17 +12,22 @@ from threefs.errors import Conflict, InvalidArgument, TooLarge, TooOld
 from threefs.kv import retry
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Engine, Transaction
+from threefs.kv.rocks import RocksEngine
 
 Body = Callable[[Engine, SteppedClock], Awaitable[None]]
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", "rocks"])
 def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
     """Runs an async test body with a fresh engine of each kind."""
 
     @asynccontextmanager
     async def opened(clock: SteppedClock) -> AsyncIterator[Engine]:
-        engine: Engine = MemoryEngine(clock=clock)
+        engine: Engine
+        if request.param == "memory":
+            engine = MemoryEngine(clock=clock)
+        else:
+            engine = await RocksEngine.open(tmp_path / "store", clock=clock)
         try:
             yield engine
         finally:

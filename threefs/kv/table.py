@@ -1,0 +1,239 @@
+"""An ordered table of bytes in one directory: a thin layer over rocksdict that knows its traps.
+
+Reads and writes are synchronous and quick; a write is durable only after `flush`. Concurrent flushes share one WAL
+sync in one worker thread. Writes reach the disk in their order, so after a crash the table is as it was after some
+write, at least the last one that was flushed.
+
+After an I/O error the table refuses everything: what the disk holds is no longer known. After a full disk it refuses
+writes until it is opened again.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict, RdictIter, WriteBatch
+
+from threefs.env.worker import ThreadWorker, Worker
+from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.kv.port import Pair
+
+T = TypeVar("T")
+
+_BLOCK_CACHE_BYTES = 64 << 20
+_WRITE_BUFFER_BYTES = 32 << 20
+_LARGEST_WAL_BYTES = 256 << 20
+_BLOOM_BITS_PER_KEY = 10
+
+
+class Table:
+    """Use `await Table.open(directory)`. One process at a time has a table open."""
+
+    def __init__(self, store: Rdict, worker: Worker, directory: Path) -> None:
+        self.written = 0  # number of the newest write
+        self.durable = 0  # number of the newest write that survives a crash
+        self.failure: ThreefsError | None = None
+        self._store = store
+        self._worker = worker
+        self._directory = directory
+        self._waiting: list[asyncio.Future[None]] = []
+        self._flusher: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, directory: Path) -> "Table":
+        """Create the directory if need be, and recover. Raises Unavailable (in use, unreadable), Corrupt, NoSpace."""
+        worker = ThreadWorker("threefs-table")
+        try:
+            return cls(await worker.run(_open, directory), worker, directory)
+        except BaseException:
+            await worker.close()
+            raise
+
+    def get(self, key: bytes) -> bytes | None:
+        self._check_readable()
+        return self._checked(lambda: self._store.get(key))
+
+    def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:
+        """Pairs with begin <= key < end in key order (or reversed); limit 0 means all."""
+        return self.view().scan(begin, end, limit, reverse)
+
+    def view(self) -> "TableView":
+        """The table as it is now, whatever is written later. It holds on to old files, so it should not live long."""
+        self._check_readable()
+        return TableView(self, self._checked(self._store.iter))
+
+    def write(self, changes: Mapping[bytes, bytes | None]) -> int:
+        """Apply all of `changes` at once (None removes the key); the number of the write, for `flush`.
+
+        Raises NoSpace or Unavailable; then nothing was changed.
+        """
+        if self.failure is not None:
+            raise type(self.failure)(self.failure.message)
+        batch = WriteBatch(raw_mode=True)
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        self._checked(lambda: self._store.write(batch))
+        self.written += 1
+        return self.written
+
+    async def flush(self, number: int | None = None) -> None:
+        """Return when the write of that number (by default all so far) is durable. Raises NoSpace or Unavailable."""
+        if (self.written if number is None else number) <= self.durable:
+            return
+        if self.failure is not None:
+            raise type(self.failure)(self.failure.message)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        if self._flusher is None:
+            self._flusher = asyncio.create_task(self._flush_while_wanted())
+        await done
+
+    async def close(self) -> None:
+        """Make everything durable and release the directory."""
+        try:
+            if self.failure is None:
+                await self.flush()
+        finally:
+            await self._worker.run(self._store.close)
+            await self._worker.close()
+
+    async def _flush_while_wanted(self) -> None:
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            number = self.written
+            try:
+                await self._worker.run(self._store.flush_wal, True)
+            except Exception as error:
+                failure = self._fail(error)
+                for done in waiting + self._waiting:
+                    if not done.done():
+                        done.set_exception(type(failure)(failure.message))
+                self._waiting = []
+                break
+            self.durable = number
+            for done in waiting:
+                if not done.done():
+                    done.set_result(None)
+        self._flusher = None
+
+    def _check_readable(self) -> None:
+        if self.failure is not None and not isinstance(self.failure, NoSpace):
+            raise type(self.failure)(self.failure.message)
+
+    def _checked(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except Exception as error:
+            raise self._fail(error) from error
+
+    def _fail(self, error: Exception) -> ThreefsError:
+        """The error to raise; all but a corrupt record ends the use of the table, or its use for writing."""
+        failure = _error_of(error, self._directory)
+        if self.failure is None and not isinstance(failure, Corrupt):
+            self.failure = failure
+        return failure
+
+
+class TableView:
+    """The table at one moment. A snapshot of rocksdict would not do: its iterators ignore the snapshot."""
+
+    def __init__(self, table: Table, rows: RdictIter) -> None:
+        self._table = table
+        self._rows = rows
+
+    def get(self, key: bytes) -> bytes | None:
+        self._table._check_readable()
+        return self._table._checked(lambda: self._get(key))
+
+    def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:
+        """Pairs with begin <= key < end in key order (or reversed); limit 0 means all."""
+        self._table._check_readable()
+        return self._table._checked(
+            lambda: self._backward(begin, end, limit) if reverse else self._forward(begin, end, limit)
+        )
+
+    def _get(self, key: bytes) -> bytes | None:
+        rows = self._rows
+        rows.seek(key)
+        if not rows.valid():
+            rows.status()
+            return None
+        return bytes(rows.value()) if rows.key() == key else None
+
+    def _forward(self, begin: bytes, end: bytes, limit: int) -> list[Pair]:
+        rows = self._rows
+        pairs: list[Pair] = []
+        rows.seek(begin)
+        while rows.valid():
+            key: bytes = rows.key()
+            if key >= end:
+                return pairs
+            pairs.append((key, rows.value()))
+            if len(pairs) == limit:
+                return pairs
+            rows.next()
+        rows.status()  # an iterator also ends when it meets a damaged block, and only this tells
+        return pairs
+
+    def _backward(self, begin: bytes, end: bytes, limit: int) -> list[Pair]:
+        rows = self._rows
+        pairs: list[Pair] = []
+        rows.seek_for_prev(end)
+        while rows.valid():
+            key: bytes = rows.key()
+            if key < begin:
+                return pairs
+            if key < end:
+                pairs.append((key, rows.value()))
+                if len(pairs) == limit:
+                    return pairs
+            rows.prev()
+        rows.status()
+        return pairs
+
+
+def _open(directory: Path) -> Rdict:
+    directory.mkdir(parents=True, exist_ok=True)
+    parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+    try:
+        return Rdict(str(directory), _options())
+    except Exception as error:
+        raise _error_of(error, directory) from error
+
+
+def _options() -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+    blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(blocks)
+    options.set_compression_type(DBCompressionType.none())
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_max_total_wal_size(_LARGEST_WAL_BYTES)
+    # A crash cuts the newest WAL anywhere. Damage before its end is an error, and never skipped.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_paranoid_checks(True)
+    options.set_keep_log_file_num(3)
+    options.set_stats_dump_period_sec(0)
+    return options
+
+
+def _error_of(error: Exception, directory: Path) -> ThreefsError:
+    text = str(error)
+    if "No space left" in text:
+        return NoSpace(f"the disk of {directory} is full; the table takes no more writes until it is opened again")
+    if "Corruption" in text:
+        return Corrupt(f"the table {directory} is damaged: {text}")
+    if "lock" in text.lower() and "LOCK" in text:
+        return Unavailable(f"the table {directory} is in use by another process")
+    return Unavailable(f"the table {directory} failed and is closed to all: {text}")
