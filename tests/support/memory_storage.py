@@ -1,0 +1,203 @@
+"""Storage processes that live in the test's own memory: one call surface, real requests, faults on demand."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from google.protobuf.message import Message
+
+from threefs.checksums import crc32c
+from threefs.errors import ChainChanged, ChunkNotFound, NotServing, ThreefsError, Unavailable
+from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
+from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import storage_pb2 as pb
+
+
+def make_routing(version: int = 1, chains: int = 2, replicas: int = 3, chain_version: int = 1) -> Routing:
+    """Chains whose n-th target lies on node n: heads and tails are the same two processes for all of them."""
+    nodes = {
+        NodeId(n): Node(NodeId(n), NodeKind.STORAGE, f"host{n}", f"storage-{n}:1", 7) for n in range(1, replicas + 1)
+    }
+    targets: dict[TargetId, Target] = {}
+    tables: dict[ChainId, Chain] = {}
+    for c in range(1, chains + 1):
+        members = []
+        for n in range(1, replicas + 1):
+            target = TargetId(n * 100 + c)
+            targets[target] = Target(target, NodeId(n), ChainId(c))
+            members.append(ChainMember(target, PublicState.SERVING))
+        turned = members[(c - 1) % replicas :] + members[: (c - 1) % replicas]
+        tables[ChainId(c)] = Chain(ChainId(c), chain_version, tuple(turned))
+    return Routing(version, "c" * 32, nodes, targets, tables, {TableId(1): tuple(tables)})
+
+
+class MemoryCluster:
+    """A routing source whose routing the test changes."""
+
+    def __init__(self, routing: Routing | None = None) -> None:
+        self.routing = routing or make_routing()
+        self.upcoming: list[Routing] = []  # what a refresh finds
+        self.refreshes = 0
+
+    async def refresh(self, newer_than: int, timeout_s: float) -> Routing:
+        self.refreshes += 1
+        if self.upcoming and newer_than >= self.routing.version:
+            self.routing = self.upcoming.pop(0)
+        return self.routing
+
+
+#: Called before a request is served; may raise. Return True to serve it and lose the answer.
+Fault = Callable[[str, Method[Any, Any], Message], ThreefsError | None]
+
+
+class MemoryStorage:
+    """Answers the storage calls of all addresses. All replicas share one copy of the data."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self.cluster = cluster
+        self.data: dict[ChunkId, bytearray] = {}
+        self.versions: dict[ChunkId, int] = {}
+        self.seen: dict[tuple[ChunkId, bytes, int], int] = {}
+        self.calls: list[tuple[str, str, Message]] = []
+        self.before: list[Fault] = []  # each is used up by one call: an error instead of serving
+        self.after: list[Fault] = []  # ... or an error after serving
+        self.down: set[str] = set()
+        self.chain_of: dict[ChunkId, ChainId] = {}
+        self.applied = 0
+
+    async def call(
+        self,
+        address: str,
+        method: Method[Req, Rep],
+        request: Req,
+        *,
+        timeout_s: float,
+        payload: Sequence[Any] = (),
+        sink: Callable[[Message, int], Sequence[memoryview]] | None = None,
+        request_id: int = 0,
+    ) -> Rep:
+        assert timeout_s > 0
+        self.calls.append((address, method.name, request))
+        if address in self.down:
+            raise Unavailable(f"{address} is down")
+        if self.before and (error := self.before.pop(0)(address, method, request)):
+            raise error
+        reply, out = self._serve(method, request, b"".join(bytes(part) for part in payload))
+        if self.after and (error := self.after.pop(0)(address, method, request)):
+            raise error
+        if out:
+            assert sink is not None, "payload without a sink"
+            _pour(out, sink(reply, len(out)))
+        return cast(Rep, reply)
+
+    def _serve(self, method: Method[Any, Any], request: Any, payload: bytes) -> tuple[Message, bytes]:
+        match method.name:
+            case "Write":
+                return self._write(request, payload), b""
+            case "Read":
+                return self._read(request)
+            case "LastChunk":
+                self._check(request.target, request.chain_version, tail=True)
+                mine = self._chunks(request.target, request.inode)
+                reply = pb.LastChunkReply()
+                if mine:
+                    reply = pb.LastChunkReply(found=True, index=mine[-1], length=len(self._at(request.inode, mine[-1])))
+                return reply, b""
+            case "ListChunks":
+                self._check(request.target, request.chain_version, tail=True)
+                mine = [n for n in self._chunks(request.target, request.inode) if n >= request.first_index]
+                page = mine[: min(request.limit, 3)]  # small pages, so that tests see more than one
+                lengths = [len(self._at(request.inode, n)) for n in page]
+                return pb.ListChunksReply(index=page, length=lengths, more=len(mine) > len(page)), b""
+        raise AssertionError(method.name)
+
+    def _at(self, inode: int, number: int) -> bytearray:
+        return self.data[ChunkId(inode, number)]
+
+    def _chunks(self, target: int, inode: int) -> list[int]:
+        chain = self.cluster.routing.targets[TargetId(target)].chain_id
+        return sorted(c.number for c in self.data if c.inode == inode and self.chain_of.get(c) == chain)
+
+    def _check(self, target: int, chain_version: int, *, tail: bool = False, head: bool = False) -> ChainId:
+        routing = self.cluster.routing
+        chain = routing.chains[routing.targets[TargetId(target)].chain_id]
+        if chain.version != chain_version:
+            raise ChainChanged(f"chain {chain.chain_id} has version {chain.version}")
+        if target not in chain.serving or (tail and target != chain.tail) or (head and target != chain.head):
+            raise NotServing(f"target {target}")
+        return chain.chain_id
+
+    def _write(self, request: pb.WriteRequest, payload: bytes) -> pb.WriteReply:
+        reply = pb.WriteReply(routing_version=self.cluster.routing.version)
+        at = 0
+        for write in request.writes:
+            size = write.length if write.kind == pb.WRITE else 0
+            part, at = payload[at : at + size], at + size
+            try:
+                chain = self._check(write.target, write.chain_version, head=True)
+                reply.results.append(self._apply(write, chain, part))
+            except ThreefsError as error:
+                reply.results.add(code=error.code, message=error.message)
+        assert at == len(payload)
+        return reply
+
+    def _apply(self, write: pb.ChunkWrite, chain: ChainId, part: bytes) -> pb.ChunkWriteResult:
+        chunk = ChunkId(write.chunk.inode, write.chunk.index)
+        entry = (chunk, write.identity.client, write.identity.channel)
+        assert crc32c(part) == write.checksum or not part
+        assert write.identity.seq >= self.seen.get(entry, 0), "sequence numbers of a channel never go back"
+        if self.seen.get(entry) != write.identity.seq:
+            self.seen[entry] = write.identity.seq
+            self.versions[chunk] = self.versions.get(chunk, 0) + 1
+            self.chain_of[chunk] = chain
+            self.applied += 1
+            self._change(chunk, write, part)
+        return pb.ChunkWriteResult(version=self.versions[chunk], length=len(self.data.get(chunk, b"")))
+
+    def _change(self, chunk: ChunkId, write: pb.ChunkWrite, part: bytes) -> None:
+        if write.kind == pb.REMOVE:
+            self.data.pop(chunk, None)
+            return
+        data = self.data.setdefault(chunk, bytearray())
+        wanted = write.length + (write.offset if write.kind == pb.WRITE else 0)
+        assert wanted <= write.chunk_bytes
+        if len(data) < wanted:
+            data.extend(bytes(wanted - len(data)))
+        if write.kind == pb.WRITE:
+            data[write.offset : wanted] = part
+        elif write.kind == pb.TRUNCATE:
+            del data[wanted:]
+
+    def _read(self, request: pb.ReadRequest) -> tuple[pb.ReadReply, bytes]:
+        reply = pb.ReadReply(routing_version=self.cluster.routing.version)
+        out = []
+        for row in _rows(request):
+            target, chain_version, inode, number, offset, length = row
+            part, code, version = b"", 0, 0
+            try:
+                self._check(target, chain_version)
+                chunk = ChunkId(inode, number)
+                if chunk not in self.data:
+                    raise ChunkNotFound
+                part, version = bytes(self.data[chunk][offset : offset + length]), self.versions[chunk]
+            except ThreefsError as error:
+                code = error.code
+            reply.code.append(code)
+            reply.length.append(len(part))
+            reply.checksum.append(crc32c(part) if part else 0)
+            reply.version.append(version)
+            out.append(part)
+        return reply, b"".join(out)
+
+
+def _rows(request: pb.ReadRequest) -> Iterable[tuple[int, ...]]:
+    columns = (request.target, request.chain_version, request.inode, request.index, request.offset, request.length)
+    return zip(*columns, strict=True)
+
+
+def _pour(data: bytes, views: Sequence[memoryview]) -> None:
+    assert sum(view.nbytes for view in views) == len(data), "a sink must take exactly the payload"
+    at = 0
+    for view in views:
+        view[:] = data[at : at + len(view)]
+        at += len(view)

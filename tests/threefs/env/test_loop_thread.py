@@ -1,0 +1,103 @@
+import asyncio
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from threefs.env import loop_thread
+from threefs.env.loop_thread import LoopThread
+
+
+async def name_of_thread() -> str:
+    await asyncio.sleep(0)
+    return threading.current_thread().name
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Exit status of a forked child that does `work`."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(20)
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_work_runs_on_the_other_thread() -> None:
+    thread = LoopThread("other")
+    assert thread.run(name_of_thread()) == "other"
+    thread.stop()
+    thread.stop()
+
+
+def test_errors_come_back() -> None:
+    async def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        loop_thread.shared().run(fail())
+
+
+def test_it_works_inside_a_running_loop_of_the_caller() -> None:
+    async def caller() -> str:
+        return loop_thread.shared().run(name_of_thread())
+
+    assert asyncio.run(caller()) == "threefs"
+
+
+def test_a_blocking_call_on_the_loop_itself_is_an_error_not_a_deadlock() -> None:
+    async def outer() -> None:
+        loop_thread.shared().run(name_of_thread())
+
+    with pytest.raises(RuntimeError, match="wait for itself"):
+        loop_thread.shared().run(outer())
+
+
+def test_many_threads_share_one_loop() -> None:
+    results: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(loop_thread.shared().run(name_of_thread()))) for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == ["threefs"] * 20
+
+
+def test_stop_cancels_what_runs() -> None:
+    thread, ended = LoopThread("other"), threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    thread.submit(forever())
+    thread.run(name_of_thread())
+    thread.stop()
+    assert ended.is_set()
+
+
+def test_a_forked_child_has_a_loop_of_its_own() -> None:
+    parents = loop_thread.shared()
+    parents.run(name_of_thread())
+    before = loop_thread.generation()
+
+    def child() -> None:
+        assert loop_thread.generation() == before + 1
+        assert loop_thread.shared() is not parents
+        assert loop_thread.shared().run(name_of_thread()) == "threefs"
+
+    assert in_child(child) == 0
+    assert loop_thread.generation() == before
+    assert loop_thread.shared() is parents
+    assert parents.run(name_of_thread()) == "threefs"

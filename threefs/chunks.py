@@ -1,0 +1,449 @@
+"""The chunk client: changes and lists chunks through their chains. Used by the client library and the meta service.
+
+Every change has one write identity, however often it is sent (invariant I6): it goes to the head of the chain, again
+and again under that identity, until it is answered for good or the deadline has passed. Then the outcome is unknown.
+
+Changes of one chunk by one client are made one after the other. So a single channel is enough, a client never fills
+more than one of the few exactly-once entries of a chunk record, and an abandoned write that arrives late is refused.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from threefs.budget import ByteBudget
+from threefs.checksums import crc32c
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.errors import DeadlineExceeded, NotServing, OutcomeUnknown, Retry, ThreefsError, Unavailable, error_of
+from threefs.ids import ChainId, ChunkId, ClientId, InodeId
+from threefs.layout import FileLayout, chunk_count, end_of
+from threefs.routing import Routing
+from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import common_pb2, storage_pb2
+
+Buffer = bytes | bytearray | memoryview
+
+_CHANNEL = 1
+_LIST_LIMIT = 4096
+
+
+class Calls(Protocol):
+    """What is needed of threefs.rpc.peers.Peers."""
+
+    async def call(
+        self, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float, payload: Sequence[Buffer] = ()
+    ) -> Rep: ...
+
+
+class RoutingSource(Protocol):
+    """What is needed of threefs.cluster.Cluster."""
+
+    @property
+    def routing(self) -> Routing: ...
+
+    async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLimits:
+    request_bytes: int = 8 << 20  # payload of one request
+    request_rows: int = 1024
+    in_flight_bytes: int = 64 << 20  # payload sent and not yet answered, of one Chunks object
+    attempt_timeout_s: float = 10.0  # then the same write is sent again, maybe elsewhere
+    first_pause_s: float = 0.02  # doubles with every attempt, with full jitter
+    longest_pause_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkUpdate:
+    """One change of one chunk."""
+
+    chain: ChainId
+    chunk: ChunkId
+    kind: storage_pb2.WriteKind
+    chunk_bytes: int
+    offset: int = 0  # bytes into the chunk
+    length: int = 0  # bytes of payload, or the new length
+    payload: Buffer = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    version: int
+    length: int  # bytes in the chunk at that version
+
+
+class _Row:
+    """An update on its way."""
+
+    __slots__ = ("again", "applied", "checksum", "error", "seq", "unsure", "update")
+
+    def __init__(self, update: ChunkUpdate) -> None:
+        self.update = update
+        self.checksum = crc32c(update.payload) if update.payload else 0
+        self.seq = 0
+        self.again = True  # still to be sent
+        self.unsure = False  # an attempt of which nothing is known was made
+        self.applied: Applied | None = None
+        self.error: ThreefsError | None = None
+
+    def failed(self, error: ThreefsError) -> None:
+        self.error = error
+        if error.retry is Retry.UNKNOWN:
+            self.unsure = True
+        elif error.retry is Retry.NEVER:
+            self.give_up()
+
+    def done(self, applied: Applied) -> None:
+        self.applied, self.error, self.again = applied, None, False
+
+    def give_up(self) -> None:
+        self.again = False
+        if self.unsure:
+            chunk = self.update.chunk
+            self.error = OutcomeUnknown(
+                f"change of chunk {chunk.number} of inode {chunk.inode} was not confirmed, "
+                f"it may or may not have been applied; last error: {self.error}"
+            )
+
+
+class Chunks:
+    def __init__(
+        self,
+        calls: Calls,
+        cluster: RoutingSource,
+        client: ClientId,
+        *,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+        limits: ChunkLimits | None = None,
+    ) -> None:
+        self._calls = calls
+        self._cluster = cluster
+        self._client = bytes(client)
+        self._clock = clock
+        self._random = random
+        self._limits = limits or ChunkLimits()
+        self._budget = ByteBudget(self._limits.in_flight_bytes)
+        self._seq = 0
+        self._busy: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
+
+    # ---- one chunk ----
+
+    def chain_of(self, layout: FileLayout, number: int) -> ChainId:
+        return layout.chain_of(self._table(layout), number)
+
+    async def write(
+        self, layout: FileLayout, inode: InodeId, number: int, offset: int, payload: Buffer, *, timeout_s: float
+    ) -> Applied:
+        """Put `payload` at `offset` of a chunk; a gap before it reads as zeros.
+
+        Durable on all replicas when it returns. Raises OutcomeUnknown when the deadline passed after an attempt that
+        may have had its effect.
+        """
+        return await self._change(
+            layout, inode, number, storage_pb2.WRITE, timeout_s, offset, memoryview(payload).nbytes, payload
+        )
+
+    async def truncate(
+        self, layout: FileLayout, inode: InodeId, number: int, length: int, *, timeout_s: float
+    ) -> Applied:
+        """Make a chunk exactly `length` bytes long."""
+        return await self._change(layout, inode, number, storage_pb2.TRUNCATE, timeout_s, length=length)
+
+    async def extend(
+        self, layout: FileLayout, inode: InodeId, number: int, length: int, *, timeout_s: float
+    ) -> Applied:
+        """Make a chunk at least `length` bytes long."""
+        return await self._change(layout, inode, number, storage_pb2.EXTEND, timeout_s, length=length)
+
+    async def remove(self, layout: FileLayout, inode: InodeId, number: int, *, timeout_s: float) -> Applied:
+        return await self._change(layout, inode, number, storage_pb2.REMOVE, timeout_s)
+
+    async def _change(
+        self,
+        layout: FileLayout,
+        inode: InodeId,
+        number: int,
+        kind: storage_pb2.WriteKind,
+        timeout_s: float,
+        offset: int = 0,
+        length: int = 0,
+        payload: Buffer = b"",
+    ) -> Applied:
+        chain = self.chain_of(layout, number)
+        update = ChunkUpdate(chain, ChunkId(inode, number), kind, layout.chunk_bytes, offset, length, payload)
+        return (await self.apply([update], timeout_s=timeout_s))[0]
+
+    # ---- whole files ----
+
+    async def file_length(self, layout: FileLayout, inode: InodeId, *, timeout_s: float) -> int:
+        """Bytes up to the end of the last chunk that exists, asked of every chain of the stripe."""
+        last = await self.last_chunk(layout, inode, timeout_s=timeout_s)
+        return end_of(layout.chunk_bytes, *last) if last else 0
+
+    async def last_chunk(self, layout: FileLayout, inode: InodeId, *, timeout_s: float) -> tuple[int, int] | None:
+        """(number, length in bytes) of the highest chunk, or None."""
+        deadline = self._clock.monotonic() + timeout_s
+
+        async def ask(chain: ChainId) -> storage_pb2.LastChunkReply:
+            return await self._ask_tail(
+                chain,
+                methods.LAST_CHUNK,
+                lambda target, version: storage_pb2.LastChunkRequest(target=target, chain_version=version, inode=inode),
+                deadline,
+            )
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask(chain)) for chain in self._stripe(layout)]
+        return max(((t.result().index, t.result().length) for t in tasks if t.result().found), default=None)
+
+    async def listing(
+        self, layout: FileLayout, inode: InodeId, first: int = 0, *, timeout_s: float
+    ) -> AsyncIterator[tuple[ChainId, list[tuple[int, int]]]]:
+        """Chunks from number `first` on, in pages of one chain: (chain, [(number, length), ...])."""
+        deadline = self._clock.monotonic() + timeout_s
+        for chain in self._stripe(layout):
+            after = first
+            while True:
+                reply = await self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
+                if reply.index:
+                    yield chain, list(zip(reply.index, reply.length, strict=True))
+                if not reply.more:
+                    break
+                after = reply.index[-1] + 1
+
+    async def remove_file(self, layout: FileLayout, inode: InodeId, first: int = 0, *, timeout_s: float) -> int:
+        """Remove all chunks from number `first` on. Returns how many there were."""
+        deadline = self._clock.monotonic() + timeout_s
+        removed = 0
+        async for chain, page in self.listing(layout, inode, first, timeout_s=timeout_s):
+            updates = [
+                ChunkUpdate(chain, ChunkId(inode, number), storage_pb2.REMOVE, layout.chunk_bytes) for number, _ in page
+            ]
+            await self.apply(updates, timeout_s=deadline - self._clock.monotonic())
+            removed += len(updates)
+        return removed
+
+    async def truncate_file(self, layout: FileLayout, inode: InodeId, length: int, *, timeout_s: float) -> None:
+        """Cut a file to `length` bytes, or extend it: then its last chunk is made, so that `file_length` finds it."""
+        deadline = self._clock.monotonic() + timeout_s
+        count = chunk_count(layout.chunk_bytes, length)
+        await self.remove_file(layout, inode, count, timeout_s=timeout_s)
+        if count:
+            within = length - (count - 1) * layout.chunk_bytes
+            await self.truncate(layout, inode, count - 1, within, timeout_s=deadline - self._clock.monotonic())
+
+    def _table(self, layout: FileLayout) -> tuple[ChainId, ...]:
+        return self._cluster.routing.tables.get(layout.table_id, ())
+
+    def _stripe(self, layout: FileLayout) -> list[ChainId]:
+        return sorted(set(layout.chains(self._table(layout))))
+
+    async def _ask_tail(
+        self, chain: ChainId, method: Method[Req, Rep], request: Callable[[int, int], Req], deadline: float
+    ) -> Rep:
+        """Call the tail of a chain, which alone knows what is committed (rule R1), until it answers."""
+        attempt = 0
+        while True:
+            routing = self._cluster.routing
+            try:
+                known = routing.chains.get(chain)
+                if known is None or known.tail is None:
+                    raise NotServing(f"chain {chain} has no serving target")
+                address = _address(routing, known.tail)
+                return await self._calls.call(
+                    address, method, request(known.tail, known.version), timeout_s=self._attempt_s(deadline)
+                )
+            except ThreefsError as error:
+                if error.retry is Retry.NEVER or self._clock.monotonic() >= deadline:
+                    raise
+            await self._pause(routing.version, attempt, deadline)
+            attempt += 1
+
+    # ---- changes ----
+
+    async def apply(self, updates: Sequence[ChunkUpdate], *, timeout_s: float) -> list[Applied]:
+        """Make all changes, in one request per storage process as far as the limits allow.
+
+        Changes of one chunk are made in the order given, all others in any order. All of them have come to an end when
+        this returns or raises the first error, in the order of `updates`.
+        """
+        deadline = self._clock.monotonic() + timeout_s
+        rows = [_Row(update) for update in updates]
+        waiting = rows
+        while waiting:
+            claimed, waiting = self._claim(waiting)
+            if not claimed:
+                await self._wait_for_others(waiting, deadline)
+                waiting = [row for row in waiting if row.again]
+                continue
+            try:
+                await self._drive(claimed, deadline)
+            finally:
+                self._release(claimed)
+        return [_result(row) for row in rows]
+
+    def _claim(self, rows: list[_Row]) -> tuple[list[_Row], list[_Row]]:
+        """Split into rows whose chunk is now ours, and the others. Nobody waits while holding, so no deadlock."""
+        claimed, others = [], []
+        loop = asyncio.get_running_loop()
+        for row in rows:
+            chunk = row.update.chunk
+            if chunk in self._busy:
+                others.append(row)
+                continue
+            self._busy[chunk] = loop.create_future()
+            self._seq += 1
+            row.seq = self._seq
+            claimed.append(row)
+        return claimed, others
+
+    def _release(self, rows: Iterable[_Row]) -> None:
+        for row in rows:
+            self._busy.pop(row.update.chunk).set_result(None)
+
+    async def _wait_for_others(self, rows: list[_Row], deadline: float) -> None:
+        holders = [self._busy[row.update.chunk] for row in rows]
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                await asyncio.wait(set(holders), return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            for row in rows:
+                row.error, row.again = DeadlineExceeded("other writes of the same chunk took all the time"), False
+
+    async def _drive(self, rows: list[_Row], deadline: float) -> None:
+        """Send until every row has an end."""
+        attempt = 0
+        while True:
+            version = self._cluster.routing.version
+            await self._send_all(rows, deadline)
+            rows = [row for row in rows if row.again]
+            if not rows:
+                return
+            if self._clock.monotonic() >= deadline:
+                for row in rows:
+                    row.give_up()
+                return
+            await self._pause(version, attempt, deadline)
+            attempt += 1
+
+    async def _send_all(self, rows: list[_Row], deadline: float) -> None:
+        routing = self._cluster.routing
+        parts = list(self._parts(routing, rows))
+        if len(parts) == 1:
+            await self._send(routing, *parts[0], deadline)
+            return
+        async with asyncio.TaskGroup() as group:
+            for address, part in parts:
+                group.create_task(self._send(routing, address, part, deadline))
+
+    def _parts(self, routing: Routing, rows: list[_Row]) -> Iterable[tuple[str, list[_Row]]]:
+        """Rows by address of their head, cut where a request would become too large."""
+        by_address: dict[str, list[_Row]] = {}
+        for row in rows:
+            chain = routing.chains.get(row.update.chain)
+            if chain is None or chain.head is None:
+                row.failed(NotServing(f"chain {row.update.chain} has no serving target"))
+                continue
+            try:
+                by_address.setdefault(_address(routing, chain.head), []).append(row)
+            except Unavailable as error:
+                row.failed(error)
+        for address, group in by_address.items():
+            part: list[_Row] = []
+            size = 0
+            for row in group:
+                grown = size + len(row.update.payload)
+                if part and (grown > self._limits.request_bytes or len(part) == self._limits.request_rows):
+                    yield address, part
+                    part, grown = [], len(row.update.payload)
+                part.append(row)
+                size = grown
+            yield address, part
+
+    async def _send(self, routing: Routing, address: str, rows: list[_Row], deadline: float) -> None:
+        payload = [row.update.payload for row in rows if row.update.payload]
+        size = sum(map(len, payload))
+        await self._budget.take(size)
+        try:
+            reply = await self._calls.call(
+                address,
+                methods.WRITE,
+                self._request(routing, rows),
+                timeout_s=self._attempt_s(deadline),
+                payload=payload,
+            )
+        except ThreefsError as error:
+            for row in rows:
+                row.failed(error)
+            return
+        finally:
+            self._budget.give(size)
+        for row, result in zip(rows, reply.results, strict=True):
+            if result.code:
+                row.failed(error_of(result.code, result.message))
+            else:
+                row.done(Applied(result.version, result.length))
+
+    def _request(self, routing: Routing, rows: list[_Row]) -> storage_pb2.WriteRequest:
+        request = storage_pb2.WriteRequest()
+        for row in rows:
+            update = row.update
+            chain = routing.chains[update.chain]
+            request.writes.add(
+                target=chain.head,
+                chain_version=chain.version,
+                chunk=common_pb2.ChunkId(inode=update.chunk.inode, index=update.chunk.number),
+                identity=common_pb2.WriteIdentity(client=self._client, channel=_CHANNEL, seq=row.seq),
+                kind=update.kind,
+                offset=update.offset,
+                length=update.length,
+                checksum=row.checksum,
+                chunk_bytes=update.chunk_bytes,
+            )
+        return request
+
+    def _attempt_s(self, deadline: float) -> float:
+        return max(0.001, min(self._limits.attempt_timeout_s, deadline - self._clock.monotonic()))
+
+    async def _pause(self, version: int, attempt: int, deadline: float) -> None:
+        """Wait a moment, less if newer routing comes in: most errors mean that a chain has changed or will soon."""
+        limits = self._limits
+        longest = min(limits.longest_pause_s, limits.first_pause_s * 2 ** min(attempt, 16))
+        pause_s = min(self._random.uniform(longest / 2, longest), deadline - self._clock.monotonic())
+        if pause_s <= 0:
+            return
+        until = self._clock.monotonic() + pause_s
+        try:
+            routing = await self._cluster.refresh(version, pause_s)
+        except ThreefsError:
+            routing = self._cluster.routing
+        if routing.version <= version and (rest_s := until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(rest_s)
+
+
+def _address(routing: Routing, target: int) -> str:
+    address = routing.address_of(target)  # type: ignore[arg-type]
+    if not address:
+        raise Unavailable(f"the storage process of target {target} has not registered yet")
+    return address
+
+
+def _list_request(inode: int, first: int) -> Callable[[int, int], storage_pb2.ListChunksRequest]:
+    def request(target: int, version: int) -> storage_pb2.ListChunksRequest:
+        return storage_pb2.ListChunksRequest(
+            target=target, chain_version=version, inode=inode, first_index=first, limit=_LIST_LIMIT
+        )
+
+    return request
+
+
+def _result(row: _Row) -> Applied:
+    if row.error is not None:
+        raise row.error
+    assert row.applied is not None, "a row without error was applied"
+    return row.applied
