@@ -99,8 +99,13 @@ class Table:
             if self.failure is None:
                 await self.flush()
         finally:
-            await self._worker.run(self._store.close)
-            await self._worker.close()
+            try:
+                await self._worker.run(self._store.close)
+            except Exception as error:
+                if self.failure is None:  # else the owner has been told, and the store only repeats it
+                    raise self._fail(error) from error
+            finally:
+                await self._worker.close()
 
     async def _flush_while_wanted(self) -> None:
         while self._waiting:

@@ -1,0 +1,189 @@
+"""What rocksdict does differently from what its interface suggests, and that the table does not fall for it.
+
+If a test of the first kind fails after an upgrade, rocksdict was mended there and the table may become simpler.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rocksdict import Options, Rdict, ReadOptions, WriteOptions
+
+from threefs.errors import Corrupt
+from threefs.kv.table import Table
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Rdict]:
+    opened = Rdict(str(tmp_path / "plain"), Options(raw_mode=True))
+    yield opened
+    opened.close()
+
+
+def damaged_copy_of(tmp_path: Path) -> Path:
+    """A directory with 2,000 pairs in one sorted file, of which one block in the middle is damaged."""
+    directory = tmp_path / "damaged"
+
+    async def fill() -> None:
+        table = await Table.open(directory)
+        table.write({b"%06d" % number: b"v" * 100 for number in range(2000)})
+        await table.close()
+
+    asyncio.run(fill())
+    plain = Rdict(str(directory), Options(raw_mode=True))
+    plain.flush()
+    plain.close()
+    (file,) = directory.glob("*.sst")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    file.write_bytes(content)
+    return directory
+
+
+def test_trap_1_iterators_of_a_snapshot_ignore_the_snapshot(store: Rdict) -> None:
+    store[b"a"] = b"old"
+    snapshot = store.snapshot()
+    store[b"a"] = b"new"
+    rows = snapshot.iter()
+    rows.seek_to_first()
+    assert rows.value() == b"new"
+    assert snapshot[b"a"] == b"old"
+
+
+def test_trap_1_a_view_shows_one_moment(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path / "table")
+        table.write({b"a": b"old", b"b": b"old"})
+        view = table.view()
+        table.write({b"a": b"new", b"b": None, b"c": b"new"})
+        assert view.scan(b"a", b"z") == [(b"a", b"old"), (b"b", b"old")]
+        assert view.scan(b"a", b"z", reverse=True) == [(b"b", b"old"), (b"a", b"old")]
+        assert [view.get(b"a"), view.get(b"b"), view.get(b"c")] == [b"old", b"old", None]
+        assert table.scan(b"a", b"z") == [(b"a", b"new"), (b"c", b"new")]
+        del view
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_trap_2_the_lower_bound_of_an_iterator_is_taken_as_the_upper(store: Rdict) -> None:
+    for key in (b"a", b"b", b"c"):
+        store[key] = b""
+    bounds = ReadOptions()
+    bounds.set_iterate_lower_bound(b"b")
+    rows = store.iter(bounds)
+    rows.seek_to_first()
+    assert rows.valid() and rows.key() == b"a"
+    rows.next()
+    assert not rows.valid()
+
+
+def test_trap_2_scans_keep_both_bounds(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path / "table")
+        table.write({bytes([byte]): b"" for byte in b"abcd"})
+        assert [key for key, _ in table.scan(b"b", b"d")] == [b"b", b"c"]
+        assert [key for key, _ in table.scan(b"b", b"d", reverse=True)] == [b"c", b"b"]
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_trap_3_iteration_over_damage_ends_in_silence(tmp_path: Path) -> None:
+    store = Rdict(str(damaged_copy_of(tmp_path)), Options(raw_mode=True))
+    assert 0 < len(list(store.items())) < 2000
+    store.close()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_trap_3_a_scan_over_damage_is_an_error(tmp_path: Path, reverse: bool) -> None:
+    directory = damaged_copy_of(tmp_path)
+
+    async def main() -> None:
+        table = await Table.open(directory)
+        with pytest.raises(Corrupt):
+            table.scan(b"", b"\xff", reverse=reverse)
+        assert table.scan(b"", b"000005") == [(b"%06d" % number, b"v" * 100) for number in range(5)]
+        with pytest.raises(Corrupt):
+            for number in range(2000):
+                table.view().get(b"%06d" % number)
+        await table.close()
+
+    asyncio.run(main())
+
+
+def another_thread_ran_during(action: Callable[[], None], attempts: int) -> bool:
+    """Whether a second thread could run while one of `attempts` calls of `action` was under way."""
+    turns = 0
+    stopped = False
+
+    def spin() -> None:
+        nonlocal turns
+        while not stopped:
+            turns += 1
+            time.sleep(0)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # from here on a thread runs until it lets go of the interpreter lock by itself
+    thread = threading.Thread(target=spin)
+    try:
+        thread.start()
+        for _ in range(attempts):
+            seen = turns
+            action()
+            if turns != seen:
+                return True
+        return False
+    finally:
+        stopped = True
+        sys.setswitchinterval(before)
+        thread.join()
+
+
+def test_trap_4_a_synchronous_write_stops_all_threads_and_flush_wal_does_not(store: Rdict) -> None:
+    synced = WriteOptions()
+    synced.sync = True
+
+    def write_then_flush() -> None:
+        store[b"a"] = b"1"
+        store.flush_wal(True)
+
+    assert not another_thread_ran_during(lambda: store.put(b"a", b"1", synced), attempts=50)
+    assert another_thread_ran_during(write_then_flush, attempts=1000)
+
+
+def test_trap_4_the_loop_goes_on_while_a_flush_is_under_way(tmp_path: Path) -> None:
+    started, release = threading.Event(), threading.Event()
+
+    class SlowToFlush:
+        """The store, with a flush that lasts until it is released."""
+
+        def __init__(self, store: Rdict) -> None:
+            self._store = store
+            self.write, self.get, self.iter, self.close = store.write, store.get, store.iter, store.close
+
+        def flush_wal(self, sync: bool) -> None:
+            assert sync
+            started.set()
+            assert release.wait(30)
+            self._store.flush_wal(True)
+
+    async def main() -> None:
+        table = await Table.open(tmp_path / "table")
+        table._store = SlowToFlush(table._store)  # type: ignore[assignment]
+        table.write({b"a": b"1"})
+        flushed = asyncio.create_task(table.flush())
+        await asyncio.to_thread(started.wait, 30)
+        table.write({b"b": b"2"})
+        assert table.get(b"b") == b"2"
+        assert not flushed.done() and table.durable == 0
+        release.set()
+        await flushed
+        await table.close()
+        assert table.durable == 2
+
+    asyncio.run(main())

@@ -1,0 +1,9 @@
+from threefs.kv import port
+
+
+def test_limits_are_those_of_every_engine_that_is_planned() -> None:
+    """FoundationDB's limits are the tightest of the engines; etcd's 1.5 MiB request limit leaves room as well."""
+    assert port.MAX_KEY_BYTES <= 10_000
+    assert port.MAX_VALUE_BYTES <= 100_000
+    assert port.MAX_TRANSACTION_BYTES <= 1_500_000
+    assert port.MAX_TRANSACTION_SECONDS <= 5.0

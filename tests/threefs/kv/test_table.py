@@ -1,0 +1,195 @@
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.kv.table import Table
+
+
+class Failing:
+    """A store of which one operation fails from now on."""
+
+    def __init__(self, store: object, operation: str, message: str) -> None:
+        self._store = store
+        self._operation = operation
+        self._message = message
+
+    def __getattr__(self, name: str) -> object:
+        if name == self._operation:
+            return self._fail
+        return getattr(self._store, name)
+
+    def _fail(self, *_: object) -> None:
+        raise Exception(self._message)
+
+
+EIO = "IO error: While fdatasync: 000004.log: Input/output error"
+ENOSPC = "IO error: No space left on device: While appending to file: 000004.log"
+
+
+async def broken(directory: Path, operation: str, message: str) -> Table:
+    table = await Table.open(directory)
+    table.write({b"kept": b"1"})
+    await table.flush()
+    table._store = Failing(table._store, operation, message)  # type: ignore[assignment]
+    return table
+
+
+def refuses(table: Table, error: type[ThreefsError], *actions: Callable[[], object]) -> None:
+    for action in actions:
+        with pytest.raises(error):
+            action()
+
+
+def test_concurrent_flushes_share_one_sync(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path)
+        syncs = 0
+        store = table._store
+
+        class Counting(Failing):
+            def _fail(self, *_: object) -> None:
+                nonlocal syncs
+                syncs += 1
+                store.flush_wal(True)
+
+        table._store = Counting(store, "flush_wal", "")  # type: ignore[assignment]
+
+        async def write(number: int) -> None:
+            await table.flush(table.write({b"%d" % number: b""}))
+            assert table.durable > number
+
+        await asyncio.gather(*(write(number) for number in range(100)))
+        assert table.durable == table.written == 100
+        assert syncs == 1
+        await table.flush()
+        assert syncs == 1
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_does_not_disturb_the_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path)
+        table.write({b"a": b""})
+        first, second = asyncio.create_task(table.flush()), asyncio.create_task(table.flush())
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        assert table.durable == 1
+        await table.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("operation", ["write", "flush_wal"])
+def test_after_an_io_error_everything_is_refused(tmp_path: Path, operation: str) -> None:
+    async def main() -> None:
+        table = await broken(tmp_path, operation, EIO)
+        view = table.view()
+        with pytest.raises(Unavailable):
+            table.write({b"a": b"1"})
+            await table.flush()
+        refuses(table, Unavailable, lambda: table.write({b"b": b"1"}), lambda: table.get(b"kept"), table.view)
+        refuses(table, Unavailable, lambda: view.get(b"kept"), lambda: view.scan(b"", b"z"))
+        assert isinstance(table.failure, Unavailable)
+        await table.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("operation", ["write", "flush_wal"])
+def test_on_a_full_disk_only_reads_go_on(tmp_path: Path, operation: str) -> None:
+    async def main() -> None:
+        table = await broken(tmp_path, operation, ENOSPC)
+        with pytest.raises(NoSpace):
+            table.write({b"a": b"1"})
+            await table.flush()
+        refuses(table, NoSpace, lambda: table.write({b"b": b"1"}))
+        assert table.get(b"kept") == b"1"
+        assert (b"kept", b"1") in table.scan(b"", b"z")
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_a_table_is_open_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path)
+        with pytest.raises(Unavailable, match="in use"):
+            await Table.open(tmp_path)
+        await table.close()
+        await (await Table.open(tmp_path)).close()
+
+    asyncio.run(main())
+
+
+def log_of(directory: Path) -> Path:
+    (log,) = directory.glob("*.log")
+    return log
+
+
+def copies_with_log_sizes(source: Path, writes: int) -> list[int]:
+    """Fill a table, and return how long its log was before the first write and after each."""
+    sizes: list[int] = []
+
+    async def main() -> None:
+        table = await Table.open(source)
+        sizes.append(log_of(source).stat().st_size)
+        for number in range(writes):
+            table.write({b"%03d" % number: b"v" * 50, b"last": b"%d" % number})
+            sizes.append(log_of(source).stat().st_size)
+        shutil.copytree(source, source.parent / "crashed")
+        await table.close()
+
+    asyncio.run(main())
+    return sizes
+
+
+def contents(directory: Path) -> dict[bytes, bytes]:
+    async def main() -> dict[bytes, bytes]:
+        table = await Table.open(directory)
+        found = dict(table.scan(b"", b"\xff"))
+        await table.close()
+        return found
+
+    return asyncio.run(main())
+
+
+def expected(writes: int) -> dict[bytes, bytes]:
+    found = {b"%03d" % number: b"v" * 50 for number in range(writes)}
+    return found | {b"last": b"%d" % (writes - 1)} if writes else found
+
+
+def test_a_log_that_was_cut_anywhere_keeps_all_writes_before_the_cut(tmp_path: Path) -> None:
+    sizes = copies_with_log_sizes(tmp_path / "table", 8)
+    assert sizes == sorted(set(sizes))
+    for cut in range(sizes[0], sizes[-1] + 1, 17):
+        shutil.copytree(tmp_path / "crashed", tmp_path / "cut")
+        with log_of(tmp_path / "cut").open("r+b") as log:
+            log.truncate(cut)
+        whole = sum(size <= cut for size in sizes[1:])
+        assert contents(tmp_path / "cut") == expected(whole), cut
+        shutil.rmtree(tmp_path / "cut")
+
+
+def test_a_last_write_of_zeros_is_dropped(tmp_path: Path) -> None:
+    """The length of a file can reach the disk before its content."""
+    sizes = copies_with_log_sizes(tmp_path / "table", 8)
+    with log_of(tmp_path / "crashed").open("r+b") as log:
+        log.seek(sizes[-2])
+        log.write(b"\0" * (sizes[-1] - sizes[-2]))
+    assert contents(tmp_path / "crashed") == expected(7)
+
+
+def test_damage_inside_the_log_is_an_error(tmp_path: Path) -> None:
+    sizes = copies_with_log_sizes(tmp_path / "table", 8)
+    with log_of(tmp_path / "crashed").open("r+b") as log:
+        log.seek(sizes[3] + 20)
+        log.write(b"\xff")
+    with pytest.raises(Corrupt):
+        contents(tmp_path / "crashed")
