@@ -1,0 +1,212 @@
+"""The network: non-blocking byte streams, told by callbacks when they are ready.
+
+Calls on a stream never wait. This is what the hot path wants (no transport between the socket and the buffers of the
+caller) and little enough for a simulation to stand in for.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from threefs.errors import InvalidArgument, Unavailable
+
+Buffer = bytes | bytearray | memoryview
+Callback = Callable[[], None]
+
+SOCKET_BUFFER_BYTES = 4 << 20
+BACKLOG = 1024
+#: The kernel takes at most so many pieces at once (IOV_MAX).
+MOST_PIECES = 1024
+
+
+class Stream(Protocol):
+    """One connection. `peer` says whose, for people."""
+
+    peer: str
+
+    def recv_into(self, views: Sequence[memoryview]) -> int:
+        """Fill the views from the front; 0 at the end of the stream. Raises BlockingIOError, OSError."""
+        ...
+
+    def send(self, pieces: Sequence[Buffer]) -> int:
+        """Hand pieces to the kernel, which copies them; how many bytes it took. Raises BlockingIOError, OSError."""
+        ...
+
+    def on_readable(self, callback: Callback | None) -> None: ...
+
+    def on_writable(self, callback: Callback | None) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    address: str  # "host:port"
+
+    def close(self) -> None: ...
+
+
+class Net(Protocol):
+    async def connect(self, address: str, timeout_s: float) -> Stream:
+        """Raises Unavailable, which names the address."""
+        ...
+
+    async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
+        """Port 0 picks a free one."""
+        ...
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split "host:port" ("[::1]:7000" for IPv6)."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InvalidArgument(f"{address!r} is not an address; it looks like 127.0.0.1:7000")
+    return host.strip("[]"), int(port)
+
+
+class SocketStream:
+    """A stream over a connected socket of the running loop."""
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self.peer = peer
+        self._socket = sock
+        self._loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def recv_into(self, views: Sequence[memoryview]) -> int:
+        return self._socket.recvmsg_into(views)[0]
+
+    def send(self, pieces: Sequence[Buffer]) -> int:
+        return self._socket.sendmsg(pieces)
+
+    def on_readable(self, callback: Callback | None) -> None:
+        if callback is None:
+            self._loop.remove_reader(self._socket)
+        else:
+            self._loop.add_reader(self._socket, callback)
+
+    def on_writable(self, callback: Callback | None) -> None:
+        if callback is None:
+            self._loop.remove_writer(self._socket)
+        else:
+            self._loop.add_writer(self._socket, callback)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self.on_readable(None)
+            self.on_writable(None)
+            self._socket.close()
+
+
+class SocketListener:
+    """Accepts on several sockets (TCP and the UNIX socket beside it) for one address."""
+
+    def __init__(self, address: str, sockets: Sequence[socket.socket], accept: Callable[[Stream], None]) -> None:
+        self.address = address
+        self._loop = asyncio.get_running_loop()
+        self._sockets = sockets
+        self._accept = accept
+        for sock in sockets:
+            self._loop.add_reader(sock, self._ready, sock)
+
+    def _ready(self, listening: socket.socket) -> None:
+        try:
+            sock, peer = listening.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # without a pause this would spin until one is free
+                self._loop.remove_reader(listening)
+                self._loop.call_later(0.1, self._resume, listening)
+            return
+        self._accept(SocketStream(sock, f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"))
+
+    def _resume(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening, self._ready, listening)
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            if sock.fileno() >= 0:
+                self._loop.remove_reader(sock)
+                sock.close()
+
+
+class RealNet:
+    """TCP, and for peers on this host the UNIX socket beside it.
+
+    That socket has an abstract name made of the TCP address: it needs no file, ends with the process, and is visible
+    only inside the same network namespace, which is what "the same host" means here.
+    """
+
+    async def connect(self, address: str, timeout_s: float) -> Stream:
+        host, port = parse_address(address)
+        local = await self._connect_unix(host, port)
+        if local is not None:
+            return SocketStream(local, address)
+        loop = asyncio.get_running_loop()
+        sock: socket.socket | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                family, kind, proto, _, where = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+                sock = socket.socket(family, kind | socket.SOCK_CLOEXEC, proto)
+                sock.setblocking(False)
+                await loop.sock_connect(sock, where)
+        except (OSError, TimeoutError) as error:
+            if sock is not None:
+                sock.close()
+            reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or error
+            raise Unavailable(f"cannot connect to {address}: {reason}") from None
+        except asyncio.CancelledError:
+            if sock is not None:
+                sock.close()
+            raise
+        return SocketStream(sock, address)
+
+    async def _connect_unix(self, host: str, port: int) -> socket.socket | None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        sock.setblocking(False)
+        try:
+            sock.connect(_unix_name(host, port))
+        except OSError:  # nobody of this host listens under that name
+            sock.close()
+            return None
+        return sock
+
+    async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
+        try:
+            family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            tcp = _listening(socket.socket(family, kind | socket.SOCK_CLOEXEC, proto), where)
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        bound = tcp.getsockname()
+        sockets = [tcp]
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            sockets.append(_listening(unix, _unix_name(host, bound[1])))
+        except OSError:  # TCP serves local peers as well, only slower
+            unix.close()
+        name = f"[{host}]" if ":" in host else host
+        return SocketListener(f"{name}:{bound[1]}", sockets, accept)
+
+
+def _listening(sock: socket.socket, where: object) -> socket.socket:
+    try:
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(where)  # type: ignore[arg-type]
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _unix_name(host: str, port: int) -> bytes:
+    return f"\0threefs.{host}.{port}".encode()

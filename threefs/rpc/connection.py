@@ -1,0 +1,270 @@
+"""The calling side of a connection. A call is a future; no task, no thread, no copy of payload."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from threefs.env.clock import Clock
+from threefs.env.net import Buffer, Stream
+from threefs.errors import (
+    Cancelled,
+    ConnectionLost,
+    DeadlineExceeded,
+    LimitExceeded,
+    Overloaded,
+    ProtocolError,
+    Stopping,
+    ThreefsError,
+)
+from threefs.rpc import frames
+from threefs.rpc.frames import Header
+from threefs.rpc.identity import Identity, check_cluster, hello_frame, read_hello
+from threefs.rpc.limits import Limits
+from threefs.rpc.link import Link
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire.common_pb2 import Hello
+
+#: Told the reply and the length of its payload, returns writable views that are together exactly that long.
+Sink = Callable[[Any, int], Sequence[memoryview]]
+
+_LATEST_MS = 2**32 - 1
+
+
+class _Pending:
+    """A call that waits for its answer."""
+
+    __slots__ = ("deadline", "future", "index", "method", "offset", "remaining", "reply", "sink", "views")
+
+    def __init__(self, future: "asyncio.Future[Any]", method: Method[Any, Any], sink: Sink | None, deadline: float):
+        self.future = future
+        self.method = method
+        self.sink = sink
+        self.deadline = deadline
+        self.reply: Message | None = None
+        self.views: Sequence[memoryview] = ()
+        self.remaining = 0  # payload that has not been asked for yet
+        self.index = 0
+        self.offset = 0
+
+    def place(self, length: int) -> list[memoryview]:
+        """Where the next `length` bytes of payload go."""
+        if length > self.remaining:
+            raise ProtocolError(f"more payload for {self.method} than was announced")
+        self.remaining -= length
+        places = []
+        while length:
+            view = self.views[self.index]
+            here = min(len(view) - self.offset, length)
+            places.append(view if here == len(view) else view[self.offset : self.offset + here])
+            self.offset += here
+            length -= here
+            if self.offset == len(view):
+                self.index += 1
+                self.offset = 0
+        return places
+
+
+class Connection:
+    """Made by `Peers`. `cluster_id` is what the server said in its HELLO."""
+
+    def __init__(self, stream: Stream, address: str, identity: Identity, clock: Clock, limits: Limits) -> None:
+        self.address = address
+        self.cluster_id = ""
+        self.outstanding = 0
+        self.closing = False  # no new calls: the server is stopping, or the link is closed
+        self._identity = identity
+        self._clock = clock
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[int, _Pending] = {}
+        self._last_id = 0
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
+        self._hello: asyncio.Future[Hello] = self._loop.create_future()
+        self._link = Link(stream, limits, self)
+
+    async def shake_hands(self, timeout_s: float) -> None:
+        """Exchange HELLO. Raises what the server refused with, or Unavailable."""
+        self._link.send(hello_frame(self._identity, with_token=True))
+        try:
+            async with asyncio.timeout(timeout_s):
+                hello = await self._hello
+        except TimeoutError:
+            error = DeadlineExceeded(f"{self.address} did not say HELLO within {timeout_s:.1f} s")
+            self.close(error)
+            raise error from None
+        self.cluster_id = hello.cluster_id
+
+    def call(
+        self,
+        method: Method[Req, Rep],
+        request: Req,
+        *,
+        timeout_s: float,
+        payload: Sequence[Buffer] = (),
+        sink: Sink | None = None,
+        request_id: int = 0,
+    ) -> "asyncio.Future[Rep]":
+        """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
+
+        The future raises the error that the service answered with, or ConnectionLost, DeadlineExceeded, Stopping,
+        Overloaded, LimitExceeded. Cancelling it cancels the call at the service.
+        """
+        future: asyncio.Future[Rep] = self._loop.create_future()
+        body = request.SerializeToString()
+        length = sum(memoryview(piece).nbytes for piece in payload)
+        error = self._refusal(len(body), length)
+        if error is not None:
+            future.set_exception(error)
+            return future
+        call_id = self._next_id()
+        deadline = self._clock.monotonic() + timeout_s
+        pending = _Pending(future, method, sink, deadline)
+        self._pending[call_id] = pending
+        self.outstanding += 1
+        future.add_done_callback(lambda _: self._forget(call_id))
+        remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
+        head = frames.encode(frames.REQUEST, method.number, 0, call_id, len(body), length, remaining_ms, request_id)
+        self._link.send(head + body, call_id, payload, length)
+        self._watch(deadline)
+        return future
+
+    def _refusal(self, body_bytes: int, payload_bytes: int) -> ThreefsError | None:
+        if self._link.closed:
+            return ConnectionLost(f"the connection to {self.address} is closed")
+        if self.closing:
+            return Stopping(f"{self.address} is stopping")
+        if body_bytes > self._limits.body_bytes or payload_bytes > self._limits.payload_bytes:
+            return LimitExceeded(
+                f"a call of {body_bytes} bytes and {payload_bytes} bytes of payload is over the limit of "
+                f"{self._limits.body_bytes} and {self._limits.payload_bytes}"
+            )
+        if self.outstanding >= self._limits.calls:
+            return Overloaded(f"{self.outstanding} calls to {self.address} are in flight")
+        return None
+
+    def _next_id(self) -> int:
+        while True:
+            self._last_id = self._last_id % (2**32 - 1) + 1
+            if self._last_id not in self._pending:
+                return self._last_id
+
+    def _forget(self, call_id: int) -> None:
+        """The future is done. If no answer did that, the service should stop, and its answer must find no place."""
+        self.outstanding -= 1
+        if self._pending.pop(call_id, None) is not None and not self._link.closed:
+            self._link.divert(call_id)
+            self._link.send(frames.encode(frames.CANCEL, call_id=call_id))
+
+    # ---- deadlines: one timer for all calls
+
+    def _watch(self, deadline: float) -> None:
+        if self._sweep is not None:
+            if deadline >= self._sweep_at:
+                return
+            self._sweep.cancel()
+        self._sweep_at = deadline
+        self._sweep = self._loop.call_later(max(0.0, deadline - self._clock.monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        self._sweep = None
+        now = self._clock.monotonic()
+        earliest = None
+        for pending in list(self._pending.values()):
+            if pending.future.done():
+                continue
+            if pending.deadline <= now:
+                pending.future.set_exception(
+                    DeadlineExceeded(f"{self.address} did not answer {pending.method} within the deadline")
+                )
+            elif earliest is None or pending.deadline < earliest:
+                earliest = pending.deadline
+        if earliest is not None:
+            self._watch(earliest)
+
+    # ---- what the link receives
+
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        if header.kind == frames.RESPONSE:
+            return self._response(header, body)
+        if header.kind == frames.SEGMENT:
+            pending = self._pending.get(header.call_id)
+            if pending is None or pending.future.done():
+                return _nowhere(header)
+            return pending.place(header.payload_bytes)
+        if header.kind == frames.HELLO and not self._hello.done():
+            hello = read_hello(body)
+            check_cluster(self._identity.cluster_id, hello.cluster_id)
+            self._hello.set_result(hello)
+            return ()
+        if header.kind == frames.GOAWAY:
+            self._goaway(frames.error_from(body))
+            return ()
+        raise ProtocolError(f"{self.address} sent a frame that only a client sends")
+
+    def _response(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        pending = self._pending.get(header.call_id)
+        if pending is None or pending.future.done():  # cancelled, or out of time
+            return _nowhere(header)
+        if header.flags & frames.FAILED:
+            self._finish(header.call_id, frames.error_from(body))
+            return _nowhere(header)
+        try:
+            pending.reply = pending.method.reply.FromString(body)
+        except DecodeError:
+            raise ProtocolError(f"the answer to {pending.method} cannot be read") from None
+        if not header.payload_bytes:
+            self._finish(header.call_id)
+            return ()
+        if pending.sink is None:
+            raise ProtocolError(f"{self.address} answered {pending.method} with payload")
+        try:
+            pending.views = pending.sink(pending.reply, header.payload_bytes)
+        except ThreefsError as error:  # the reply does not fit what was asked
+            self._finish(header.call_id, error)
+            return _nowhere(header)
+        if sum(len(view) for view in pending.views) != header.payload_bytes:
+            raise ProtocolError(f"{self.address} answered {pending.method} with {header.payload_bytes} bytes")
+        pending.remaining = header.payload_bytes
+        return pending.place(header.inline_bytes)
+
+    def payload_done(self, header: Header) -> None:
+        pending = self._pending.get(header.call_id)
+        if pending is not None and pending.reply is not None and pending.remaining == 0:
+            self._finish(header.call_id)
+
+    def _finish(self, call_id: int, error: ThreefsError | None = None) -> None:
+        pending = self._pending[call_id]
+        if pending.future.done():
+            return
+        del self._pending[call_id]
+        if error is not None:
+            pending.future.set_exception(error)
+        else:
+            pending.future.set_result(pending.reply)
+
+    def _goaway(self, error: ThreefsError) -> None:
+        self.closing = True
+        if not isinstance(error, Stopping):  # a stopping server still answers what it has begun
+            self.close(error)
+
+    def lost(self, error: ThreefsError) -> None:
+        self.closing = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        if not self._hello.done():
+            self._hello.set_exception(error)
+            self._hello.exception()  # nobody may be waiting any more
+        for pending in list(self._pending.values()):
+            if not pending.future.done():
+                pending.future.set_exception(error)
+        self._pending.clear()
+
+    def close(self, error: ThreefsError | None = None) -> None:
+        self._link.close(error or Cancelled("the connection was closed by this side"))
+
+
+def _nowhere(header: Header) -> Sequence[memoryview]:
+    return [memoryview(bytearray(header.inline_bytes))] if header.payload_bytes else ()

@@ -1,0 +1,110 @@
+"""The frame: a fixed header, a protobuf body, raw payload. No I/O here.
+
+A call is a REQUEST and its RESPONSE. The payload of either may be longer than one frame: its header says the total,
+the first SEGMENT_BYTES follow inline, the rest comes in SEGMENT frames of the same call id, between which other frames
+pass.
+"""
+
+import enum
+import struct
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from threefs.errors import LimitExceeded, ProtocolError, ThreefsError, WrongVersion, error_of
+from threefs.rpc.limits import Limits
+from threefs.wire import common_pb2
+
+MAGIC = 0x3F5F
+PROTOCOL = 1
+SEGMENT_BYTES = 256 << 10
+
+_HEADER = struct.Struct("<HBBHHIIIIQ")
+HEADER_BYTES = _HEADER.size
+
+
+class Kind(enum.IntEnum):
+    """6 and 7 are kept for READY and GRANT of request-to-send."""
+
+    HELLO = 1
+    REQUEST = 2
+    RESPONSE = 3
+    SEGMENT = 4
+    CANCEL = 5
+    GOAWAY = 8
+
+
+HELLO, REQUEST, RESPONSE, SEGMENT, CANCEL, GOAWAY = (int(kind) for kind in Kind)
+_KINDS = frozenset(int(kind) for kind in Kind)
+_WITH_PAYLOAD = frozenset((REQUEST, RESPONSE, SEGMENT))
+
+#: Flag of a RESPONSE whose body is an Error.
+FAILED = 1
+
+
+class Header(NamedTuple):
+    kind: int
+    method: int
+    flags: int
+    call_id: int
+    body_bytes: int
+    payload_bytes: int  # of the whole call; of this frame for a SEGMENT
+    deadline_ms: int  # what is left of a REQUEST's time when it is sent
+    request_id: int
+
+    @property
+    def inline_bytes(self) -> int:
+        """Payload that follows in this very frame."""
+        return min(self.payload_bytes, SEGMENT_BYTES)
+
+
+def encode(
+    kind: int,
+    method: int = 0,
+    flags: int = 0,
+    call_id: int = 0,
+    body_bytes: int = 0,
+    payload_bytes: int = 0,
+    deadline_ms: int = 0,
+    request_id: int = 0,
+) -> bytes:
+    return _HEADER.pack(
+        MAGIC, PROTOCOL, kind, method, flags, call_id, body_bytes, payload_bytes, deadline_ms, request_id
+    )
+
+
+def decode(buffer: memoryview | bytes | bytearray, offset: int, limits: Limits) -> Header:
+    """The header at `offset`. Raises ProtocolError, WrongVersion, LimitExceeded."""
+    magic, protocol, *fields = _HEADER.unpack_from(buffer, offset)
+    if magic != MAGIC:
+        raise ProtocolError(f"not a threefs frame: it begins with {magic:#06x} instead of {MAGIC:#06x}")
+    if protocol != PROTOCOL:
+        raise WrongVersion(f"the frame is of protocol version {protocol}, this side speaks {PROTOCOL}")
+    header = Header(*fields)
+    if header.kind not in _KINDS:
+        raise ProtocolError(f"unknown kind of frame {header.kind}")
+    if header.body_bytes > limits.body_bytes:
+        raise LimitExceeded(f"a body of {header.body_bytes} bytes is over the limit of {limits.body_bytes}")
+    if header.payload_bytes > limits.payload_bytes:
+        raise LimitExceeded(f"a payload of {header.payload_bytes} bytes is over the limit of {limits.payload_bytes}")
+    if header.payload_bytes and header.kind not in _WITH_PAYLOAD:
+        raise ProtocolError(f"a {Kind(header.kind).name} frame has no payload")
+    if header.kind == SEGMENT and (header.body_bytes or header.payload_bytes > SEGMENT_BYTES):
+        raise ProtocolError("a SEGMENT frame has a body or is too long")
+    return header
+
+
+_MOST_MESSAGE_CHARS = 4096
+
+
+def error_body(error: ThreefsError) -> bytes:
+    return common_pb2.Error(code=error.code, message=error.message[:_MOST_MESSAGE_CHARS]).SerializeToString()
+
+
+def error_from(body: bytes) -> ThreefsError:
+    """The error that a peer sent. A body that is none is a ProtocolError."""
+    try:
+        message = common_pb2.Error.FromString(body)
+    except DecodeError:
+        return ProtocolError("the peer sent an error that cannot be read")
+    return error_of(message.code, message.message)

@@ -1,0 +1,335 @@
+"""Frames over one stream, both ways: bytes in and out, nothing about calls.
+
+Inbound, headers and bodies pass through a small ring; payload goes from the kernel straight to where the receiver wants
+it. Outbound, long payloads take turns segment by segment, so a small reply never waits for a large one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from threefs.env.net import MOST_PIECES, Buffer, Stream
+from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
+from threefs.rpc import frames
+from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
+from threefs.rpc.limits import Limits
+
+_RING_BYTES = 16 << 10
+_TURN_BYTES = 512 << 10  # handed to the kernel at once
+_READS_PER_WAKE = 16  # then other connections get their turn
+
+
+class Receiver(Protocol):
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        """A frame came. Where its inline payload goes: views that are together header.inline_bytes long."""
+        ...
+
+    def payload_done(self, header: Header) -> None:
+        """The inline payload of that frame is in its place."""
+        ...
+
+    def lost(self, error: ThreefsError) -> None:
+        """The link is closed; called once."""
+        ...
+
+
+class _Outgoing:
+    """A call's message that still has payload to send."""
+
+    __slots__ = ("call_id", "head", "index", "offset", "remaining", "sent", "views")
+
+    def __init__(
+        self, head: bytes, call_id: int, views: Sequence[memoryview], length: int, sent: Callable[[], None] | None
+    ) -> None:
+        self.head = head
+        self.call_id = call_id
+        self.views = views
+        self.remaining = length
+        self.index = 0
+        self.offset = 0
+        self.sent = sent
+
+    def next_frame(self, pieces: list[Buffer]) -> int:
+        """Append the pieces of the next frame; their length in bytes."""
+        inline = min(self.remaining, SEGMENT_BYTES)
+        head = self.head or frames.encode(frames.SEGMENT, call_id=self.call_id, payload_bytes=inline)
+        self.head = b""
+        pieces.append(head)
+        self.remaining -= inline
+        total = len(head) + inline
+        while inline:
+            view = self.views[self.index]
+            here = len(view) - self.offset
+            if here <= inline:
+                pieces.append(view[self.offset :] if self.offset else view)
+                self.index += 1
+                self.offset = 0
+            else:
+                here = inline
+                pieces.append(view[self.offset : self.offset + here])
+                self.offset += here
+            inline -= here
+        return total
+
+
+class Link:
+    """Owns the stream. Everything happens on the loop that made it."""
+
+    def __init__(self, stream: Stream, limits: Limits, receiver: Receiver) -> None:
+        self.peer = stream.peer
+        self.closed = False
+        self._stream = stream
+        self._limits = limits
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        # inbound
+        self._ring = memoryview(bytearray(_RING_BYTES))
+        self._start = 0
+        self._end = 0
+        self._header: Header | None = None  # whose body or payload is being received
+        self._body: bytearray | None = None  # a body that does not fit the ring
+        self._wanted: deque[memoryview] = deque()
+        # outbound
+        self._queue: deque[_Outgoing] = deque()
+        self._pieces: deque[Buffer] = deque()
+        self._finished: list[Callable[[], None]] = []
+        self._flushing = False
+        self._blocked = False
+        self._closing: ThreefsError | None = None
+        stream.on_readable(self._readable)
+
+    # ---- outbound
+
+    def send(
+        self,
+        head: bytes,
+        call_id: int = 0,
+        payload: Sequence[Buffer] = (),
+        length: int = 0,
+        sent: Callable[[], None] | None = None,
+    ) -> None:
+        """Queue one message: `head` is its header and body. `sent` is called once the kernel has its last byte, or the
+        link is closed; until then the payload must not change. Messages of one turn of the loop go out together."""
+        if self.closed:
+            if sent is not None:
+                sent()
+            return
+        views = [view if isinstance(view, memoryview) else memoryview(view) for view in payload] if length else ()
+        self._queue.append(_Outgoing(head, call_id, views, length, sent))
+        if not self._flushing and not self._blocked:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    @property
+    def sending(self) -> bool:
+        """Something is still to be handed to the kernel."""
+        return bool(self._queue or self._pieces)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if not self._blocked:
+            self._pump()
+
+    def _writable(self) -> None:
+        self._blocked = False
+        self._stream.on_writable(None)
+        self._pump()
+
+    def _pump(self) -> None:
+        while not self.closed:
+            if not self._pieces and not self._take_turn():
+                if self._closing is not None:
+                    self.close(self._closing)
+                return
+            if not self._send_pieces():
+                self._blocked = not self.closed
+                if self._blocked:
+                    self._stream.on_writable(self._writable)
+                return
+            finished, self._finished = self._finished, []
+            for sent in finished:
+                sent()
+
+    def _take_turn(self) -> bool:
+        """Collect the next frames, one of each message in turn. False when nothing is queued."""
+        pieces: list[Buffer] = []
+        queue = self._queue
+        total = 0
+        while queue and total < _TURN_BYTES and len(pieces) < MOST_PIECES:
+            message = queue.popleft()
+            total += message.next_frame(pieces)
+            if message.remaining:
+                queue.append(message)
+            elif message.sent is not None:
+                self._finished.append(message.sent)
+        self._pieces.extend(pieces)
+        return total > 0
+
+    def _send_pieces(self) -> bool:
+        """Hand all collected pieces to the kernel. False when it takes no more, or the link broke."""
+        pieces = self._pieces
+        while pieces:
+            batch = [pieces[i] for i in range(MOST_PIECES)] if len(pieces) > MOST_PIECES else list(pieces)
+            try:
+                taken = self._stream.send(batch)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                self.close(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
+                return False
+            while taken:
+                first = pieces[0]
+                if len(first) <= taken:
+                    taken -= len(first)
+                    pieces.popleft()
+                else:
+                    pieces[0] = memoryview(first)[taken:]
+                    taken = 0
+        return True
+
+    # ---- inbound
+
+    def divert(self, call_id: int) -> None:
+        """If payload of this call is being received, let the rest of it go nowhere: its place has lost its owner."""
+        if self._header is not None and self._header.call_id == call_id and self._body is None:
+            self._wanted = deque(memoryview(bytearray(len(view))) for view in self._wanted)
+
+    def _readable(self) -> None:
+        try:
+            for _ in range(_READS_PER_WAKE):
+                if self.closed or not self._receive():
+                    return
+        except ThreefsError as error:
+            self.refuse(error)
+
+    def _receive(self) -> bool:
+        """Read once and take in what came. False when there may be nothing more to read now."""
+        wanted = self._wanted
+        if wanted:
+            views = [wanted[i] for i in range(MOST_PIECES - 1)] if len(wanted) >= MOST_PIECES else list(wanted)
+            if len(views) == len(wanted):
+                views.append(self._ring)
+        else:
+            if self._start == self._end:
+                self._start = self._end = 0
+            elif self._end > _RING_BYTES - 2 * HEADER_BYTES:
+                self._compact()
+            views = [self._ring[self._end :]]
+        try:
+            count = self._stream.recv_into(views)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.close(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
+            return False
+        if count == 0:
+            self.close(ConnectionLost(f"{self.peer} closed the connection"))
+            return False
+        if wanted:
+            count = self._fill(count)
+            if wanted:
+                return True
+            self._start = 0
+            self._end = count
+            self._landed()
+        else:
+            self._end += count
+        self._parse()
+        return True
+
+    def _compact(self) -> None:
+        rest = bytes(self._ring[self._start : self._end])
+        self._ring[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
+
+    def _fill(self, count: int) -> int:
+        """Account `count` bytes to the wanted views; what is left over went into the ring."""
+        wanted = self._wanted
+        while wanted and count:
+            view = wanted[0]
+            if len(view) <= count:
+                count -= len(view)
+                wanted.popleft()
+            else:
+                wanted[0] = view[count:]
+                count = 0
+        return count
+
+    def _parse(self) -> None:
+        """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
+        while not self._wanted and not self.closed:
+            have = self._end - self._start
+            if have < HEADER_BYTES:
+                return
+            header = frames.decode(self._ring, self._start, self._limits)
+            size = HEADER_BYTES + header.body_bytes
+            if have >= size:
+                body = bytes(self._ring[self._start + HEADER_BYTES : self._start + size])
+                self._start += size
+                self._begin(header, body)
+            else:
+                self._header = header
+                self._body = bytearray(header.body_bytes)
+                self._start += HEADER_BYTES
+                self._want([memoryview(self._body)])
+
+    def _begin(self, header: Header, body: bytes) -> None:
+        self._header = header
+        views = self._receiver.frame(header, body)
+        if header.payload_bytes and not self.closed:
+            if sum(len(view) for view in views) != header.inline_bytes:
+                raise ProtocolError(f"{self.peer} sent {header.inline_bytes} bytes of payload that do not fit")
+            self._want(views)
+
+    def _want(self, views: Sequence[memoryview]) -> None:
+        """Receive into views, first from what the ring holds already."""
+        wanted = self._wanted
+        wanted.extend(view for view in views if len(view))
+        while wanted and self._start < self._end:
+            view = wanted[0]
+            take = min(len(view), self._end - self._start)
+            view[:take] = self._ring[self._start : self._start + take]
+            self._start += take
+            if take == len(view):
+                wanted.popleft()
+            else:
+                wanted[0] = view[take:]
+        if not wanted:
+            self._landed()
+
+    def _landed(self) -> None:
+        """The body or payload that was being received is complete."""
+        header, self._header = self._header, None
+        assert header is not None
+        if self._body is not None:
+            body, self._body = bytes(self._body), None
+            self._begin(header, body)
+        else:
+            self._receiver.payload_done(header)
+
+    # ---- the end
+
+    def refuse(self, error: ThreefsError) -> None:
+        """Tell the peer why, then close."""
+        if self.closed or self._closing is not None:
+            return
+        self._closing = error
+        self._stream.on_readable(None)
+        body = frames.error_body(error)
+        self.send(frames.encode(frames.GOAWAY, body_bytes=len(body)) + body)
+        self._loop.call_later(self._limits.hello_s, self.close, error)  # a peer that does not read must not keep us
+
+    def close(self, error: ThreefsError) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._stream.close()
+        finished = [*self._finished, *(m.sent for m in self._queue if m.sent is not None)]
+        self._queue.clear()
+        self._pieces.clear()
+        self._finished.clear()
+        self._wanted.clear()
+        for sent in finished:
+            sent()
+        self._receiver.lost(error)

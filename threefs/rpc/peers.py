@@ -1,0 +1,95 @@
+"""The connections of one process: one per address, made when first needed, made again after a loss."""
+
+import asyncio
+from collections.abc import Sequence
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import Buffer, Net
+from threefs.errors import ConnectionLost, DeadlineExceeded, ThreefsError, Unavailable
+from threefs.rpc.connection import Connection, Sink
+from threefs.rpc.identity import Identity
+from threefs.rpc.limits import Limits
+from threefs.rpc.methods import Method, Rep, Req
+
+_DEFAULT_LIMITS = Limits()
+
+
+class Peers:
+    """Calls to any address."""
+
+    def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
+        self.identity = identity
+        self._net = net
+        self._clock = clock
+        self._limits = limits
+        self._live: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+
+    def live(self, address: str) -> Connection | None:
+        """The open connection to `address`, for hot paths that must not wait."""
+        connection = self._live.get(address)
+        return connection if connection is not None and not connection.closing else None
+
+    async def connect(self, address: str, timeout_s: float) -> Connection:
+        """Raises Unavailable, or what the server refused the HELLO with."""
+        connection = self.live(address)
+        if connection is not None:
+            return connection
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.create_task(self._open(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda done: self._opened(address, done))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(task)  # others may wait for it too
+        except TimeoutError:
+            raise Unavailable(f"cannot connect to {address}: no answer within {timeout_s:.1f} s") from None
+
+    async def _open(self, address: str) -> Connection:
+        stream = await self._net.connect(address, self._limits.hello_s)
+        connection = Connection(stream, address, self.identity, self._clock, self._limits)
+        try:
+            await connection.shake_hands(self._limits.hello_s)
+        except (ConnectionLost, DeadlineExceeded) as error:  # nothing was sent yet: safe to try again
+            connection.close()
+            raise Unavailable(f"cannot connect to {address}: {error}") from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _opened(self, address: str, task: "asyncio.Task[Connection]") -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled() and task.exception() is None:
+            self._live[address] = task.result()
+
+    async def call(
+        self,
+        address: str,
+        method: Method[Req, Rep],
+        request: Req,
+        *,
+        timeout_s: float,
+        payload: Sequence[Buffer] = (),
+        sink: Sink | None = None,
+        request_id: int = 0,
+    ) -> Rep:
+        """Connect if need be, then `Connection.call`."""
+        deadline = self._clock.monotonic() + timeout_s
+        connection = self.live(address) or await self.connect(address, timeout_s)
+        left = deadline - self._clock.monotonic()
+        return await connection.call(method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of connections that belong to the parent, without a word to the peers."""
+        self._live.clear()
+        self._connecting.clear()
+
+    async def close(self) -> None:
+        for task in list(self._connecting.values()):
+            task.cancel()
+        error: ThreefsError = ConnectionLost("this side is closing")
+        for connection in list(self._live.values()):
+            connection.close(error)
+        self._live.clear()

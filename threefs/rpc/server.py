@@ -1,0 +1,99 @@
+"""A service on the framed protocol: methods, sessions, start and stop."""
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from threefs.env.buffers import BufferPool
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import Listener, Net, Stream
+from threefs.errors import Stopping
+from threefs.rpc import frames
+from threefs.rpc.identity import Identity
+from threefs.rpc.limits import Limits
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.session import Call, Handler, Session
+
+_DEFAULT_LIMITS = Limits()
+_LOG = structlog.get_logger()
+
+
+class Server:
+    """Handlers of any number of services on one port. Payload buffers come from `pool`, which handlers may use too."""
+
+    def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
+        self.identity = identity
+        self.clock = clock
+        self.limits = limits
+        self.pool = BufferPool()
+        self.stopping = False
+        self.methods: dict[int, Method[Any, Any]] = {}
+        self.handlers: dict[int, Handler] = {}
+        self._net = net
+        self._listener: Listener | None = None
+        self._sessions: set[Session] = set()
+        self._drained: asyncio.Event | None = None
+
+    def add(self, method: Method[Req, Rep], handler: Callable[[Call[Req, Rep]], Awaitable[None] | None]) -> None:
+        """Serve `method` by a handler that answers through the call: a plain function runs inline, without a task."""
+        assert method.number not in self.handlers, f"{method} has a handler already"
+        self.methods[method.number] = method
+        self.handlers[method.number] = handler
+
+    def serve(self, method: Method[Req, Rep], handler: Callable[[Req], Awaitable[Rep]]) -> None:
+        """Serve `method` by a coroutine function from request to reply."""
+
+        async def answer(call: Call[Req, Rep]) -> None:
+            call.reply(await handler(call.request))
+
+        self.add(method, answer)
+
+    async def start(self, host: str, port: int) -> str:
+        """Listen; the address with the real port. Raises Unavailable."""
+        self._listener = await self._net.listen(host, port, self._accept)
+        return self._listener.address
+
+    def _accept(self, stream: Stream) -> None:
+        self._sessions.add(Session(stream, self))
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new calls, let running ones finish within `grace_s`, then close."""
+        self.stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        goodbye = frames.error_body(Stopping("the service is stopping"))
+        for session in list(self._sessions):
+            session.link.send(frames.encode(frames.GOAWAY, body_bytes=len(goodbye)) + goodbye)
+        self._drained = asyncio.Event()
+        self.call_ended()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._drained.wait()
+        except TimeoutError:
+            _LOG.warning("calls cut off by the stop", calls=sum(len(session.calls) for session in self._sessions))
+        patience = self.clock.monotonic() + grace_s
+        while any(session.link.sending for session in self._sessions) and self.clock.monotonic() < patience:
+            await self.clock.sleep(0.005)  # the last answers go out
+        running = [call.task for s in self._sessions for call in s.calls.values() if call.task is not None]
+        for session in list(self._sessions):
+            session.link.close(Stopping("the service is stopping"))
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def call_ended(self) -> None:
+        if self._drained is not None and not any(session.calls for session in self._sessions):
+            self._drained.set()
+
+    def session_ended(self, session: Session) -> None:
+        self._sessions.discard(session)
+        self.call_ended()
+
+    def log_failure(self, call: Call[Any, Any], error: BaseException) -> None:
+        _LOG.error(
+            "a call failed unexpectedly",
+            method=str(call.method),
+            request_id=call.request_id,
+            error="".join(traceback.format_exception(error)),
+        )

@@ -1,0 +1,289 @@
+"""The answering side of a connection: one peer's calls, from their first byte to the last byte of the answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic
+
+from google.protobuf.message import DecodeError
+
+from threefs.env.net import Buffer, Stream
+from threefs.errors import (
+    Internal,
+    LimitExceeded,
+    NotAuthorised,
+    Overloaded,
+    ProtocolError,
+    Stopping,
+    ThreefsError,
+    UnknownMethod,
+)
+from threefs.rpc import frames
+from threefs.rpc.frames import Header
+from threefs.rpc.identity import check_cluster, check_token, hello_frame, read_hello
+from threefs.rpc.link import Link
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire.common_pb2 import Hello
+
+if TYPE_CHECKING:
+    from threefs.rpc.server import Server
+
+#: Answers by `call.reply` or `call.fail`, now or, when it is a coroutine function, later.
+Handler = Callable[["Call[Any, Any]"], Awaitable[None] | None]
+
+_NOTHING = memoryview(b"")
+
+
+class Call(Generic[Req, Rep]):
+    """One call being answered.
+
+    `payload` lies in a pooled, page-aligned buffer. It is valid until the handler has finished and has replied.
+    `deadline` is a reading of the server's monotonic clock.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_header",
+        "_received",
+        "_running",
+        "_session",
+        "answered",
+        "deadline",
+        "method",
+        "payload",
+        "peer",
+        "request",
+        "request_id",
+        "task",
+    )
+
+    def __init__(self, session: "Session", header: Header, method: Method[Req, Rep], request: Req, deadline: float):
+        self.method = method
+        self.request = request
+        self.deadline = deadline
+        self.request_id = header.request_id
+        self.peer = session.hello
+        self.payload = _NOTHING
+        self.answered = False
+        self.task: asyncio.Future[None] | None = None
+        self._session = session
+        self._header = header
+        self._buffer: memoryview | None = None
+        self._received = 0
+        self._running = True
+
+    def remaining_s(self) -> float:
+        return self.deadline - self._session.server.clock.monotonic()
+
+    def reply(self, message: Rep, payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None) -> None:
+        """Answer. The payload must not change until `sent` is called: the kernel has it all, or the peer is gone."""
+        body = message.SerializeToString()
+        length = sum(memoryview(piece).nbytes for piece in payload)
+        self._answer(0, body, payload, length, sent)
+
+    def fail(self, error: ThreefsError) -> None:
+        self._answer(frames.FAILED, frames.error_body(error), (), 0, None)
+
+    def _answer(
+        self, flags: int, body: bytes, payload: Sequence[Buffer], length: int, sent: Callable[[], None] | None
+    ) -> None:
+        assert not self.answered, f"{self.method} was answered twice"
+        self.answered = True
+        header = self._header
+        head = frames.encode(
+            frames.RESPONSE, header.method, flags, header.call_id, len(body), length, 0, header.request_id
+        )
+        self._session.link.send(head + body, header.call_id, payload, length, sent)
+        if not self._running:
+            self._session.end(self)
+
+    def handled(self) -> None:
+        """The handler has finished."""
+        self._running = False
+        if self.answered:
+            self._session.end(self)
+
+    # ---- receiving the payload, by the session only
+
+    def receive_into(self, buffer: memoryview) -> None:
+        self._buffer = buffer
+        self.payload = buffer[: self._header.payload_bytes]
+
+    def place(self, length: int) -> memoryview:
+        start = self._received
+        if start + length > len(self.payload):
+            raise ProtocolError(f"more payload for {self.method} than was announced")
+        self._received += length
+        return self.payload[start : start + length]
+
+    @property
+    def complete(self) -> bool:
+        return self._received == len(self.payload)
+
+    @property
+    def call_id(self) -> int:
+        return self._header.call_id
+
+    @property
+    def payload_bytes(self) -> int:
+        return self._header.payload_bytes
+
+    def take_buffer(self) -> memoryview | None:
+        """Give up the payload's buffer."""
+        buffer, self._buffer = self._buffer, None
+        self.payload = _NOTHING
+        return buffer
+
+
+class Session:
+    """A peer at the server."""
+
+    def __init__(self, stream: Stream, server: "Server") -> None:
+        self.server = server
+        self.hello: Hello | None = None
+        self.calls: dict[int, Call[Any, Any]] = {}
+        self._inflight_bytes = 0
+        self.link = Link(stream, server.limits, self)
+        self._impatience = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
+
+    def _no_hello(self) -> None:
+        self.link.refuse(ProtocolError("no HELLO in time"))
+
+    # ---- what the link receives
+
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        if self.hello is None:
+            self._greet(header, body)
+            return ()
+        if header.kind == frames.REQUEST:
+            return self._request(header, body)
+        if header.kind == frames.SEGMENT:
+            call = self.calls.get(header.call_id)
+            if call is None or call.complete:  # refused or cancelled before all of it came
+                return [memoryview(bytearray(header.payload_bytes))] if header.payload_bytes else ()
+            return [call.place(header.payload_bytes)]
+        if header.kind == frames.CANCEL:
+            self._cancel(header.call_id)
+            return ()
+        if header.kind == frames.GOAWAY:
+            self.link.close(frames.error_from(body))
+            return ()
+        raise ProtocolError("a frame that only a server sends")
+
+    def _greet(self, header: Header, body: bytes) -> None:
+        if header.kind != frames.HELLO:
+            raise ProtocolError("the first frame of a connection must be HELLO")
+        hello = read_hello(body)
+        own = self.server.identity
+        check_token(own.token, hello.token)
+        check_cluster(own.cluster_id, hello.cluster_id)
+        self.hello = hello
+        self._impatience.cancel()
+        self.link.send(hello_frame(own, with_token=False))
+
+    def _request(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        if header.call_id in self.calls:
+            raise ProtocolError(f"call {header.call_id} is in flight already")
+        try:
+            call = self._admit(header, body)
+        except (ProtocolError, LimitExceeded, NotAuthorised):
+            raise
+        except ThreefsError as error:
+            self._refuse_call(header, error)
+            return [memoryview(bytearray(header.inline_bytes))] if header.payload_bytes else ()
+        self.calls[header.call_id] = call
+        if not header.payload_bytes:
+            self._run(call)
+            return ()
+        self._inflight_bytes += header.payload_bytes
+        call.receive_into(self.server.pool.take(header.payload_bytes))
+        return [call.place(header.inline_bytes)]
+
+    def _admit(self, header: Header, body: bytes) -> Call[Any, Any]:
+        limits = self.server.limits
+        if self.server.stopping:
+            raise Stopping("the service is stopping")
+        if len(self.calls) >= limits.calls:
+            raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
+        if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:
+            raise LimitExceeded(f"more than {limits.inflight_bytes} bytes of payload are in flight")
+        method = self.server.methods.get(header.method)
+        if method is None:
+            raise UnknownMethod(f"{self.server.identity.program or 'this service'} has no method {header.method}")
+        try:
+            request = method.request.FromString(body)
+        except DecodeError:
+            raise ProtocolError(f"the request of {method} cannot be read") from None
+        deadline = self.server.clock.monotonic() + header.deadline_ms / 1000
+        return Call(self, header, method, request, deadline)
+
+    def _refuse_call(self, header: Header, error: ThreefsError) -> None:
+        body = frames.error_body(error)
+        head = frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, len(body))
+        self.link.send(head + body)
+
+    def payload_done(self, header: Header) -> None:
+        call = self.calls.get(header.call_id)
+        if call is not None and call.complete and call.task is None and not call.answered:
+            self._run(call)
+
+    # ---- running
+
+    def _run(self, call: Call[Any, Any]) -> None:
+        try:
+            later = self.server.handlers[call.method.number](call)
+        except ThreefsError as error:
+            self._failed(call, error)
+        except Exception as error:
+            self._broke(call, error)
+        else:
+            if later is not None:
+                call.task = asyncio.ensure_future(later)
+                call.task.add_done_callback(lambda task: self._ended(call, task))
+                return
+        call.handled()
+
+    def _ended(self, call: Call[Any, Any], task: "asyncio.Future[None]") -> None:
+        if task.cancelled():
+            call.answered = True  # nobody waits for an answer
+        elif (error := task.exception()) is not None:
+            if isinstance(error, ThreefsError):
+                self._failed(call, error)
+            else:
+                self._broke(call, error)
+        call.handled()
+
+    def _failed(self, call: Call[Any, Any], error: ThreefsError) -> None:
+        if not call.answered:
+            call.fail(error)
+
+    def _broke(self, call: Call[Any, Any], error: BaseException) -> None:
+        self.server.log_failure(call, error)
+        self._failed(call, Internal(f"{call.method} failed: {type(error).__name__}"))
+
+    def _cancel(self, call_id: int) -> None:
+        call = self.calls.get(call_id)
+        if call is None:
+            return
+        if call.task is not None:
+            call.task.cancel()
+        elif not call.complete:  # its payload will not come
+            self.link.divert(call_id)
+            self.end(call)
+
+    def end(self, call: Call[Any, Any]) -> None:
+        """Handler finished and answer given: the call is over."""
+        self.calls.pop(call.call_id, None)
+        buffer = call.take_buffer()
+        if buffer is not None:
+            self._inflight_bytes -= call.payload_bytes
+            self.server.pool.give(buffer)
+        self.server.call_ended()
+
+    def lost(self, error: ThreefsError) -> None:
+        self._impatience.cancel()
+        for call in list(self.calls.values()):
+            if call.task is not None:
+                call.task.cancel()
+            elif not call.complete:
+                self.end(call)
+        self.server.session_ended(self)
