@@ -1,0 +1,121 @@
+"""Packs samples into the shard files of a dataset."""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from threefs.checksums import Buffer, crc32c
+from threefs.env.random import RANDOM, Random
+from threefs.errors import InvalidArgument, ThreefsError
+from threefs_data import format
+from threefs_data.files import File, FileSystem
+
+_WRITE_BYTES = 4 << 20
+
+
+class DatasetWriter:
+    """Write samples with `add`, in order. The dataset appears under its path, whole, when the block ends well:
+
+    with DatasetWriter(fs, "/data/tokens") as writer:
+        writer.add(b"...")
+    """
+
+    def __init__(self, fs: FileSystem, path: str, *, shard_bytes: int = 256 << 20, random: Random = RANDOM) -> None:
+        if not 1 <= shard_bytes <= format.MAX_SHARD_BYTES - format.MAX_SAMPLE_BYTES:
+            raise InvalidArgument(f"shards of {shard_bytes} bytes are not possible")
+        self.path = path.rstrip("/")
+        self._fs = fs
+        self._shard_bytes = shard_bytes
+        self._unfinished = f"{self.path}.unfinished-{random.token(8).hex()}"
+        self._shards: list[format.Shard] = []
+        self._file: File | None = None
+        self._starts: list[int] = []
+        self._crcs: list[int] = []
+        self._pending = bytearray()
+
+    def __enter__(self) -> Self:
+        self._fs.mkdir(self._unfinished)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._give_up()
+            return
+        try:
+            self._finish()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def add(self, sample: Buffer) -> None:
+        size = memoryview(sample).nbytes
+        if size > format.MAX_SAMPLE_BYTES:
+            raise InvalidArgument(f"a sample of {size} bytes is larger than {format.MAX_SAMPLE_BYTES}")
+        if self._file is None:
+            self._begin_shard()
+        end = self._starts[-1] + size
+        self._pending += sample
+        self._starts.append(end)
+        self._crcs.append(crc32c(sample))
+        if len(self._pending) >= _WRITE_BYTES:
+            self._write_pending()
+        if end >= self._shard_bytes or len(self._crcs) == format.MAX_SHARD_SAMPLES:
+            self._end_shard()
+
+    def _begin_shard(self) -> None:
+        number = len(self._shards)
+        self._file = self._fs.open(f"{self._unfinished}/{format.shard_name(number)}", "wb")
+        self._pending += format.shard_header(number)
+        self._starts, self._crcs = [format.SHARD_HEADER_BYTES], []
+
+    def _end_shard(self) -> None:
+        assert self._file is not None
+        table = format.encode_table(self._starts, self._crcs)
+        self._shards.append(format.Shard(len(self._crcs), self._starts[-1], crc32c(table)))
+        self._pending += table
+        self._write_pending()
+        file, self._file = self._file, None
+        file.close()
+
+    def _write_pending(self) -> None:
+        assert self._file is not None
+        self._file.write(bytes(self._pending))
+        self._pending.clear()
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            self._end_shard()
+        with self._fs.open(f"{self._unfinished}/{format.INDEX_NAME}", "wb") as file:
+            file.write(format.encode_index(self._shards))
+        self._fs.rename(self._unfinished, self.path)
+
+    def _give_up(self) -> None:
+        try:
+            if self._file is not None:
+                self._file.close()
+            self._fs.remove(self._unfinished, recursive=True)
+        except ThreefsError:
+            pass  # the reason for giving up is the error to show; what is left says "unfinished" in its name
+
+
+def pack(fs: FileSystem, samples: Iterable[Buffer], path: str, *, shard_bytes: int = 256 << 20) -> int:
+    """Make a dataset of `samples`, in their order; the number of samples."""
+    count = 0
+    with DatasetWriter(fs, path, shard_bytes=shard_bytes) as writer:
+        for sample in samples:
+            writer.add(sample)
+            count += 1
+    return count
+
+
+def pack_files(fs: FileSystem, files: Iterable[str], path: str, *, shard_bytes: int = 256 << 20) -> int:
+    """Make a dataset in which each sample is the content of one file; the number of samples."""
+    return pack(fs, (_content(fs, file) for file in files), path, shard_bytes=shard_bytes)
+
+
+def _content(fs: FileSystem, path: str) -> bytes:
+    with fs.open(path, "rb") as file:
+        content: bytes = file.read()
+    return content
