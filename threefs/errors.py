@@ -260,6 +260,12 @@ class StaleWrite(ThreefsError):
     code, posix = 58, _errno.EINVAL
 
 
+class DiskFailed(ThreefsError):
+    """The disk failed."""
+
+    code, posix, retry = 59, _errno.EIO, Retry.REFRESH
+
+
 # ---- the transactional store ----
 
 

@@ -1,0 +1,1 @@
+"""The storage service: chunks on local disks, replicated along chains."""

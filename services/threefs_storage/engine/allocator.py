@@ -1,0 +1,79 @@
+"""Which blocks of one data file are in use. In memory only: it is rebuilt from the records when the engine opens.
+
+A freed block is not reused at once. The record that gave it up must be durable first (after a crash the old record
+would come back and name a block with other content), and nobody may be reading it.
+"""
+
+from collections import deque
+
+_FREE, _USED, _FREED = 0, 1, 2
+
+
+class Allocator:
+    def __init__(self) -> None:
+        self.used = 0  # blocks in use, with those that are freed but not yet reusable
+        self._states = bytearray()
+        self._hint = 0  # no free slot lies below
+        self._freed: deque[tuple[int, int]] = deque()  # (number of the write that gave it up, slot)
+        self._pins: dict[int, int] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Slots that the file has room for."""
+        return len(self._states)
+
+    def grow(self, slots: int) -> None:
+        self._states.extend(bytes(slots))
+
+    def claim(self, slot: int) -> None:
+        """Mark a block that a record names."""
+        if slot >= len(self._states):
+            self.grow(slot + 1 - len(self._states))
+        assert self._states[slot] == _FREE, f"two records name slot {slot}"
+        self._states[slot] = _USED
+        self.used += 1
+
+    def take(self, durable: int) -> int | None:
+        """The lowest free slot, or None if there is none. Writes up to number `durable` survive a crash."""
+        self._reclaim(durable)
+        slot = self._states.find(_FREE, self._hint)
+        if slot < 0:
+            self._hint = len(self._states)
+            return None
+        self._hint = slot + 1
+        self._states[slot] = _USED
+        self.used += 1
+        return slot
+
+    def free(self, slot: int, number: int) -> None:
+        """Give up a block with write `number`."""
+        assert self._states[slot] == _USED, f"slot {slot} is freed twice"
+        self._states[slot] = _FREED
+        self._freed.append((number, slot))
+
+    def pin(self, slot: int) -> None:
+        self._pins[slot] = self._pins.get(slot, 0) + 1
+
+    def unpin(self, slot: int) -> None:
+        count = self._pins[slot] - 1
+        if count:
+            self._pins[slot] = count
+        else:
+            del self._pins[slot]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether freed blocks wait for a record to become durable, or for their readers."""
+        return bool(self._freed)
+
+    def _reclaim(self, durable: int) -> None:
+        pinned = []
+        while self._freed and self._freed[0][0] <= durable:
+            number, slot = self._freed.popleft()
+            if slot in self._pins:
+                pinned.append((number, slot))
+                continue
+            self._states[slot] = _FREE
+            self._hint = min(self._hint, slot)
+            self.used -= 1
+        self._freed.extendleft(reversed(pinned))

@@ -1,0 +1,115 @@
+"""The data files of a target: one per block size, a power of two from 64 KiB to 64 MiB."""
+
+import asyncio
+from pathlib import Path
+
+from threefs.env.disk import Disk, File
+from threefs.errors import NoSpace
+from threefs_storage.engine.allocator import Allocator
+from threefs_storage.engine.records import Block
+
+MIN_BLOCK_BITS = 16
+MAX_BLOCK_BITS = 26
+
+_MIN_GROWTH_BYTES = 4 << 20
+_MAX_GROWTH_BYTES = 256 << 20
+
+
+def block_bits(length: int) -> int:
+    """The size (as power of two) of the smallest block that holds so many bytes."""
+    return max(MIN_BLOCK_BITS, (length - 1).bit_length())
+
+
+class BlockFiles:
+    def __init__(self, directory: Path, disk: Disk, full_ratio: float) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._full_ratio = full_ratio
+        self._files: dict[int, File] = {}
+        self._allocators = {bits: Allocator() for bits in range(MIN_BLOCK_BITS, MAX_BLOCK_BITS + 1)}
+        self._growing = asyncio.Lock()
+
+    async def open(self) -> None:
+        await self._disk.make_directory(self._directory)
+        names = await self._disk.list_directory(self._directory)
+        for bits, allocator in self._allocators.items():
+            if _name(bits) in names:
+                allocator.grow((await self._open(bits)).size() >> bits)
+
+    async def open_claimed(self) -> None:
+        """Open the files of all claimed blocks. A missing one is created: reading it then fails, block by block."""
+        for bits, allocator in self._allocators.items():
+            if allocator.used:
+                await self._open(bits)
+
+    async def close(self) -> None:
+        for file in self._files.values():
+            await file.close()
+
+    def file(self, block: Block) -> File:
+        return self._files[block.bits]
+
+    def claim(self, block: Block) -> None:
+        """A record names this block. All are claimed before the first is taken."""
+        self._allocators[block.bits].claim(block.slot)
+
+    async def take(self, bits: int, durable: int, *, reserve: bool) -> Block:
+        """A free block. Raises NoSpace, for `reserve` (resync) only when the disk is full to the brim."""
+        allocator = self._allocators[bits]
+        slot = allocator.take(durable)
+        if slot is None:
+            async with self._growing:
+                slot = allocator.take(durable)
+                while slot is None:
+                    await self._grow(bits, reserve)
+                    slot = allocator.take(durable)
+        return Block(bits, slot)
+
+    def free(self, block: Block, number: int) -> None:
+        """Give a block up with table write `number`; it is reused once that is durable and nobody has it pinned."""
+        self._allocators[block.bits].free(block.slot, number)
+
+    def pin(self, block: Block) -> None:
+        self._allocators[block.bits].pin(block.slot)
+
+    def unpin(self, block: Block) -> None:
+        self._allocators[block.bits].unpin(block.slot)
+
+    def waiting(self, bits: int) -> bool:
+        """Whether blocks of this size would become free if the table were flushed."""
+        return self._allocators[bits].waiting
+
+    def used_bytes(self) -> int:
+        return sum(allocator.used << bits for bits, allocator in self._allocators.items())
+
+    def unused_bytes(self) -> int:
+        """In the files, but in no use."""
+        return sum((a.capacity - a.used) << bits for bits, a in self._allocators.items())
+
+    async def _open(self, bits: int) -> File:
+        file = self._files.get(bits)
+        if file is None:
+            file = self._files[bits] = await self._disk.open(self._directory / _name(bits))
+        return file
+
+    async def _grow(self, bits: int, reserve: bool) -> None:
+        """Make room for more blocks: many if the disk has plenty left, at least one."""
+        file, allocator = await self._open(bits), self._allocators[bits]
+        size = allocator.capacity << bits
+        step = min(max(size // 4, _MIN_GROWTH_BYTES), _MAX_GROWTH_BYTES)
+        for slots in (max(1, step >> bits), 1):
+            space = self._disk.space(self._directory)
+            left = space.free_bytes - (slots << bits)
+            if left < (0 if reserve else space.capacity_bytes * (1 - self._full_ratio)):
+                continue
+            try:
+                await file.allocate(size, slots << bits)
+            except NoSpace:
+                continue
+            allocator.grow(slots)
+            return
+        raise NoSpace(f"no room for a block of {1 << bits} bytes in {self._directory}")
+
+
+def _name(bits: int) -> str:
+    return f"{1 << bits >> 10}KiB.blocks"

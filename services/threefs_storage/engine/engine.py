@@ -1,0 +1,274 @@
+"""The chunks of one target.
+
+A change is made in two steps. `stage` writes the next version's content and its record, and returns when both are
+durable; `commit` makes that version the committed one. Content is copied on write: it goes to a block of its own, so
+that no crash can damage what is committed. Only an append writes into the committed block, behind what is committed.
+
+The caller changes a chunk from one task at a time. What a record says may be relied on until the next await, or as
+long as the block of its version is pinned.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from threefs.checksums import Buffer
+from threefs.env.disk import Disk, settled
+from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, ThreefsError, Unavailable, VersionGap
+from threefs.ids import ChunkId
+from threefs.kv.table import Table
+from threefs_storage.engine.blocks import BlockFiles
+from threefs_storage.engine.committer import Committer
+from threefs_storage.engine.content import Kind, Update, plan
+from threefs_storage.engine.reader import Reader
+from threefs_storage.engine.records import Block, Record, Version, decode
+from threefs_storage.engine.scratch import Scratch
+from threefs_storage.engine.store import RecordStore, RecordTable, living
+from threefs_storage.engine.writer import Writer, Written
+
+_AFTER_ALL_KEYS = b"\xff" * 13
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    full_ratio: float = 0.98  # of the disk: beyond it only resync may take more room
+    cached_records: int = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    capacity_bytes: int  # of the disk
+    used_bytes: int  # by this target
+    free_bytes: int  # of the disk, and unused in this target's files
+    chunks: int  # that exist here
+
+
+class ChunkEngine:
+    """Use `await ChunkEngine.open(directory, disk)`."""
+
+    def __init__(self, directory: Path, store: RecordStore, files: BlockFiles, disk: Disk) -> None:
+        self.failure: ThreefsError | None = None  # why no more changes are taken
+        self.damaged: list[ChunkId] = []  # whose records could not be read when the engine was opened
+        self._directory = directory
+        self._store = store
+        self._files = files
+        self._disk = disk
+        self._committer = Committer(store)
+        scratch = Scratch()
+        reader = Reader(files, scratch)
+        self._writer = Writer(files, store, reader, scratch)
+        self._staging: set[ChunkId] = set()
+        self._chunks = 0
+        # Fill a buffer with a range of a version; the CRC32C of these bytes. `read` never waits: None if it would
+        # have to. `record` is what is known of a chunk. Called for every read, so without a wrapper.
+        self.read = reader.read
+        self.read_cold = reader.read_cold
+        self.record = store.get
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        disk: Disk,
+        settings: EngineSettings | None = None,
+        *,
+        open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
+    ) -> "ChunkEngine":
+        """Create the directory if need be. The records are the truth: a block that none names is free."""
+        settings = settings or EngineSettings()
+        files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
+        await files.open()
+        store = RecordStore(await open_table(directory / "records"), settings.cached_records)
+        engine = cls(directory, store, files, disk)
+        for chunk, data in store.rows(b"", _AFTER_ALL_KEYS):
+            try:
+                record = decode(chunk, data)
+            except Corrupt:
+                engine.damaged.append(chunk)  # its blocks are lost with it: only a replace can bring the chunk back
+                continue
+            for block in _blocks(record):
+                files.claim(block)
+            engine._chunks += living(record) is not None
+        await files.open_claimed()
+        return engine
+
+    async def close(self) -> None:
+        """Make everything durable. No change may be under way."""
+        assert not self._staging
+        await self._store.close()
+        await self._files.close()
+
+    async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:
+        """Make the version that `update` describes durable as the pending one.
+
+        It comes after the committed version, and none may be pending; a replace may come whenever it is not older than
+        what arrived under the same chain version. A cancelled call ends only when its work has ended, and then the
+        version may be pending.
+
+        Raises VersionGap, InvalidArgument, ChecksumMismatch, NoSpace, CorruptChunk (what is to be copied cannot be
+        read), DiskFailed, Unavailable.
+        """
+        return await settled(self._stage(chunk, update, memoryview(payload).cast("B")))
+
+    def commit(self, chunk: ChunkId, version: int, chain_version: int) -> Version:
+        """Make the pending version the committed one. To commit it again changes nothing. Raises VersionGap.
+
+        Not durable at once: after a crash the version may be pending again.
+        """
+        self._check_writable()
+        assert chunk not in self._staging
+        record = self.record(chunk) or Record()
+        old, pending = record.committed, record.pending
+        if pending is None or pending.version != version:
+            if old is not None and old.version == version:
+                return old
+            raise VersionGap(f"version {version} of chunk {chunk} is not pending here")
+        after = record.after_commit(chain_version)
+        assert after.committed is not None
+        number = self._write(chunk, after)
+        self._chunks += (living(after) is not None) - (living(record) is not None)
+        if old is not None and old.block is not None and old.block != pending.block:
+            self._free(old.block, number)
+        return after.committed
+
+    def drop_pending(self, chunk: ChunkId) -> None:
+        """Forget the pending version, if there is one. Not durable at once."""
+        self._check_writable()
+        assert chunk not in self._staging
+        record = self.record(chunk)
+        if record is None or record.pending is None:
+            return
+        kept = Record(record.committed, None, record.entries)
+        number = self._write(chunk, kept if kept != Record() else None)
+        block = record.pending.block
+        if block is None:
+            return
+        if record.committed is not None and record.committed.block == block:
+            self._writer.torn.add(block)
+        else:
+            self._free(block, number)
+
+    def pin(self, version: Version) -> None:
+        """Keep the bytes of this version in place until `unpin`, whatever happens to the chunk."""
+        if version.block is not None:
+            self._files.pin(version.block)
+
+    def unpin(self, version: Version) -> None:
+        if version.block is not None:
+            self._files.unpin(version.block)
+
+    def last_chunk(self, inode: int) -> tuple[ChunkId, Record] | None:
+        """The highest existing chunk of an inode."""
+        return self._store.last(ChunkId(inode, 0).key(), _after(inode))
+
+    def chunks(self, inode: int, first: int, limit: int) -> list[tuple[ChunkId, Record]]:
+        """Existing chunks of an inode from number `first` on, ascending."""
+        rows = self._store.scan(ChunkId(inode, first).key(), _after(inode))
+        return list(islice(((chunk, record) for chunk, record in rows if living(record)), limit))
+
+    def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record]]:
+        """All records behind `after`, with tombstones and pending versions, in key order."""
+        begin = b"" if after is None else after.key() + b"\0"
+        return list(islice(self._store.scan(begin, _AFTER_ALL_KEYS), limit))
+
+    def space(self) -> Space:
+        disk = self._disk.space(self._directory)
+        return Space(
+            disk.capacity_bytes,
+            self._files.used_bytes(),
+            disk.free_bytes + self._files.unused_bytes(),
+            self._chunks,
+        )
+
+    async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:
+        self._check_writable()
+        assert chunk not in self._staging, "a chunk is changed by one task at a time"
+        self._staging.add(chunk)
+        try:
+            record = self._current(chunk, update)
+            old = living(record)
+            content = plan(old.length if old is not None else 0, update)
+            if len(payload) != content.payload:
+                raise InvalidArgument(f"{len(payload)} bytes of payload where {content.payload} were announced")
+            written = await self._writer.write(old, update, content, payload)
+            shipped = update.entries if update.kind == Kind.REPLACE else None
+            after = Record(record.committed, written.version, record.entries, shipped)
+            await self._make_durable(chunk, after, written)
+            self._free_dropped(record)
+            return written.version
+        except DiskFailed as error:
+            self.failure = error
+            raise
+        finally:
+            self._staging.discard(chunk)
+
+    def _current(self, chunk: ChunkId, update: Update) -> Record:
+        """The record that `update` starts from. Raises VersionGap if it does not apply to it."""
+        try:
+            record = self.record(chunk) or Record()
+        except Corrupt:
+            if update.kind != Kind.REPLACE:
+                raise
+            return Record()
+        committed = record.committed
+        if update.kind == Kind.REPLACE:
+            if (
+                committed is not None
+                and committed.chain_version == update.chain_version
+                and committed.version > update.version
+            ):
+                raise VersionGap(
+                    f"version {update.version} of chunk {chunk} is older than {committed.version}, of one chain version"
+                )
+            return record
+        if record.pending is not None:
+            raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
+        next_version = (committed.version if committed is not None else 0) + 1
+        if update.version != next_version:
+            raise VersionGap(f"version {update.version} of chunk {chunk} cannot follow {next_version - 1}")
+        return record
+
+    async def _make_durable(self, chunk: ChunkId, record: Record, written: Written) -> None:
+        try:
+            await self._committer.commit(chunk, record, written.file, written.writes)
+        except (NoSpace, Unavailable) as error:
+            if self._store.failed:
+                self.failure = error  # the record may be there or not: its block stays as it is
+            elif written.fresh is not None:
+                self._free(written.fresh, 0)
+            raise
+
+    def _free_dropped(self, record: Record) -> None:
+        """Free the block of a pending version that a durable replace has taken the place of."""
+        block = record.pending.block if record.pending is not None else None
+        if block is None:
+            return
+        if record.committed is not None and record.committed.block == block:
+            return
+        self._free(block, 0)
+
+    def _write(self, chunk: ChunkId, record: Record | None) -> int:
+        try:
+            return self._store.write({chunk: record})
+        except (NoSpace, Unavailable) as error:
+            self.failure = error
+            raise
+
+    def _free(self, block: Block, number: int) -> None:
+        self._writer.torn.discard(block)
+        self._files.free(block, number)
+
+    def _check_writable(self) -> None:
+        if self.failure is not None:
+            raise type(self.failure)(self.failure.message)
+
+
+def _blocks(record: Record) -> set[Block]:
+    versions = (record.committed, record.pending)
+    return {version.block for version in versions if version is not None and version.block is not None}
+
+
+def _after(inode: int) -> bytes:
+    """Sorts behind all keys of an inode."""
+    return ChunkId(inode, 0xFFFFFFFF).key() + b"\0"

@@ -1,0 +1,181 @@
+"""What is known of a chunk, and its form on the disk.
+
+A record holds at most one committed and one pending version (the engine is copy-on-write only), and the last few
+exactly-once entries. Its bytes end with a CRC32C over the chunk's key and everything before it, so that any single
+changed bit, and a record that lies under the wrong key, is detected.
+"""
+
+import struct
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from threefs.checksums import CRC_BYTES, crc32c
+from threefs.errors import Corrupt
+from threefs.ids import ChunkId, WriteIdentity
+
+#: Exactly-once entries kept per chunk. A repeat that comes after this many later writers is not recognised.
+MOST_ENTRIES = 8
+
+_FORMAT = 1
+_HEAD = struct.Struct("<BBB")  # format, flags, number of entries
+_VERSION = struct.Struct("<QIIIBBBI16sIQ")
+_ENTRY = struct.Struct("<16sIQQII")
+_COUNT = struct.Struct("<B")
+_CRC = struct.Struct("<I")
+
+_HAS_COMMITTED, _HAS_PENDING, _HAS_SHIPPED = 1, 2, 4
+_REMOVED, _HAS_IDENTITY = 1, 2
+_NO_BLOCK = 0xFF
+_NO_CLIENT = bytes(16)
+
+
+class Block(NamedTuple):
+    """A place in a data file: slot number `slot` of the file with blocks of `1 << bits` bytes."""
+
+    bits: int
+    slot: int
+
+
+class Entry(NamedTuple):
+    """The result of a committed write, for whoever sends it again."""
+
+    client: bytes
+    channel: int
+    seq: int
+    version: int
+    length: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One state of a chunk's content."""
+
+    version: int
+    chain_version: int
+    length: int  # bytes
+    checksum: int  # CRC32C of all of them
+    block: Block | None  # None when there are none
+    checksum_block_bytes: int
+    block_checksums: bytes  # CRC32C of each checksum block, 4 bytes each
+    removed: bool = False  # a tombstone: the chunk does not exist, but its version numbers go on
+    identity: WriteIdentity | None = None  # of the write that made it
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    committed: Version | None = None
+    pending: Version | None = None
+    entries: tuple[Entry, ...] = ()  # of committed writes, oldest first
+    shipped: tuple[Entry, ...] | None = None  # what takes the place of `entries` when the pending version is committed
+
+    def entry(self, client: bytes, channel: int) -> Entry | None:
+        """The last committed write of this channel."""
+        for entry in reversed(self.entries):
+            if entry.channel == channel and entry.client == client:
+                return entry
+        return None
+
+    def after_commit(self, chain_version: int) -> "Record":
+        """The record once the pending version is committed."""
+        pending = self.pending
+        assert pending is not None
+        entries = self.entries if self.shipped is None else self.shipped
+        if pending.identity is not None:
+            client, channel, seq = pending.identity
+            entry = Entry(client, channel, seq, pending.version, pending.length, pending.checksum)
+            entries = (*(e for e in entries if (e.client, e.channel) != (client, channel)), entry)
+        return Record(replace(pending, chain_version=chain_version), None, entries[-MOST_ENTRIES:])
+
+
+def encode(chunk: ChunkId, record: Record) -> bytes:
+    flags = (
+        (_HAS_COMMITTED if record.committed else 0)
+        | (_HAS_PENDING if record.pending else 0)
+        | (_HAS_SHIPPED if record.shipped is not None else 0)
+    )
+    parts = [_HEAD.pack(_FORMAT, flags, len(record.entries))]
+    parts += [_encode_version(version) for version in (record.committed, record.pending) if version is not None]
+    parts += [_ENTRY.pack(*entry) for entry in record.entries]
+    if record.shipped is not None:
+        parts.append(_COUNT.pack(len(record.shipped)))
+        parts += [_ENTRY.pack(*entry) for entry in record.shipped]
+    body = b"".join(parts)
+    return body + _CRC.pack(crc32c(chunk.key() + body))
+
+
+def decode(chunk: ChunkId, data: bytes) -> Record:
+    """Raises Corrupt for anything that `encode` did not write for this chunk."""
+    if len(data) < _HEAD.size + _CRC.size:
+        raise Corrupt(f"the record of chunk {chunk} is cut off")
+    body = data[: -_CRC.size]
+    if crc32c(chunk.key() + body) != _CRC.unpack_from(data, len(body))[0]:
+        raise Corrupt(f"the record of chunk {chunk} does not match its checksum")
+    if body[0] != _FORMAT:
+        raise Corrupt(f"the record of chunk {chunk} has format {body[0]}, which this program does not know")
+    try:
+        return _decode_body(body)
+    except (struct.error, ValueError) as error:
+        raise Corrupt(f"the record of chunk {chunk} makes no sense: {error}") from None
+
+
+def _encode_version(version: Version) -> bytes:
+    flags = (_REMOVED if version.removed else 0) | (_HAS_IDENTITY if version.identity else 0)
+    bits, slot = version.block or (_NO_BLOCK, 0)
+    identity = version.identity or (_NO_CLIENT, 0, 0)
+    return (
+        _VERSION.pack(
+            version.version,
+            version.chain_version,
+            version.length,
+            version.checksum,
+            flags,
+            version.checksum_block_bytes.bit_length() - 1,
+            bits,
+            slot,
+            *identity,
+        )
+        + version.block_checksums
+    )
+
+
+def _decode_body(body: bytes) -> Record:
+    _, flags, entry_count = _HEAD.unpack_from(body)
+    at = _HEAD.size
+    committed = pending = shipped = None
+    if flags & _HAS_COMMITTED:
+        committed, at = _decode_version(body, at)
+    if flags & _HAS_PENDING:
+        pending, at = _decode_version(body, at)
+    entries, at = _decode_entries(body, at, entry_count)
+    if flags & _HAS_SHIPPED:
+        shipped, at = _decode_entries(body, at + _COUNT.size, _COUNT.unpack_from(body, at)[0])
+    if at != len(body):
+        raise ValueError(f"{len(body) - at} bytes are left over")
+    return Record(committed, pending, entries, shipped)
+
+
+def _decode_version(body: bytes, at: int) -> tuple[Version, int]:
+    fields = _VERSION.unpack_from(body, at)
+    number, chain_version, length, checksum, flags, checksum_bits, bits, slot, client, channel, seq = fields
+    at += _VERSION.size
+    size = -(-length >> checksum_bits) * CRC_BYTES
+    if at + size > len(body):
+        raise ValueError("block checksums are missing")
+    version = Version(
+        number,
+        chain_version,
+        length,
+        checksum,
+        None if bits == _NO_BLOCK else Block(bits, slot),
+        1 << checksum_bits,
+        body[at : at + size],
+        bool(flags & _REMOVED),
+        WriteIdentity(client, channel, seq) if flags & _HAS_IDENTITY else None,
+    )
+    return version, at + size
+
+
+def _decode_entries(body: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int]:
+    end = at + count * _ENTRY.size
+    return tuple(Entry(*_ENTRY.unpack_from(body, i)) for i in range(at, end, _ENTRY.size)), end

@@ -1,0 +1,121 @@
+"""Chunk records in a table, behind a bounded cache of decoded ones."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from threefs.errors import ThreefsError
+from threefs.ids import ChunkId
+from threefs.kv.port import Pair
+from threefs_storage.engine.records import Record, Version, decode, encode
+
+_PAGE = 512
+_LAST_PAGE = 8
+
+
+class RecordTable(Protocol):
+    """What the store needs of threefs.kv.table.Table."""
+
+    written: int
+    durable: int
+    failure: ThreefsError | None
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]: ...
+    def write(self, changes: Mapping[bytes, bytes | None]) -> int: ...
+    async def flush(self, number: int | None = None) -> None: ...
+    async def close(self) -> None: ...
+
+
+class RecordStore:
+    """Every read sees every write at once; after a crash the table is as it was after some write, at least the last
+    one that was flushed.
+
+    The cache is two dictionaries: a hit costs one lookup and no bookkeeping. When the young one is full it becomes
+    the old one, and what is still used moves back from there.
+    """
+
+    def __init__(self, table: RecordTable, cached_records: int) -> None:
+        self._table = table
+        self._half = max(1, cached_records // 2)
+        self._young: dict[ChunkId, Record | None] = {}
+        self._old: dict[ChunkId, Record | None] = {}
+
+    @property
+    def durable(self) -> int:
+        """Number of the newest write that survives a crash."""
+        return self._table.durable
+
+    @property
+    def failed(self) -> bool:
+        """Whether the table takes no more writes."""
+        return self._table.failure is not None
+
+    def get(self, chunk: ChunkId) -> Record | None:
+        """Raises Corrupt."""
+        try:
+            return self._young[chunk]
+        except KeyError:
+            pass
+        if chunk in self._old:
+            record = self._old[chunk]
+        else:
+            data = self._table.get(chunk.key())
+            record = None if data is None else decode(chunk, data)
+        self._remember(chunk, record)
+        return record
+
+    def write(self, records: Mapping[ChunkId, Record | None]) -> int:
+        """The number of the write, for `flush`. Raises NoSpace or Unavailable; then nothing was changed."""
+        number = self._table.write(
+            {chunk.key(): None if record is None else encode(chunk, record) for chunk, record in records.items()}
+        )
+        for chunk, record in records.items():
+            self._remember(chunk, record)
+        return number
+
+    async def flush(self, number: int | None = None) -> None:
+        await self._table.flush(number)
+
+    async def close(self) -> None:
+        await self._table.close()
+
+    def rows(self, begin: bytes, end: bytes) -> Iterator[tuple[ChunkId, bytes]]:
+        """Encoded records with begin <= key < end, in key order."""
+        while True:
+            pairs = self._table.scan(begin, end, _PAGE)
+            for key, value in pairs:
+                yield ChunkId.of_key(key), value
+            if len(pairs) < _PAGE:
+                return
+            begin = pairs[-1][0] + b"\0"
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[ChunkId, Record]]:
+        """In key order. Raises Corrupt at a damaged record."""
+        for chunk, data in self.rows(begin, end):
+            yield chunk, decode(chunk, data)
+
+    def last(self, begin: bytes, end: bytes) -> tuple[ChunkId, Record] | None:
+        """The highest chunk that exists in that range."""
+        while True:
+            pairs = self._table.scan(begin, end, _LAST_PAGE, reverse=True)
+            for key, value in pairs:
+                chunk = ChunkId.of_key(key)
+                record = decode(chunk, value)
+                if living(record):
+                    return chunk, record
+            if len(pairs) < _LAST_PAGE:
+                return None
+            end = pairs[-1][0]
+
+    def _remember(self, chunk: ChunkId, record: Record | None) -> None:
+        if len(self._young) >= self._half:
+            self._old = self._young
+            self._young = {}
+        self._young[chunk] = record
+
+
+def living(record: Record | None) -> Version | None:
+    """The committed version, if there is one and the chunk is not removed."""
+    if record is None or record.committed is None or record.committed.removed:
+        return None
+    return record.committed

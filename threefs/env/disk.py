@@ -1,0 +1,302 @@
+"""Local files. Everything that touches a disk does it here, so that a simulation can own the disk.
+
+What may block is async; the real disk runs it in threads. When such a call has returned, raised or been cancelled, the
+memory that it was given is no longer touched.
+
+A file has two ways in: through the page cache, and past it ("direct"), which costs a tenth of the CPU time for large
+transfers but wants offset, length and memory to be multiples of `DIRECT_BYTES`. Calls that ask for the direct way
+without meeting that, or on a file system that has none, take the other one; both see the same bytes.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, TypeVarTuple
+
+import numpy as np
+
+from threefs.checksums import Buffer
+from threefs.env.worker import ThreadWorker
+from threefs.errors import DiskFailed, NoSpace
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+#: Direct transfers are made of units of this size, in the file and in memory.
+DIRECT_BYTES = 4096
+
+_IO_THREADS = 16
+_MOST_PARTS = 1024  # of one pwritev
+_PUNCH_HOLE_KEEP_SIZE = 0x01 | 0x02
+
+#: Offset in the file, and the bytes that go there.
+Write = tuple[int, Sequence[Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    capacity_bytes: int
+    free_bytes: int
+
+
+class File(Protocol):
+    """An open file. Errors: NoSpace, DiskFailed."""
+
+    def read_now(self, offset: int, into: memoryview) -> int:
+        """Read what needs no waiting for the disk; the number of bytes read, 0 if none."""
+        ...
+
+    async def read(self, offset: int, into: memoryview, *, direct: bool = False) -> int:
+        """Fill `into`; the number of bytes read, less than asked only at the end of the file."""
+        ...
+
+    async def write(self, offset: int, parts: Sequence[Buffer], *, direct: bool = False) -> None:
+        """Write the parts one after the other. Not durable before `sync`."""
+        ...
+
+    async def sync(self, writes: Sequence[Write] = ()) -> None:
+        """Do these writes, then make them and all that ended before this call durable."""
+        ...
+
+    async def allocate(self, offset: int, length: int) -> None:
+        """Reserve room on the disk and grow the file to that point; new bytes are zeros. Not durable before `sync`."""
+        ...
+
+    async def release(self, offset: int, length: int) -> None:
+        """Give the room of a range back to the file system, if it can; it then reads as zeros."""
+        ...
+
+    def size(self) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    async def open(self, path: Path) -> File:
+        """Open for reading and writing. A missing file is created, and its name made durable."""
+        ...
+
+    async def make_directory(self, path: Path) -> None:
+        """With all parents, and durable. It may exist."""
+        ...
+
+    async def list_directory(self, path: Path) -> list[str]:
+        """The names in it, sorted; none if it does not exist."""
+        ...
+
+    def space(self, path: Path) -> DiskSpace:
+        """Of the file system that `path` lies on, for unprivileged users."""
+        ...
+
+
+async def settled(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
+    """The result of `work`, which goes on to its end even if the caller is cancelled meanwhile; that is raised then."""
+    future = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # it was seen: the cancellation is what counts
+        raise
+
+
+class RealDisk:
+    """Files of the operating system. One for all files of a process: it owns the threads."""
+
+    def __init__(self, threads: int = _IO_THREADS) -> None:
+        self._worker = ThreadWorker("threefs-disk", threads)
+
+    async def open(self, path: Path) -> "RealFile":
+        return await self._run(_open, path, self._run)
+
+    async def make_directory(self, path: Path) -> None:
+        await self._run(_make_directory, path)
+
+    async def list_directory(self, path: Path) -> list[str]:
+        return await self._run(_list_directory, path)
+
+    def space(self, path: Path) -> DiskSpace:
+        with _mapped(path):
+            status = os.statvfs(path)
+        return DiskSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+    async def close(self) -> None:
+        """Return when every call has ended. Files are to be closed before."""
+        await self._worker.close()
+
+    async def _run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        return await settled(self._worker.run(function, *args))
+
+
+class _Run(Protocol):
+    async def __call__(self, function: Callable[[*Ts], T], *args: *Ts) -> T: ...
+
+
+class RealFile:
+    def __init__(self, path: Path, cached: int, direct: int | None, run: _Run) -> None:
+        self._path = path
+        self._cached = cached
+        self._direct = direct
+        self._run = run
+        self._nowait = True
+
+    def read_now(self, offset: int, into: memoryview) -> int:
+        if not self._nowait:
+            return 0
+        try:
+            return os.preadv(self._cached, (into,), offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise _error_of(error, self._path) from error
+            self._nowait = False  # this file system cannot tell: every read goes to a thread
+            return 0
+
+    async def read(self, offset: int, into: memoryview, *, direct: bool = False) -> int:
+        fd = self._descriptor(direct, offset, [into])
+        return await self._run(self._read, fd, offset, into)
+
+    async def write(self, offset: int, parts: Sequence[Buffer], *, direct: bool = False) -> None:
+        fd = self._descriptor(direct, offset, parts)
+        await self._run(self._write, fd, offset, parts)
+
+    async def sync(self, writes: Sequence[Write] = ()) -> None:
+        await self._run(self._sync, writes)
+
+    async def allocate(self, offset: int, length: int) -> None:
+        await self._run(self._allocate, offset, length)
+
+    async def release(self, offset: int, length: int) -> None:
+        await self._run(_punch, self._cached, offset, length)
+
+    def size(self) -> int:
+        with _mapped(self._path):
+            return os.fstat(self._cached).st_size
+
+    async def close(self) -> None:
+        await self._run(self._close)
+
+    def _descriptor(self, direct: bool, offset: int, parts: Sequence[Buffer]) -> int:
+        if not direct or self._direct is None or offset % DIRECT_BYTES or not all(map(is_aligned, parts)):
+            return self._cached
+        return self._direct
+
+    def _read(self, fd: int, offset: int, into: memoryview) -> int:
+        done = 0
+        with _mapped(self._path):
+            while done < len(into):
+                count = os.preadv(fd, (into[done:],), offset + done)
+                if count == 0:
+                    break
+                done += count
+                if done % DIRECT_BYTES:
+                    fd = self._cached  # after a short read the rest is not aligned
+        return done
+
+    def _write(self, fd: int, offset: int, parts: Sequence[Buffer]) -> None:
+        left = [memoryview(part).cast("B") for part in parts]
+        with _mapped(self._path):
+            while left:
+                count = os.pwritev(fd, left[:_MOST_PARTS], offset)
+                offset += count
+                if count % DIRECT_BYTES:
+                    fd = self._cached
+                while left and count >= len(left[0]):
+                    count -= len(left.pop(0))
+                if count:
+                    left[0] = left[0][count:]
+
+    def _sync(self, writes: Sequence[Write]) -> None:
+        for offset, parts in writes:
+            self._write(self._cached, offset, parts)
+        with _mapped(self._path):
+            os.fdatasync(self._cached)
+
+    def _allocate(self, offset: int, length: int) -> None:
+        with _mapped(self._path):
+            os.posix_fallocate(self._cached, offset, length)
+
+    def _close(self) -> None:
+        os.close(self._cached)
+        if self._direct is not None:
+            os.close(self._direct)
+
+
+def is_aligned(part: Buffer) -> bool:
+    """Whether memory can be transferred by the direct way."""
+    if len(part) % DIRECT_BYTES:
+        return False
+    return np.frombuffer(part, np.uint8).__array_interface__["data"][0] % DIRECT_BYTES == 0 if len(part) else True
+
+
+def _open(path: Path, run: _Run) -> RealFile:
+    with _mapped(path):
+        created = not path.exists()
+        cached = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Neighbours in the file are unrelated: reading ahead would fetch, and cache, what nobody asked for.
+        os.posix_fadvise(cached, 0, 0, os.POSIX_FADV_RANDOM)
+        if created:
+            _sync_directory(path.parent)
+        try:
+            direct: int | None = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                os.close(cached)
+                raise
+            direct = None
+    return RealFile(path, cached, direct, run)
+
+
+def _make_directory(path: Path) -> None:
+    with _mapped(path):
+        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for directory in missing:
+            _sync_directory(directory.parent)
+
+
+def _list_directory(path: Path) -> list[str]:
+    with _mapped(path):
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _punch(fd: int, offset: int, length: int) -> None:
+    # A file system without holes keeps the room: that is no error.
+    _LIBC.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length))
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@contextlib.contextmanager
+def _mapped(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _error_of(error, path) from error
+
+
+def _error_of(error: OSError, path: Path) -> OSError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(f"the disk of {path} is full")
+    return DiskFailed(f"{path}: {error.strerror}")
