@@ -12,9 +12,15 @@ class ByteBudget:
         self._used = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    def try_take(self, size: int) -> bool:
+        """Take at once, if nobody is waiting and it fits."""
+        if self._waiting or not self._fits(size):
+            return False
+        self._used += size
+        return True
+
     async def take(self, size: int) -> None:
-        if not self._waiting and self._fits(size):
-            self._used += size
+        if self.try_take(size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, turn))

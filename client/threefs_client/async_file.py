@@ -1,0 +1,275 @@
+"""A file object for asyncio. The blocking one (`file.py`) is a shell around it."""
+
+import io
+from types import TracebackType
+
+import numpy as np
+
+from threefs.errors import InvalidArgument
+from threefs_client.buffering import ReadWindow, WriteBuffer
+from threefs_client.handles import Handle
+from threefs_client.modes import Mode
+
+Buffer = bytes | bytearray | memoryview
+
+
+def flat(data: object, *, writable: bool = False) -> memoryview:
+    """The bytes of a buffer, not copied. Raises InvalidArgument unless it is contiguous (and writable)."""
+    try:
+        view = memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(f"a bytes-like object is needed, not {type(data).__name__}") from None
+    if not view.c_contiguous:
+        raise InvalidArgument("the buffer is not contiguous; make a copy of it first")
+    if writable and view.readonly:
+        raise InvalidArgument("the buffer is read-only")
+    if view.format == "B" and view.ndim == 1:
+        return view
+    if view.nbytes == 0:
+        return memoryview(bytearray())
+    try:
+        return view.cast("B")
+    except (TypeError, ValueError):  # a format that only numpy knows
+        return memoryview(np.asarray(data).reshape(-1).view(np.uint8))
+
+
+class AsyncFile:
+    """Sequential calls only: one task at a time. Positions and lengths are in bytes."""
+
+    def __init__(self, handle: Handle, mode: Mode, name: str) -> None:
+        self.handle = handle
+        self.name = name
+        self._mode = mode
+        self._position = 0
+        self._closed = False
+        options, chunk_bytes = handle.link.options, handle.layout.chunk_bytes
+        self._held = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
+        self._window = ReadWindow(options.read_ahead_bytes)
+        if mode.append:
+            self._position = handle.length
+
+    # ---- state ----
+
+    @property
+    def mode(self) -> str:
+        return self._mode.shown
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def pending(self) -> bool:
+        """True while written bytes are held back."""
+        return len(self._held) > 0
+
+    @property
+    def length(self) -> int:
+        """Bytes in the file as far as this object knows, with what it holds back."""
+        return max(self.handle.length, self._held.end)
+
+    def readable(self) -> bool:
+        return self._mode.readable
+
+    def writable(self) -> bool:
+        return self._mode.writable
+
+    def tell(self) -> int:
+        self.check()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move; returns the new position. From the end, that is the length as far as this object knows."""
+        self.check()
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.length}
+        if whence not in bases:
+            raise InvalidArgument(f"whence must be 0, 1 or 2, not {whence!r}")
+        position = bases[whence] + offset
+        if position < 0:
+            raise InvalidArgument(f"cannot seek to the negative position {position}")
+        self._position = position
+        return position
+
+    def check(self, *, reading: bool = False, writing: bool = False) -> None:
+        if self._closed:
+            raise ValueError(f"file {self.name!r} is closed")
+        if reading and not self._mode.readable:
+            raise io.UnsupportedOperation(f"file {self.name!r} is not open for reading")
+        if writing and not self._mode.writable:
+            raise io.UnsupportedOperation(f"file {self.name!r} is not open for writing")
+
+    # ---- reading ----
+
+    async def read(self, size: int | None = -1) -> bytes:
+        """Up to `size` bytes, fewer only at the end of the file; all the rest without a size."""
+        self.check(reading=True)
+        if size is None or size < 0:
+            return await self._read_all()
+        ready = self.read_at_once(size)
+        if ready is not None:
+            return ready
+        await self._send_held()
+        parts = []
+        while size > 0:
+            got = await self._fetch(self._position, size)
+            if not got:
+                break
+            self._position += len(got)
+            size -= len(got)
+            parts.append(got)
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    def read_at_once(self, size: int) -> bytes | None:
+        """The same without I/O, or None."""
+        if len(self._held):
+            return None
+        here = self._window.get(self._position, size)
+        if here is None:
+            return None
+        self._position += len(here)
+        return bytes(here)
+
+    async def peek(self, size: int = 1) -> bytes:
+        """At least one byte ahead, unless at the end; the position stays."""
+        self.check(reading=True)
+        await self._send_held()
+        here = self._window.rest(self._position)
+        return bytes(here or await self._fetch(self._position, max(size, 1), whole=True))
+
+    async def readinto(self, buffer: object) -> int:
+        """Fill a caller's buffer, without a copy if it is large. Fewer bytes only at the end of the file."""
+        self.check(reading=True)
+        view = flat(buffer, writable=True)
+        await self._send_held()
+        done = 0
+        while done < len(view):
+            rest = view[done:]
+            here = self._window.rest(self._position)[: len(rest)]
+            if here:
+                rest[: len(here)] = here
+                got = len(here)
+            else:
+                got = await self.handle.read_into(self._position, rest)
+            if not got:
+                break
+            self._position += got
+            done += got
+        return done
+
+    async def _read_all(self) -> bytes:
+        await self._send_held()
+        parts: list[memoryview] = []
+        while True:
+            missing = self.handle.length - self._position
+            if missing <= 0:
+                if parts:
+                    break  # the length was asked for when the file was opened; that is new enough
+                await self.handle.refresh()
+                missing = self.handle.length - self._position
+                if missing <= 0:
+                    break
+            got = await self._read_exactly(self._position, missing)
+            self._position += len(got)
+            parts.append(got)
+            if len(got) < missing:
+                break
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    async def _fetch(self, position: int, size: int, *, whole: bool = False) -> memoryview:
+        """Read, and keep in the window what came in excess."""
+        got = await self._read_exactly(position, self._window.to_fetch(position, size))
+        self._window.put(position, got)
+        return got if whole else self._window.get(position, min(size, len(got))) or memoryview(b"")
+
+    async def _read_exactly(self, position: int, size: int) -> memoryview:
+        if position >= self.handle.length:
+            await self.handle.refresh()
+        size = max(0, min(size, self.handle.length - position))
+        view = memoryview(np.empty(size, np.uint8))
+        return view[: await self.handle.read_into(position, view)] if size else view
+
+    # ---- writing ----
+
+    async def write(self, data: object) -> int:
+        """Write all of `data`; small pieces are held back until a chunk is full, or `flush` or `close`."""
+        self.check(writing=True)
+        view = flat(data)
+        if not self.write_at_once(view):
+            await self._write(view)
+        return len(view)
+
+    def write_at_once(self, view: memoryview) -> bool:
+        """The same without I/O: False when I/O is needed."""
+        position = self.length if self._mode.append else self._position
+        self.handle.check_write(position, len(view))
+        if len(view) >= self._held.room(position):
+            return False
+        self._held.add(position, view)
+        self._window.drop()
+        self._position = position + len(view)
+        return True
+
+    async def _write(self, view: memoryview) -> None:
+        position = self.length if self._mode.append else self._position
+        self._window.drop()
+        while len(view):
+            room = self._held.room(position)
+            if room and (len(self._held) or len(view) < room):
+                part = view[:room]
+                self._held.add(position, part)
+                if self._held.full:
+                    await self._send_held()
+            elif len(self._held):
+                await self._send_held()
+                continue
+            else:  # straight from the caller's memory, all that fills whole buffers
+                part = view[: room + (len(view) - room) // self._held.size_bytes * self._held.size_bytes]
+                await self.handle.write(position, part)
+            position += len(part)
+            self._position = position
+            view = view[len(part) :]
+
+    async def _send_held(self) -> None:
+        if len(self._held):
+            offset, data = self._held.take()
+            await self.handle.write(offset, memoryview(data))
+
+    async def flush(self) -> None:
+        """Send what is held back. Then all is durable on all replicas, and others see the length."""
+        self.check()
+        if self._mode.writable:
+            await self._send_held()
+            await self.handle.sync()
+
+    async def truncate(self, size: int | None = None) -> int:
+        """Make the file `size` bytes long (by default: up to the position). The position stays."""
+        self.check(writing=True)
+        size = self._position if size is None else size
+        self.handle.check_write(0, size)
+        await self._send_held()
+        self._window.drop()
+        await self.handle.truncate(size)
+        return size
+
+    async def close(self) -> None:
+        """Flush and end. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._send_held()
+        finally:
+            self._window.drop()
+            await self.handle.close()
+
+    def disown(self) -> None:
+        """In a forked child: what the parent has not sent yet is the parent's."""
+        self._held.drop()
+
+    async def __aenter__(self) -> "AsyncFile":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

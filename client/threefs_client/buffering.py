@@ -1,0 +1,89 @@
+"""What a file object holds back between its caller and the storage services. No I/O happens here."""
+
+_FIRST_AHEAD_BYTES = 64 << 10
+
+Buffer = bytes | bytearray | memoryview
+
+
+class WriteBuffer:
+    """Bytes written one after the other and not sent yet.
+
+    It ends where the file offset is a multiple of its size, so that what is sent are whole chunks.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._start = 0
+        self._data = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    @property
+    def end(self) -> int:
+        """The file offset behind the last held byte; 0 when nothing is held."""
+        return self._start + len(self._data) if self._data else 0
+
+    def room(self, offset: int) -> int:
+        """How many bytes at this offset can be held now; 0 when it does not touch what is held already."""
+        start = self._start if self._data else offset
+        if not start <= offset <= start + len(self._data):
+            return 0
+        return start - start % self.size_bytes + self.size_bytes - offset
+
+    def add(self, offset: int, data: Buffer) -> None:
+        """Hold `data`, for which there is room."""
+        if not self._data:
+            self._start = offset
+        at = offset - self._start
+        self._data[at : at + len(data)] = data
+
+    @property
+    def full(self) -> bool:
+        return bool(self._data) and self.end % self.size_bytes == 0
+
+    def take(self) -> tuple[int, bytearray]:
+        """(offset, bytes): hand over what is held."""
+        taken, self._data = self._data, bytearray()
+        return self._start, taken
+
+    def drop(self) -> None:
+        self._data = bytearray()
+
+
+class ReadWindow:
+    """Bytes read ahead. It grows while reads follow each other, and reads elsewhere fetch only what they ask for."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._start = 0
+        self._data = memoryview(b"")
+        self._next = 0  # where a sequential reader goes on
+        self._ahead = 0
+
+    def get(self, offset: int, length: int) -> memoryview | None:
+        """The bytes, if all are here."""
+        at = offset - self._start
+        if at < 0 or at + length > len(self._data):
+            return None
+        self._next = offset + length
+        return self._data[at : at + length]
+
+    def rest(self, offset: int) -> memoryview:
+        """What is here from an offset on."""
+        at = offset - self._start
+        return self._data[at:] if 0 <= at < len(self._data) else memoryview(b"")
+
+    def to_fetch(self, offset: int, length: int) -> int:
+        """How many bytes to read at `offset` to serve a read of `length`."""
+        if offset != self._next:
+            self._ahead = 0
+        else:
+            self._ahead = min(self._limit, max(2 * self._ahead, _FIRST_AHEAD_BYTES))
+        return max(length, self._ahead)
+
+    def put(self, offset: int, data: memoryview) -> None:
+        self._start, self._data = offset, data
+
+    def drop(self) -> None:
+        self._data = memoryview(b"")

@@ -1,0 +1,157 @@
+"""An open file: reads and writes at offsets, its length, and the write session at the meta service."""
+
+from collections.abc import Iterator
+
+from threefs import layout as layouts
+from threefs.chunks import ChunkUpdate
+from threefs.errors import OutcomeUnknown, SessionLost
+from threefs.ids import ChunkId
+from threefs.layout import spans
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+from threefs_client import paths
+from threefs_client.link import Link
+from threefs_client.reads import ReadFile
+
+
+class Handle:
+    def __init__(self, link: Link, inode: pb.Inode, session: bytes) -> None:
+        self.link = link
+        self.inode: int = inode.inode
+        self.layout = layouts.from_wire(inode.layout)
+        self.file = ReadFile(inode.inode, self.layout, inode.length)
+        self._session = session  # empty: for reading only
+        self._truncate_version = inode.truncate_version
+        self._written_end = 0  # end of our last acknowledged write since the file was last truncated
+        self._unsettled = False  # something was written that the meta service does not know of
+        self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
+
+    @property
+    def length(self) -> int:
+        return self.file.length
+
+    # ---- reading ----
+
+    async def read_into(self, offset: int, view: memoryview) -> int:
+        """Fill `view` from `offset` on; how many bytes there were. 0 only at the end of the file."""
+        if offset >= self.file.length and len(view):
+            await self.refresh()  # somebody else may have made it longer
+        wanted = min(len(view), self.file.length - offset)
+        if wanted <= 0:
+            return 0
+        holes = await self.link.reader.read_into([(self.file, offset, view[:wanted])], self.link.deadline())
+        if holes:  # a sparse file, or somebody else has made it shorter
+            await self.refresh()
+            wanted = max(0, min(wanted, self.file.length - offset))
+        return wanted
+
+    async def refresh(self) -> None:
+        """Ask the meta service for the length."""
+        request = pb.StatRequest(place=paths.of_inode(self.inode))
+        reply = await self.link.meta.call(methods.STAT, request, timeout_s=self.link.options.timeout_s)
+        self.learn(reply.inode)
+
+    def learn(self, inode: pb.Inode) -> None:
+        """Take over what the meta service knows; our own unsettled writes may reach further."""
+        if inode.truncate_version != self._truncate_version:
+            self._truncate_version = inode.truncate_version
+            self._written_end = 0
+        self.file.length = max(inode.length, self._written_end)
+
+    # ---- writing ----
+
+    def updates(self, offset: int, data: memoryview) -> Iterator[ChunkUpdate]:
+        """The chunk writes that a write at an offset consists of."""
+        layout = self.layout
+        chains = layout.chains(self.link.cluster.routing.tables.get(layout.table_id, ()))
+        at = 0
+        for number, within, length in spans(layout.chunk_bytes, offset, len(data)):
+            yield ChunkUpdate(
+                chains[number % layout.stripe],
+                ChunkId(self.inode, number),
+                storage_pb2.WRITE,
+                layout.chunk_bytes,
+                within,
+                length,
+                data[at : at + length],
+            )
+            at += length
+
+    async def write(self, offset: int, data: memoryview) -> None:
+        """Durable on all replicas when it returns; the length is settled by `sync` or `close`."""
+        self.check_write(offset, len(data))
+        try:
+            await self.link.chunks.apply(
+                list(self.updates(offset, data)), timeout_s=self.link.options.timeout_s
+            )
+        except OutcomeUnknown:
+            self.wrote(0, unsure=True)
+            raise
+        self.wrote(offset + len(data))
+
+    def check_write(self, offset: int, length: int) -> None:
+        """Raises before anything is sent."""
+        layouts.check_range(self.layout.chunk_bytes, offset, length)
+        if not self._session:
+            raise SessionLost("the file is not open for writing in this process; open it again")
+
+    def wrote(self, end: int, *, unsure: bool = False) -> None:
+        self._unsettled = True
+        self._unsure = self._unsure or unsure
+        self._written_end = max(self._written_end, end)
+        self.file.length = max(self.file.length, end)
+
+    async def sync(self) -> None:
+        """Settle the length at the meta service."""
+        if not self._unsettled:
+            return
+        request = pb.SyncRequest(
+            mutation=self.link.meta.mutation(),
+            inode=self.inode,
+            length_hint=self._written_end,
+            truncate_version=self._truncate_version,
+            exact=self._unsure,
+            written=True,
+        )
+        self._unsettled = False  # a write that begins meanwhile sets it again
+        try:
+            reply = await self.link.meta.call(methods.SYNC, request, timeout_s=self.link.options.timeout_s)
+        except BaseException:
+            self._unsettled = True
+            raise
+        self._unsure = False
+        self.learn(reply.inode)
+
+    async def truncate(self, length: int) -> None:
+        self.check_write(0, length)
+        request = pb.TruncateRequest(
+            mutation=self.link.meta.mutation(), place=paths.of_inode(self.inode), length=length
+        )
+        reply = await self.link.meta.call(methods.TRUNCATE, request, timeout_s=self.link.options.timeout_s)
+        self._written_end = 0
+        self.learn(reply.inode)
+
+    async def close(self) -> None:
+        """Settle the length and end the write session."""
+        session, self._session = self._session, b""
+        if not session:
+            return
+        request = pb.CloseRequest(
+            mutation=self.link.meta.mutation(),
+            inode=self.inode,
+            session=session,
+            length_hint=self._written_end,
+            truncate_version=self._truncate_version,
+            exact=self._unsure,
+            written=self._unsettled,
+        )
+        reply = await self.link.meta.call(methods.CLOSE, request, timeout_s=self.link.options.timeout_s)
+        self._unsettled = self._unsure = False
+        self.learn(reply.inode)
+
+    def move_to(self, link: Link) -> None:
+        """Go on in a forked child: what the parent has open for writing stays the parent's."""
+        self.link = link
+        self._session = b""
+        self._unsettled = self._unsure = False

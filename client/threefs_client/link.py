@@ -1,0 +1,76 @@
+"""A process's connection to a cluster: everything that belongs to one event loop and one client identity."""
+
+import asyncio
+from dataclasses import dataclass
+
+from threefs.chunks import ChunkLimits, Chunks
+from threefs.cluster import Cluster
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import Net, RealNet
+from threefs.env.random import RANDOM, Random
+from threefs.errors import ThreefsError
+from threefs.ids import ClientId
+from threefs.rpc.connection import Identity
+from threefs.rpc.peers import Peers
+from threefs_client.meta_calls import MetaCalls
+from threefs_client.options import Options
+from threefs_client.reads import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    options: Options
+    client: ClientId
+    peers: Peers
+    cluster: Cluster
+    chunks: Chunks
+    reader: Reader
+    meta: MetaCalls
+    clock: Clock
+    random: Random
+
+    def deadline(self, timeout_s: float | None = None) -> float:
+        return self.clock.monotonic() + (self.options.timeout_s if timeout_s is None else timeout_s)
+
+    async def close(self) -> None:
+        await self.cluster.close()
+        await self.peers.close()
+
+
+async def connect(
+    addresses: tuple[str, ...],
+    options: Options,
+    *,
+    net: Net | None = None,
+    clock: Clock = CLOCK,
+    random: Random = RANDOM,
+) -> Link:
+    """Fetch the routing from a manager. Raises Unavailable, which names the addresses and what to start."""
+    client = ClientId(random.token(16))
+    identity = Identity(cluster_id="", client_id=client.hex(), token=options.secret(), program="python")
+    peers = Peers(net or RealNet(), identity, clock=clock)
+    cluster = Cluster(peers, addresses, clock=clock, random=random)
+    try:
+        await cluster.start(options.connect_timeout_s)
+    except (ThreefsError, asyncio.CancelledError):
+        await cluster.close()
+        await peers.close()
+        raise
+    limits = ChunkLimits(
+        request_bytes=options.request_bytes,
+        in_flight_bytes=options.in_flight_bytes,
+        attempt_timeout_s=options.attempt_timeout_s,
+    )
+    return Link(
+        options=options,
+        client=client,
+        peers=peers,
+        cluster=cluster,
+        chunks=Chunks(peers, cluster, client, clock=clock, random=random, limits=limits),
+        reader=Reader(peers, cluster, options, clock=clock, random=random),
+        meta=MetaCalls(
+            peers, cluster, client, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
+        ),
+        clock=clock,
+        random=random,
+    )

@@ -1,0 +1,99 @@
+"""Calls of the meta service: any of its processes will do, and mutations are replayed under one identity."""
+
+from typing import Any, Protocol
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.errors import OutcomeUnknown, Retry, ThreefsError, Unavailable
+from threefs.ids import ClientId
+from threefs.routing import Routing
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import meta_pb2 as pb
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+
+
+class Calls(Protocol):
+    async def call(self, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
+
+
+class RoutingSource(Protocol):
+    @property
+    def routing(self) -> Routing: ...
+
+    async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
+
+
+class MetaCalls:
+    def __init__(
+        self,
+        calls: Calls,
+        cluster: RoutingSource,
+        client: ClientId,
+        *,
+        attempt_timeout_s: float,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+    ) -> None:
+        self._calls = calls
+        self._cluster = cluster
+        self._client = bytes(client)
+        self._attempt_timeout_s = attempt_timeout_s
+        self._clock = clock
+        self._random = random
+        self._request = 0
+        self._turn = random.below(1 << 16)  # clients spread over the meta services
+
+    def mutation(self) -> pb.Mutation:
+        """A new identity: the meta service answers each one only once, however often it is asked."""
+        self._request += 1
+        return pb.Mutation(client=self._client, request=self._request)
+
+    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
+        """Call until answered for good. A request with a mutation that may have had its effect ends in OutcomeUnknown."""
+        deadline = self._clock.monotonic() + timeout_s
+        unsure = False
+        attempt = 0
+        while True:
+            routing = self._cluster.routing
+            try:
+                left_s = max(0.001, deadline - self._clock.monotonic())
+                return await self._calls.call(
+                    self._address(routing), method, request, timeout_s=min(self._attempt_timeout_s, left_s)
+                )
+            except ThreefsError as error:
+                unsure = unsure or error.retry is Retry.UNKNOWN
+                if error.retry is Retry.NEVER:
+                    raise
+                if self._clock.monotonic() >= deadline:
+                    raise _final(error, method, request, unsure) from None
+            self._turn += 1
+            attempt += 1
+            if attempt >= len(routing.meta_addresses()):
+                await self._pause(routing.version, attempt, deadline)
+
+    def _address(self, routing: Routing) -> str:
+        addresses = routing.meta_addresses()
+        if not addresses:
+            raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
+        return addresses[self._turn % len(addresses)]
+
+    async def _pause(self, version: int, attempt: int, deadline: float) -> None:
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))
+        pause_s = min(self._random.uniform(longest / 2, longest), deadline - self._clock.monotonic())
+        until = self._clock.monotonic() + pause_s
+        if pause_s <= 0:
+            return
+        try:
+            if (await self._cluster.refresh(version, pause_s)).version > version:
+                return
+        except ThreefsError:
+            pass  # the manager is away as well; the routing at hand may still be right
+        await self._clock.sleep(max(0.0, until - self._clock.monotonic()))
+
+
+def _final(error: ThreefsError, method: Method[Any, Any], request: Any, unsure: bool) -> ThreefsError:
+    if unsure and "mutation" in request.DESCRIPTOR.fields_by_name and request.HasField("mutation"):
+        return OutcomeUnknown(f"{method} was not confirmed, it may or may not have been applied; last error: {error}")
+    return error

@@ -1,0 +1,45 @@
+"""What the mode of `open` means."""
+
+from dataclasses import dataclass
+
+from threefs.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    readable: bool
+    writable: bool
+    append: bool  # every write goes to the end
+    create: bool
+    exclusive: bool  # fail if it exists
+    truncate: bool
+    text: bool
+
+    @property
+    def shown(self) -> str:
+        """The `mode` attribute of a file object."""
+        letter = "x" if self.exclusive else "a" if self.append else "w" if self.truncate else "r"
+        return letter + "b" + ("+" if self.readable and self.writable else "")
+
+
+def parse(mode: str) -> Mode:
+    """Read a mode as the built-in `open` does: text unless "b" is given.
+
+    Raises InvalidArgument.
+    """
+    if not isinstance(mode, str):
+        raise InvalidArgument(f"a mode is a string, not {type(mode).__name__}")
+    letters = set(mode)
+    kinds = letters & set("rwxa")
+    if len(kinds) != 1 or len(letters) != len(mode) or letters - set("rwxa+bt") or {"b", "t"} <= letters:
+        raise InvalidArgument(f"mode {mode!r} is not one of r, w, x, a with at most one + and one of b, t")
+    kind, plus = kinds.pop(), "+" in letters
+    return Mode(
+        readable=kind == "r" or plus,
+        writable=kind != "r" or plus,
+        append=kind == "a",
+        create=kind != "r",
+        exclusive=kind == "x",
+        truncate=kind == "w",
+        text="b" not in letters,
+    )

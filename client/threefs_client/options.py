@@ -1,0 +1,48 @@
+"""What a user may choose when connecting."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from threefs.errors import InvalidArgument
+
+TOKEN_VARIABLE = "THREEFS_TOKEN"  # noqa: S105  (the name of the variable)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a connection. They travel when a file system object is pickled, all but the token."""
+
+    timeout_s: float = 60.0  # of one operation with all its retries
+    connect_timeout_s: float = 10.0
+    attempt_timeout_s: float = 10.0  # of one try; then the next replica or address has its turn
+    request_bytes: int = 8 << 20  # payload of one request to a storage process
+    in_flight_bytes: int = 64 << 20  # payload on its way, each for reads and for writes
+    write_buffer_bytes: int = 4 << 20  # of each file open for writing; at least one chunk is held
+    read_ahead_bytes: int = 1 << 20  # of each file that is read in small pieces
+    verify: bool = True  # checksums of what is read, in the client too
+    token: str = field(default="", repr=False)  # shared secret of the cluster; else $THREEFS_TOKEN
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_s", "connect_timeout_s", "attempt_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidArgument(f"option {name} must be more than 0 seconds, not {getattr(self, name)!r}")
+        for name in ("request_bytes", "in_flight_bytes", "write_buffer_bytes", "read_ahead_bytes"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InvalidArgument(f"option {name} must be a whole number of at least 1 byte, not {value!r}")
+
+    def secret(self) -> str:
+        return self.token or os.environ.get(TOKEN_VARIABLE, "")
+
+    def without_token(self) -> dict[str, Any]:
+        """As keyword arguments for another process, which reads the token from its own environment."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "token"}
+
+
+def make(**chosen: Any) -> Options:
+    """Raises InvalidArgument for an option that does not exist."""
+    unknown = sorted(set(chosen) - set(Options.__slots__))
+    if unknown:
+        raise InvalidArgument(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(Options.__slots__))}")
+    return Options(**chosen)

@@ -1,0 +1,47 @@
+"""Paths as the meta service takes them. Refused here is only what could not be said on the wire."""
+
+import os
+
+from threefs.errors import InvalidArgument
+from threefs.wire import meta_pb2 as pb
+
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+def encode(path: Path) -> bytes:
+    """UTF-8. Raises InvalidArgument for what is no Unicode, and for NUL."""
+    try:
+        plain = os.fspath(path)
+    except TypeError:
+        raise InvalidArgument(f"a path is a string, bytes or PathLike, not {type(path).__name__}") from None
+    try:
+        # A name that is not UTF-8 comes out of `decode` with surrogates, and must find its way back.
+        encoded = plain.encode("utf-8", "surrogateescape") if isinstance(plain, str) else plain
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"path {plain!r} is not valid Unicode") from None
+    if b"\0" in encoded:
+        raise InvalidArgument(f"path {plain!r} contains a NUL character")
+    return encoded
+
+
+def decode(name: bytes) -> str:
+    """A name for people and for further calls; bytes that are not UTF-8 become surrogates and are not lost."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def place(path: Path) -> pb.Place:
+    return pb.Place(path=encode(path))
+
+
+def of_inode(inode: int) -> pb.Place:
+    return pb.Place(base=inode)
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory.rstrip('/')}/{name}"
+
+
+def shown(path: Path) -> str:
+    """For error messages."""
+    plain = os.fspath(path)
+    return plain if isinstance(plain, str) else decode(plain)

@@ -1,0 +1,84 @@
+"""Which replica a read goes to: the storage process with the least of our own bytes outstanding, else in turn."""
+
+from collections.abc import Iterable
+
+from threefs.errors import InvalidArgument, NotServing
+from threefs.ids import ChainId
+from threefs.layout import FileLayout
+from threefs.routing import Routing
+
+#: What a process that failed has "outstanding" for a while: any other replica is chosen first.
+_PENALTY = 1 << 50
+_PENALTY_S = 1.0
+
+
+class Lane:
+    """One storage process as this client sees it."""
+
+    __slots__ = ("address", "load", "plan")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        # Bytes asked for and not yet answered, plus one per row ever asked for: that settles ties in turn.
+        self.load = 0
+        self.plan: object = None  # used by the planner within one step
+
+
+#: (lane, target, chain version)
+Replica = tuple[Lane, int, int]
+#: What the planner needs of a file, flat for speed: (inode, bits of chunk size, chunk bytes, stripe, replicas of each
+#: place of the stripe)
+Resolved = tuple[int, int, int, int, tuple[tuple[Replica, ...], ...]]
+
+
+class Lanes:
+    """The replicas of one routing version."""
+
+    def __init__(self, routing: Routing) -> None:
+        self.routing = routing
+        self._lanes: dict[str, Lane] = {}
+        self._chains: dict[ChainId, tuple[Replica, ...]] = {}
+        self._penalties: list[tuple[float, Lane]] = []
+
+    def resolve(self, inode: int, layout: FileLayout) -> Resolved:
+        """Raises NotServing when a chain of the file has no serving target."""
+        table = self.routing.tables.get(layout.table_id, ())
+        replicas = tuple(self._replicas(chain) for chain in layout.chains(table))
+        return inode, layout.chunk_bytes.bit_length() - 1, layout.chunk_bytes, layout.stripe, replicas
+
+    def _replicas(self, chain_id: ChainId) -> tuple[Replica, ...]:
+        found = self._chains.get(chain_id)
+        if found is None:
+            chain = self.routing.chains.get(chain_id)
+            if chain is None:
+                raise InvalidArgument(f"chain {chain_id} is not in the routing")
+            found = tuple(
+                (self._lane(address), target, chain.version)
+                for target in chain.serving
+                if (address := self.routing.address_of(target))
+            )
+            if not found:
+                raise NotServing(f"chain {chain_id} has no serving target")
+            self._chains[chain_id] = found
+        return found
+
+    def _lane(self, address: str) -> Lane:
+        lane = self._lanes.get(address)
+        if lane is None:
+            lane = self._lanes[address] = Lane(address)
+        return lane
+
+    def punish(self, lane: Lane, now: float) -> None:
+        """Prefer others for a while: the process did not answer."""
+        if all(other is not lane for _, other in self._penalties):
+            lane.load += _PENALTY
+            self._penalties.append((now + _PENALTY_S, lane))
+
+    def forgive(self, now: float) -> None:
+        while self._penalties and self._penalties[0][0] <= now:
+            self._penalties.pop(0)[1].load -= _PENALTY
+
+
+def choose(replicas: Iterable[Replica], tried: set[int]) -> Replica | None:
+    """The least loaded of the targets that were not tried yet."""
+    return min((r for r in replicas if r[1] not in tried), key=lambda r: r[0].load, default=None)
