@@ -30,7 +30,7 @@ def flat(data: object, *, writable: bool = False) -> memoryview:
     try:
         return view.cast("B")
     except (TypeError, ValueError):  # a format that only numpy knows
-        return memoryview(np.asarray(data).reshape(-1).view(np.uint8))
+        return np.asarray(data).reshape(-1).view(np.uint8).data
 
 
 class AsyncFile:
@@ -108,7 +108,7 @@ class AsyncFile:
         ready = self.read_at_once(size)
         if ready is not None:
             return ready
-        await self._send_held()
+        await self.send_held()
         parts = []
         while size > 0:
             got = await self._fetch(self._position, size)
@@ -132,7 +132,7 @@ class AsyncFile:
     async def peek(self, size: int = 1) -> bytes:
         """At least one byte ahead, unless at the end; the position stays."""
         self.check(reading=True)
-        await self._send_held()
+        await self.send_held()
         here = self._window.rest(self._position)
         return bytes(here or await self._fetch(self._position, max(size, 1), whole=True))
 
@@ -140,7 +140,7 @@ class AsyncFile:
         """Fill a caller's buffer, without a copy if it is large. Fewer bytes only at the end of the file."""
         self.check(reading=True)
         view = flat(buffer, writable=True)
-        await self._send_held()
+        await self.send_held()
         done = 0
         while done < len(view):
             rest = view[done:]
@@ -157,7 +157,7 @@ class AsyncFile:
         return done
 
     async def _read_all(self) -> bytes:
-        await self._send_held()
+        await self.send_held()
         parts: list[memoryview] = []
         while True:
             missing = self.handle.length - self._position
@@ -185,7 +185,7 @@ class AsyncFile:
         if position >= self.handle.length:
             await self.handle.refresh()
         size = max(0, min(size, self.handle.length - position))
-        view = memoryview(np.empty(size, np.uint8))
+        view = np.empty(size, np.uint8).data
         return view[: await self.handle.read_into(position, view)] if size else view
 
     # ---- writing ----
@@ -218,9 +218,9 @@ class AsyncFile:
                 part = view[:room]
                 self._held.add(position, part)
                 if self._held.full:
-                    await self._send_held()
+                    await self.send_held()
             elif len(self._held):
-                await self._send_held()
+                await self.send_held()
                 continue
             else:  # straight from the caller's memory, all that fills whole buffers
                 part = view[: room + (len(view) - room) // self._held.size_bytes * self._held.size_bytes]
@@ -229,16 +229,21 @@ class AsyncFile:
             self._position = position
             view = view[len(part) :]
 
-    async def _send_held(self) -> None:
+    async def send_held(self) -> None:
+        """Write what is held back."""
         if len(self._held):
             offset, data = self._held.take()
-            await self.handle.write(offset, memoryview(data))
+            try:
+                await self.handle.write(offset, memoryview(data))
+            except BaseException:
+                self._held.add(offset, data)  # a later flush may have more luck
+                raise
 
     async def flush(self) -> None:
         """Send what is held back. Then all is durable on all replicas, and others see the length."""
         self.check()
         if self._mode.writable:
-            await self._send_held()
+            await self.send_held()
             await self.handle.sync()
 
     async def truncate(self, size: int | None = None) -> int:
@@ -246,7 +251,7 @@ class AsyncFile:
         self.check(writing=True)
         size = self._position if size is None else size
         self.handle.check_write(0, size)
-        await self._send_held()
+        await self.send_held()
         self._window.drop()
         await self.handle.truncate(size)
         return size
@@ -257,10 +262,14 @@ class AsyncFile:
             return
         self._closed = True
         try:
-            await self._send_held()
+            await self.send_held()
         finally:
             self._window.drop()
             await self.handle.close()
+
+    def forget_ahead(self) -> None:
+        """Somebody writes past this object: what was read ahead is old."""
+        self._window.drop()
 
     def disown(self) -> None:
         """In a forked child: what the parent has not sent yet is the parent's."""

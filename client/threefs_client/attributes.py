@@ -108,6 +108,4 @@ def of_entry(message: pb.Entry) -> Entry:
 
 
 def of_space(message: pb.StatFsReply) -> Space:
-    return Space(
-        message.capacity_bytes, message.used_bytes, message.free_bytes, message.inodes, message.replicas
-    )
+    return Space(message.capacity_bytes, message.used_bytes, message.free_bytes, message.inodes, message.replicas)

@@ -10,20 +10,17 @@ from threefs.layout import spans
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
-from threefs_client import paths
+from threefs_client import paths, reads
 from threefs_client.link import Link
-from threefs_client.reads import ReadFile
 
 
 class Handle:
     def __init__(self, link: Link, inode: pb.Inode, session: bytes) -> None:
         self.link = link
         self.inode: int = inode.inode
-        self.layout = layouts.from_wire(inode.layout)
-        self.file = ReadFile(inode.inode, self.layout, inode.length)
+        self.file = reads.of_inode(inode)
+        self.layout = self.file.layout
         self._session = session  # empty: for reading only
-        self._truncate_version = inode.truncate_version
-        self._written_end = 0  # end of our last acknowledged write since the file was last truncated
         self._unsettled = False  # something was written that the meta service does not know of
         self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
 
@@ -50,14 +47,7 @@ class Handle:
         """Ask the meta service for the length."""
         request = pb.StatRequest(place=paths.of_inode(self.inode))
         reply = await self.link.meta.call(methods.STAT, request, timeout_s=self.link.options.timeout_s)
-        self.learn(reply.inode)
-
-    def learn(self, inode: pb.Inode) -> None:
-        """Take over what the meta service knows; our own unsettled writes may reach further."""
-        if inode.truncate_version != self._truncate_version:
-            self._truncate_version = inode.truncate_version
-            self._written_end = 0
-        self.file.length = max(inode.length, self._written_end)
+        self.file.learn(reply.inode)
 
     # ---- writing ----
 
@@ -82,9 +72,7 @@ class Handle:
         """Durable on all replicas when it returns; the length is settled by `sync` or `close`."""
         self.check_write(offset, len(data))
         try:
-            await self.link.chunks.apply(
-                list(self.updates(offset, data)), timeout_s=self.link.options.timeout_s
-            )
+            await self.link.chunks.apply(list(self.updates(offset, data)), timeout_s=self.link.options.timeout_s)
         except OutcomeUnknown:
             self.wrote(0, unsure=True)
             raise
@@ -99,7 +87,7 @@ class Handle:
     def wrote(self, end: int, *, unsure: bool = False) -> None:
         self._unsettled = True
         self._unsure = self._unsure or unsure
-        self._written_end = max(self._written_end, end)
+        self.file.written_end = max(self.file.written_end, end)
         self.file.length = max(self.file.length, end)
 
     async def sync(self) -> None:
@@ -109,8 +97,8 @@ class Handle:
         request = pb.SyncRequest(
             mutation=self.link.meta.mutation(),
             inode=self.inode,
-            length_hint=self._written_end,
-            truncate_version=self._truncate_version,
+            length_hint=self.file.written_end,
+            truncate_version=self.file.truncate_version,
             exact=self._unsure,
             written=True,
         )
@@ -121,7 +109,7 @@ class Handle:
             self._unsettled = True
             raise
         self._unsure = False
-        self.learn(reply.inode)
+        self.file.learn(reply.inode)
 
     async def truncate(self, length: int) -> None:
         self.check_write(0, length)
@@ -129,8 +117,8 @@ class Handle:
             mutation=self.link.meta.mutation(), place=paths.of_inode(self.inode), length=length
         )
         reply = await self.link.meta.call(methods.TRUNCATE, request, timeout_s=self.link.options.timeout_s)
-        self._written_end = 0
-        self.learn(reply.inode)
+        self.file.written_end = 0
+        self.file.learn(reply.inode)
 
     async def close(self) -> None:
         """Settle the length and end the write session."""
@@ -141,14 +129,14 @@ class Handle:
             mutation=self.link.meta.mutation(),
             inode=self.inode,
             session=session,
-            length_hint=self._written_end,
-            truncate_version=self._truncate_version,
+            length_hint=self.file.written_end,
+            truncate_version=self.file.truncate_version,
             exact=self._unsure,
             written=self._unsettled,
         )
         reply = await self.link.meta.call(methods.CLOSE, request, timeout_s=self.link.options.timeout_s)
         self._unsettled = self._unsure = False
-        self.learn(reply.inode)
+        self.file.learn(reply.inode)
 
     def move_to(self, link: Link) -> None:
         """Go on in a forked child: what the parent has open for writing stays the parent's."""

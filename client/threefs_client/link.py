@@ -3,14 +3,15 @@
 import asyncio
 from dataclasses import dataclass
 
-from threefs.chunks import ChunkLimits, Chunks
 from threefs.cluster import Cluster
+
+from threefs.chunks import ChunkLimits, Chunks
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.ids import ClientId
-from threefs.rpc.connection import Identity
+from threefs.rpc.identity import Identity
 from threefs.rpc.peers import Peers
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
@@ -68,9 +69,7 @@ async def connect(
         cluster=cluster,
         chunks=Chunks(peers, cluster, client, clock=clock, random=random, limits=limits),
         reader=Reader(peers, cluster, options, clock=clock, random=random),
-        meta=MetaCalls(
-            peers, cluster, client, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
-        ),
+        meta=MetaCalls(peers, cluster, client, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random),
         clock=clock,
         random=random,
     )

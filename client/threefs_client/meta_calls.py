@@ -51,7 +51,7 @@ class MetaCalls:
         return pb.Mutation(client=self._client, request=self._request)
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
-        """Call until answered for good. A request with a mutation that may have had its effect ends in OutcomeUnknown."""
+        """Call until answered for good. A mutation that may have had its effect ends in OutcomeUnknown."""
         deadline = self._clock.monotonic() + timeout_s
         unsure = False
         attempt = 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from threefs.errors import InvalidArgument
 
-TOKEN_VARIABLE = "THREEFS_TOKEN"  # noqa: S105  (the name of the variable)
+TOKEN_VARIABLE = "THREEFS_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)

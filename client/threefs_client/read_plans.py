@@ -53,7 +53,7 @@ class Plan:
             if self.destinations is not None:
                 return self.destinations
             self.buffer = np.empty(size, np.uint8)
-            return (memoryview(self.buffer),)
+            return (self.buffer.data,)
         return self._short_sink(reply, size)
 
     def _short_sink(self, reply: pb.ReadReply, size: int) -> list[memoryview]:
@@ -75,7 +75,7 @@ class Plan:
             return self.destinations
         if self.buffer is None:
             self.buffer = np.empty(self.size, np.uint8)
-        view = memoryview(self.buffer)
+        view = self.buffer.data
         ends = list(accumulate(row[5] for row in self.rows))
         return [view[end - row[5] : end] for row, end in zip(self.rows, ends, strict=True)]
 
@@ -88,8 +88,8 @@ def plan(
 ) -> list[Plan] | None:
     """Plans for (file key, offset, length) rows, or None when one of them needs more care.
 
-    `files` has (what the planner needs, length in bytes) of each file. Care is needed by rows that are empty, that cross
-    a chunk boundary or that reach beyond the known end of the file.
+    `files` has (what the planner needs, length in bytes) of each file. Care is needed by rows that are empty, that
+    cross a chunk boundary or that reach beyond the known end of the file.
     """
     plans: list[Plan] = []
     complete = False
@@ -110,8 +110,7 @@ def _gather(
     request_rows: int,
     plans: list[Plan],
 ) -> bool:
-    index = 0
-    for key, offset, length in rows:
+    for index, (key, offset, length) in enumerate(rows):
         (inode, shift, chunk_bytes, stripe, places), end = files[key]
         within = offset & (chunk_bytes - 1)
         if offset < 0 or length <= 0 or offset + length > end or within + length > chunk_bytes:
@@ -131,7 +130,6 @@ def _gather(
         current.rows.append((target, version, inode, number, within, length, index))
         current.size += length
         lane.load += length
-        index += 1
     return True
 
 
@@ -150,7 +148,7 @@ def settle(done: Plan, reply: pb.ReadReply, results: list[Any], verify: bool) ->
             results[row[6]] = place
         return []
     assert done.buffer is not None
-    view = memoryview(done.buffer)
+    view = done.buffer.data
     at = 0
     for row in rows:
         end = at + row[5]
@@ -169,13 +167,11 @@ def _verified(done: Plan, reply: pb.ReadReply) -> bool:
             alike = all(row[5] == length for row in rows)
             if alike:
                 whole = np.fromiter(checksums, np.dtype("<u4"), len(rows)).tobytes()
-                return combine(whole, length, length) == crc32c(memoryview(done.buffer))
+                return combine(whole, length, length) == crc32c(done.buffer.data)
     return all(crc32c(place) == checksum for place, checksum in zip(done.places(), checksums, strict=True))
 
 
-def _settle_rows(
-    done: Plan, reply: pb.ReadReply, results: list[Any], verify: bool
-) -> list[tuple[Row, ThreefsError]]:
+def _settle_rows(done: Plan, reply: pb.ReadReply, results: list[Any], verify: bool) -> list[tuple[Row, ThreefsError]]:
     failed: list[tuple[Row, ThreefsError]] = []
     columns = zip(done.rows, done.places(), reply.code, reply.length, reply.checksum, strict=True)
     for row, place, code, length, checksum in columns:

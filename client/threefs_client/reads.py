@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from threefs import layout as layouts
 from threefs.budget import ByteBudget
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
@@ -12,6 +13,7 @@ from threefs.errors import CorruptChunk, NotServing, Retry, ThreefsError
 from threefs.layout import FileLayout, spans
 from threefs.routing import Routing
 from threefs.rpc import methods
+from threefs.wire import meta_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_client import read_plans
 from threefs_client.options import Options
@@ -24,9 +26,7 @@ _LONGEST_PAUSE_S = 0.5
 
 
 class Connection(Protocol):
-    def call(
-        self, method: Any, request: Any, *, timeout_s: float, sink: Any = None
-    ) -> asyncio.Future[Any]: ...
+    def call(self, method: Any, request: Any, *, timeout_s: float, sink: Any = None) -> asyncio.Future[Any]: ...
 
 
 class Peers(Protocol):
@@ -47,12 +47,14 @@ class RoutingSource(Protocol):
 class ReadFile:
     """What a read needs to know of a file. `length` is what this client knows of it, in bytes."""
 
-    __slots__ = ("_resolved", "_routing", "inode", "layout", "length")
+    __slots__ = ("_resolved", "_routing", "inode", "layout", "length", "truncate_version", "written_end")
 
-    def __init__(self, inode: int, layout: FileLayout, length: int) -> None:
+    def __init__(self, inode: int, layout: FileLayout, length: int, truncate_version: int) -> None:
         self.inode = inode
         self.layout = layout
         self.length = length
+        self.truncate_version = truncate_version
+        self.written_end = 0  # end of our own last acknowledged write since the last truncate
         self._routing: Routing | None = None
         self._resolved: Resolved | None = None
 
@@ -61,6 +63,17 @@ class ReadFile:
             self._resolved = lanes.resolve(self.inode, self.layout)
             self._routing = lanes.routing
         return self._resolved
+
+    def learn(self, inode: meta_pb2.Inode) -> None:
+        """Take over what the meta service knows; our own writes may reach further until they are settled."""
+        if inode.truncate_version != self.truncate_version:
+            self.truncate_version = inode.truncate_version
+            self.written_end = 0
+        self.length = max(inode.length, self.written_end)
+
+
+def of_inode(inode: meta_pb2.Inode) -> ReadFile:
+    return ReadFile(inode.inode, layouts.from_wire(inode.layout), inode.length, inode.truncate_version)
 
 
 class _Piece:
@@ -235,9 +248,7 @@ class Reader:
 
     async def _connect_and_send(self, plan: Plan, timeout_s: float) -> pb.ReadReply:
         connection = await self._peers.connect(plan.lane.address, timeout_s)
-        reply: pb.ReadReply = await connection.call(
-            methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink
-        )
+        reply: pb.ReadReply = await connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink)
         return reply
 
     def _answered(self, plan: Plan, call: asyncio.Future[Any]) -> None:

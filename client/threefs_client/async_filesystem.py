@@ -1,0 +1,253 @@
+"""The file system for asyncio. The blocking one (`filesystem.py`) runs it on a background loop."""
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from threefs import layout as layouts
+from threefs.chunks import ChunkUpdate
+from threefs.errors import InvalidArgument, IsADirectory, NotFound
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_client import addresses, link, modes, options, paths, reads
+from threefs_client.async_file import AsyncFile, flat
+from threefs_client.handles import Handle
+from threefs_client.modes import Mode
+from threefs_client.reads import ReadFile
+from threefs_client.tree import Tree, checked_permissions, wanted_layout
+
+Path = paths.Path
+#: (path or open file, offset, length) in bytes
+ReadRow = tuple[Any, int, int]
+#: (file open for writing, offset, buffer)
+WriteRow = tuple[Any, int, Any]
+
+
+async def connect_async(url: str, **chosen: Any) -> "AsyncFileSystem":
+    """Connect to the cluster "threefs://host:port"; see Options for what can be chosen.
+
+    Raises InvalidArgument for a bad address or option, Unavailable when no manager answers there.
+    """
+    return AsyncFileSystem(await link.connect(addresses.parse(url), options.make(**chosen)))
+
+
+class AsyncFileSystem(Tree):
+    """All operations, for one event loop. Paths are absolute, from the root of the cluster."""
+
+    async def close(self) -> None:
+        await self.link.close()
+
+    async def __aenter__(self) -> "AsyncFileSystem":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- files ----
+
+    async def open(
+        self,
+        path: Path,
+        mode: str = "rb",
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+    ) -> AsyncFile:
+        """Open a file; modes as in the built-in `open`, binary only.
+
+        For a new file: `parents` makes missing directories; `chunk_bytes`, `stripe` choose its layout (0: inherited).
+        """
+        wanted = modes.parse(mode)
+        if wanted.text:
+            raise InvalidArgument(f'files are binary here: add a "b" to the mode {mode!r}')
+        layout = wanted_layout(chunk_bytes, stripe)
+        return await self.open_as(path, wanted, checked_permissions(permissions), parents, layout)
+
+    async def open_as(
+        self, path: Path, mode: Mode, permissions: int, parents: bool, layout: pb.Layout | None
+    ) -> AsyncFile:
+        session = self.link.random.token(16) if mode.writable else b""
+        if mode.create:
+            inode = await self._create(path, mode, permissions, parents, layout, session)
+        else:
+            request = pb.OpenRequest(place=paths.place(path), session=session)
+            if session:
+                request.mutation.CopyFrom(self.link.meta.mutation())
+            inode = (await self._call(methods.OPEN, request)).inode
+        if inode.type == pb.DIRECTORY:
+            raise IsADirectory(paths.shown(path))
+        return AsyncFile(Handle(self.link, inode, session), mode, paths.shown(path))
+
+    async def _create(
+        self, path: Path, mode: Mode, permissions: int, parents: bool, layout: pb.Layout | None, session: bytes
+    ) -> pb.Inode:
+        request = pb.CreateRequest(
+            mutation=self.link.meta.mutation(),
+            place=paths.place(path),
+            mode=permissions,
+            uid=os.geteuid(),
+            gid=os.getegid(),
+            exclusive=mode.exclusive,
+            truncate=mode.truncate,
+            parents=parents,
+            layout=layout,
+            session=session,
+        )
+        return (await self._call(methods.CREATE, request)).inode
+
+    # ---- batches ----
+
+    async def read_batch(
+        self, rows: Sequence[ReadRow], into: Any = None, *, timeout_s: float | None = None
+    ) -> list[memoryview]:
+        """Read (path or open file, offset, length) rows, in one request per storage process.
+
+        Returns a view per row; it is shorter than asked only at the end of the file. Without `into`, views may share a
+        buffer. `into` is one buffer, filled row after row as if each had its full length, or one buffer per row.
+        """
+        deadline = self.link.deadline(timeout_s)
+        rows = rows if isinstance(rows, list | tuple) else list(rows)
+        files = await self._files({row[0] for row in rows})
+        places = None if into is None else _places(rows, into)
+        quick = await self.link.reader.read_batch(rows, files, places, deadline)
+        if quick is None:
+            return await self._read_carefully(rows, files, places, deadline)
+        views, holes = quick
+        return await self._cut(rows, files, views, holes) if holes else views
+
+    async def _read_carefully(
+        self, rows: Sequence[ReadRow], files: dict[Any, ReadFile], places: list[memoryview] | None, deadline: float
+    ) -> list[memoryview]:
+        """Rows of any kind."""
+        for key, offset, length in rows:
+            layouts.check_range(files[key].layout.chunk_bytes, offset, length)
+        await self._refresh({id(files[k]): files[k] for k, at, size in rows if at + size > files[k].length}.values())
+        lengths = [max(0, min(size, files[key].length - at)) for key, at, size in rows]
+        if places is None:
+            whole = np.empty(sum(lengths), np.uint8).data
+            ends = accumulate(lengths)
+            views = [whole[end - size : end] for end, size in zip(ends, lengths, strict=True)]
+        else:
+            views = [place[:size] for place, size in zip(places, lengths, strict=True)]
+        parts = [(files[key], at, view) for (key, at, _), view in zip(rows, views, strict=True) if len(view)]
+        if await self.link.reader.read_into(parts, deadline):
+            return await self._cut(rows, files, views, range(len(rows)))
+        return views
+
+    async def _cut(
+        self, rows: Sequence[ReadRow], files: dict[Any, ReadFile], views: list[memoryview], holes: Iterable[int]
+    ) -> list[memoryview]:
+        """A hole may mean that a file was made shorter: ask, and cut what lies beyond its end."""
+        holes = list(holes)
+        await self._refresh({id(file): file for file in (files[rows[index][0]] for index in holes)}.values())
+        for index in holes:
+            key, offset, _ = rows[index]
+            views[index] = views[index][: max(0, files[key].length - offset)]
+        return views
+
+    async def _files(self, keys: set[Any]) -> dict[Any, ReadFile]:
+        """What the reader needs of open files and of paths, which are looked up in one call."""
+        files: dict[Any, ReadFile] = {}
+        names = []
+        for key in keys:
+            file = async_file(key)
+            if file is None:
+                names.append(key)
+                continue
+            file.check(reading=True)
+            await file.send_held()
+            files[key] = file.handle.file
+        for name, inode in zip(names, await self.inodes(names) if names else (), strict=True):
+            if inode is None:
+                raise NotFound(paths.shown(name))
+            if inode.type != pb.FILE:
+                raise IsADirectory(paths.shown(name))
+            files[name] = reads.of_inode(inode)
+        return files
+
+    async def _refresh(self, files: Iterable[ReadFile]) -> None:
+        for file in files:
+            request = pb.StatRequest(place=paths.of_inode(file.inode))
+            inode = (await self._call(methods.STAT, request)).inode
+            file.learn(inode)
+
+    async def write_batch(self, rows: Sequence[WriteRow], *, timeout_s: float | None = None) -> int:
+        """Write (file, offset, buffer) rows from the caller's memory, in few requests. Returns the bytes written.
+
+        All are durable on all replicas when it returns. Rows that overlap are written in the order given. Lengths are
+        settled by `flush` or `close` of the files.
+        """
+        checked: list[tuple[AsyncFile, int, memoryview]] = []
+        for key, offset, data in rows:
+            file = async_file(key)
+            if file is None:
+                raise InvalidArgument(f"write_batch needs files open for writing, not {type(key).__name__}")
+            view = flat(data)
+            file.check(writing=True)
+            file.handle.check_write(offset, len(view))
+            checked.append((file, offset, view))
+        for file in {id(file): file for file, _, _ in checked}.values():
+            await file.send_held()
+            file.forget_ahead()
+        updates: list[ChunkUpdate] = []
+        for file, offset, view in checked:
+            updates += file.handle.updates(offset, view)
+        left_s = self.link.options.timeout_s if timeout_s is None else timeout_s
+        try:
+            await self.link.chunks.apply(updates, timeout_s=left_s)
+        except BaseException:
+            for file, _, _ in checked:
+                file.handle.wrote(0, unsure=True)
+            raise
+        for file, offset, view in checked:
+            if len(view):
+                file.handle.wrote(offset + len(view))
+        return sum(len(view) for _, _, view in checked)
+
+    async def read_file(self, path: Path) -> bytes:
+        """All bytes of a file."""
+        async with await self.open(path) as file:
+            return await file.read()
+
+    async def write_file(self, path: Path, data: Any) -> None:
+        """Make or replace a file."""
+        async with await self.open(path, "wb") as file:
+            await file.write(data)
+
+
+def async_file(key: Any) -> AsyncFile | None:
+    """The asyncio file inside whatever file object a caller has; None for a path."""
+    if isinstance(key, AsyncFile):
+        return key
+    inner = getattr(key, "threefs_file", None)
+    return inner() if inner is not None else None
+
+
+def _places(rows: Sequence[ReadRow], into: Any) -> list[memoryview]:
+    """Where each row goes. Raises InvalidArgument when that is too small."""
+    if isinstance(into, list | tuple):
+        if len(into) != len(rows):
+            raise InvalidArgument(f"{len(into)} buffers for {len(rows)} rows")
+        views = [flat(part, writable=True) for part in into]
+        for view, (_, _, length) in zip(views, rows, strict=True):
+            if len(view) < length:
+                raise InvalidArgument(f"a buffer of {len(view)} bytes is too small for a row of {length} bytes")
+        return [view[: max(0, row[2])] for view, row in zip(views, rows, strict=True)]
+    whole = flat(into, writable=True)
+    places = []
+    at = 0
+    for _, _, length in rows:
+        end = at + max(0, length)
+        places.append(whole[at:end])
+        at = end
+    if at > len(whole):
+        raise InvalidArgument(f"a buffer of {len(whole)} bytes is too small for rows of {at} bytes")
+    return places

@@ -1,0 +1,256 @@
+"""The blocking file system: the asyncio one on a background loop, with or without a loop in the caller."""
+
+import io
+from collections.abc import Coroutine, Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from threefs.env import loop_thread
+from threefs.errors import InvalidArgument
+from threefs_client import addresses, link, modes, options, paths
+from threefs_client.async_filesystem import AsyncFileSystem, ReadRow, WriteRow
+from threefs_client.attributes import Attributes, Entry, Space, Usage
+from threefs_client.file import File
+from threefs_client.link import Link
+from threefs_client.options import Options
+from threefs_client.tree import checked_permissions, wanted_layout
+
+T = TypeVar("T")
+Path = paths.Path
+
+
+def connect(url: str, **chosen: Any) -> "FileSystem":
+    """Connect to the cluster "threefs://host:port"; see Options for what can be chosen.
+
+    Raises InvalidArgument for a bad address or option, Unavailable when no manager answers there.
+    """
+    filesystem = FileSystem(addresses.parse(url), options.make(**chosen))
+    filesystem.link()
+    return filesystem
+
+
+class FileSystem:
+    """All operations, from any number of threads. Paths are absolute, from the root of the cluster.
+
+    A forked child and whoever unpickles it connect anew, under an identity of their own, on first use. The token is not
+    pickled: another process reads it from $THREEFS_TOKEN.
+    """
+
+    def __init__(self, managers: tuple[str, ...], options: Options) -> None:
+        self._managers = managers
+        self._options = options
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = loop_thread.new_lock()
+        self._generation = loop_thread.generation()
+        self._connected: AsyncFileSystem | None = None
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        return addresses.unparse(self._managers)
+
+    def __repr__(self) -> str:
+        return f"<threefs.FileSystem {self.address}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"managers": self._managers, "options": self._options.without_token()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._managers = tuple(state["managers"])
+        self._options = options.make(**state["options"])
+        self._start()
+
+    # ---- the loop behind ----
+
+    def _core(self) -> AsyncFileSystem:
+        if self._generation != loop_thread.generation():
+            self._leave_to_parent()
+        core = self._connected
+        if core is None:
+            with self._lock:
+                core = self._connected
+                if core is None:
+                    if self._closed:
+                        raise ValueError("the file system object is closed")
+                    made = loop_thread.shared().run(link.connect(self._managers, self._options))
+                    core = self._connected = AsyncFileSystem(made)
+        return core
+
+    def _leave_to_parent(self) -> None:
+        inherited, closed = self._connected, self._closed
+        self._start()
+        self._closed = closed
+        if inherited is not None:
+            inherited.link.peers.abandon()
+
+    def link(self) -> Link:
+        """The connection of this process, made if need be."""
+        return self._core().link
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return loop_thread.shared().run(work)
+
+    def submit(self, work: Coroutine[Any, Any, object]) -> None:
+        loop_thread.shared().submit(work)
+
+    def inside_loop(self) -> bool:
+        return loop_thread.shared().inside()
+
+    def close(self) -> None:
+        """Drop the connections. Files still open fail from then on."""
+        if self._generation != loop_thread.generation():
+            self._leave_to_parent()
+        with self._lock:
+            core, self._connected, self._closed = self._connected, None, True
+        if core is not None:
+            self.run(core.close())
+
+    def __enter__(self) -> "FileSystem":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- files ----
+
+    def open(
+        self,
+        path: Path,
+        mode: str = "rb",
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:
+        """Open a file; modes as in the built-in `open`: a File with "b", else an io.TextIOWrapper around one (UTF-8).
+
+        For a new file: `parents` makes missing directories; `chunk_bytes`, `stripe` choose its layout (0: inherited).
+        """
+        wanted = modes.parse(mode)
+        if not wanted.text and (encoding or errors or newline is not None):
+            raise InvalidArgument("a binary file has no encoding, errors or newline")
+        layout = wanted_layout(chunk_bytes, stripe)
+        core = self._core()
+        file = self.run(core.open_as(path, wanted, checked_permissions(permissions), parents, layout))
+        binary = File(self, file)
+        if not wanted.text:
+            return binary
+        return io.TextIOWrapper(binary, encoding=encoding or "utf-8", errors=errors, newline=newline)
+
+    def read_batch(
+        self, rows: Sequence[ReadRow], into: Any = None, *, timeout_s: float | None = None
+    ) -> list[memoryview]:
+        """See AsyncFileSystem.read_batch."""
+        return self.run(self._core().read_batch(rows, into, timeout_s=timeout_s))
+
+    def write_batch(self, rows: Sequence[WriteRow], *, timeout_s: float | None = None) -> int:
+        """See AsyncFileSystem.write_batch."""
+        return self.run(self._core().write_batch(rows, timeout_s=timeout_s))
+
+    def read_file(self, path: Path) -> bytes:
+        """All bytes of a file."""
+        return self.run(self._core().read_file(path))
+
+    def write_file(self, path: Path, data: Any) -> None:
+        """Make or replace a file."""
+        self.run(self._core().write_file(path, data))
+
+    # ---- looking ----
+
+    def stat(self, path: Path, *, follow: bool = True) -> Attributes:
+        """Raises NotFound, NotADirectory, TooManySymlinks."""
+        return self.run(self._core().stat(path, follow=follow))
+
+    def stat_many(self, names: Sequence[Path], *, follow: bool = True) -> list[Attributes | None]:
+        """One answer per path, None where nothing is. Any other error is raised."""
+        return self.run(self._core().stat_many(names, follow=follow))
+
+    def exists(self, path: Path) -> bool:
+        """True also for a directory; False for a symbolic link to nowhere."""
+        return self.run(self._core().exists(path))
+
+    def list(self, path: Path, *, with_attributes: bool = False) -> Iterator[Entry]:
+        """The entries of a directory by name, fetched in pages."""
+        after, more = "", True
+        while more:
+            page, more = self.run(self._core().list_page(path, after, with_attributes=with_attributes))
+            yield from page
+            after = page[-1].name if page else ""
+
+    def walk(self, top: Path) -> Iterator[tuple[str, Sequence[Entry], Sequence[Entry]]]:
+        """(path of a directory, its directories, its other entries), from the top down, links not followed."""
+        waiting = [paths.shown(top)]
+        while waiting:
+            directory = waiting.pop()
+            entries = [*self.list(directory)]
+            directories = [entry for entry in entries if entry.is_directory]
+            yield directory, directories, [entry for entry in entries if not entry.is_directory]
+            waiting += [paths.join(directory, entry.name) for entry in reversed(directories)]
+
+    def usage(self, top: Path) -> Usage:
+        """Sums over a tree, what `du` shows."""
+        return self.run(self._core().usage(top))
+
+    def readlink(self, path: Path) -> str:
+        """Raises InvalidArgument for anything but a symbolic link."""
+        return self.run(self._core().readlink(path))
+
+    def statfs(self) -> Space:
+        return self.run(self._core().statfs())
+
+    # ---- changing ----
+
+    def mkdir(self, path: Path, *, mode: int = 0o755, parents: bool = False) -> Attributes:
+        """With `parents`, missing directories above are made too and an existing one is no error."""
+        return self.run(self._core().mkdir(path, mode=mode, parents=parents))
+
+    def remove(self, path: Path, *, recursive: bool = False) -> None:
+        """A file, a link, or a directory: an empty one, or with `recursive` all below it."""
+        self.run(self._core().remove(path, recursive=recursive))
+
+    def unlink(self, path: Path) -> None:
+        """Anything but a directory."""
+        self.run(self._core().unlink(path))
+
+    def rmdir(self, path: Path) -> None:
+        """An empty directory."""
+        self.run(self._core().rmdir(path))
+
+    def rename(self, source: Path, destination: Path, *, replace: bool = True) -> Attributes:
+        """Atomic; an existing destination is replaced unless `replace` is false (then AlreadyExists)."""
+        return self.run(self._core().rename(source, destination, replace=replace))
+
+    def symlink(self, target: Path, path: Path) -> Attributes:
+        """Make `path` a symbolic link to `target`, which need not exist."""
+        return self.run(self._core().symlink(target, path))
+
+    def hard_link(self, source: Path, destination: Path) -> Attributes:
+        """Make `destination` another name of the file `source`."""
+        return self.run(self._core().hard_link(source, destination))
+
+    def chmod(self, path: Path, mode: int, *, follow: bool = True) -> Attributes:
+        return self.run(self._core().chmod(path, mode, follow=follow))
+
+    def chown(self, path: Path, uid: int, gid: int, *, follow: bool = True) -> Attributes:
+        """An id of -1 stays as it is."""
+        return self.run(self._core().chown(path, uid, gid, follow=follow))
+
+    def utime(self, path: Path, atime_ns: int, mtime_ns: int, *, follow: bool = True) -> Attributes:
+        """Set the times, in nanoseconds since 1970."""
+        return self.run(self._core().utime(path, atime_ns, mtime_ns, follow=follow))
+
+    def truncate(self, path: Path, length: int) -> Attributes:
+        """Cut a file to `length` bytes, or extend it with zeros."""
+        return self.run(self._core().truncate(path, length))
+
+    def set_layout(self, path: Path, *, chunk_bytes: int = 0, stripe: int = 0, table_id: int = 0) -> Attributes:
+        """Of a directory: what new files below it get. 0 leaves a value to what is inherited."""
+        return self.run(self._core().set_layout(path, chunk_bytes=chunk_bytes, stripe=stripe, table_id=table_id))

@@ -1,0 +1,234 @@
+"""Operations on names: everything of the meta service that is not an open file."""
+
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from threefs import layout as layouts
+from threefs.errors import InvalidArgument, NotADirectory, NotFound, error_of
+from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import meta_pb2 as pb
+from threefs_client import attributes, paths
+from threefs_client.attributes import Attributes, Entry, Space, Usage
+from threefs_client.link import Link
+from threefs_client.paths import Path
+
+_PAGE = 1024
+_STAT_MANY = 1024
+
+
+class Tree:
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
+        return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s)
+
+    # ---- looking ----
+
+    async def stat(self, path: Path, *, follow: bool = True) -> Attributes:
+        """Raises NotFound, NotADirectory, TooManySymlinks."""
+        reply = await self._call(methods.STAT, pb.StatRequest(place=paths.place(path), follow=follow))
+        return attributes.of_inode(reply.inode)
+
+    async def stat_many(self, names: Sequence[Path], *, follow: bool = True) -> list[Attributes | None]:
+        """One answer per path, None where nothing is. Any other error is raised."""
+        return [None if inode is None else attributes.of_inode(inode) for inode in await self.inodes(names, follow)]
+
+    async def inodes(self, names: Sequence[Path], follow: bool = True) -> list[pb.Inode | None]:
+        found: list[pb.Inode | None] = []
+        for start in range(0, len(names), _STAT_MANY):
+            part = names[start : start + _STAT_MANY]
+            request = pb.BatchStatRequest(places=[paths.place(name) for name in part], follow=follow)
+            reply = await self._call(methods.BATCH_STAT, request)
+            for name, result in zip(part, reply.results, strict=True):
+                if result.code not in (0, NotFound.code, NotADirectory.code):
+                    raise error_of(result.code, paths.shown(name))
+                found.append(None if result.code else result.inode)
+        return found
+
+    async def exists(self, path: Path) -> bool:
+        """True also for a directory; False for a symbolic link to nowhere."""
+        return (await self.inodes([path]))[0] is not None
+
+    async def list_page(
+        self, path: Path, after: str = "", limit: int = _PAGE, *, with_attributes: bool = False
+    ) -> tuple[list[Entry], bool]:
+        """(entries by name behind `after`, whether there are more)."""
+        request = pb.ListRequest(
+            place=paths.place(path), after=paths.encode(after), limit=limit, attributes=with_attributes
+        )
+        reply = await self._call(methods.LIST, request)
+        return [attributes.of_entry(entry) for entry in reply.entries], reply.more
+
+    async def list(self, path: Path, *, with_attributes: bool = False) -> AsyncIterator[Entry]:
+        """The entries of a directory by name, fetched in pages."""
+        after, more = "", True
+        while more:
+            page, more = await self.list_page(path, after, with_attributes=with_attributes)
+            for entry in page:
+                yield entry
+            after = page[-1].name if page else ""
+
+    async def walk(self, top: Path) -> AsyncIterator[tuple[str, Sequence[Entry], Sequence[Entry]]]:
+        """(path of a directory, its directories, its other entries), from the top down, links not followed."""
+        waiting = [paths.shown(top)]
+        while waiting:
+            directory = waiting.pop()
+            directories: list[Entry] = []
+            others: list[Entry] = []
+            async for entry in self.list(directory):
+                (directories if entry.is_directory else others).append(entry)
+            yield directory, directories, others
+            waiting += [paths.join(directory, entry.name) for entry in reversed(directories)]
+
+    async def usage(self, top: Path) -> Usage:
+        """Sums over a tree, what `du` shows."""
+        first = await self.stat(top, follow=False)
+        if not first.is_directory:
+            return _sum([first])
+        found: dict[int, Attributes] = {first.inode: first}
+        waiting = [paths.shown(top)]
+        while waiting:
+            directory = waiting.pop()
+            async for entry in self.list(directory, with_attributes=True):
+                assert entry.attributes is not None, "attributes were asked for"
+                found[entry.inode] = entry.attributes
+                if entry.is_directory:
+                    waiting.append(paths.join(directory, entry.name))
+        return _sum(found.values())
+
+    async def readlink(self, path: Path) -> str:
+        """Raises InvalidArgument for anything but a symbolic link."""
+        found = await self.stat(path, follow=False)
+        if not found.is_symlink:
+            raise InvalidArgument(f"{paths.shown(path)} is not a symbolic link")
+        return found.target
+
+    async def statfs(self) -> Space:
+        return attributes.of_space(await self._call(methods.STAT_FS, pb.StatFsRequest()))
+
+    # ---- changing ----
+
+    async def mkdir(self, path: Path, *, mode: int = 0o755, parents: bool = False) -> Attributes:
+        """With `parents`, missing directories above are made too and an existing one is no error."""
+        request = pb.MkdirRequest(
+            mutation=self.link.meta.mutation(),
+            place=paths.place(path),
+            mode=checked_permissions(mode),
+            uid=os.geteuid(),
+            gid=os.getegid(),
+            parents=parents,
+        )
+        return attributes.of_inode((await self._call(methods.MKDIR, request)).inode)
+
+    async def remove(self, path: Path, *, recursive: bool = False) -> None:
+        """A file, a link, or a directory: an empty one, or with `recursive` all below it."""
+        await self._remove(path, pb.ANYTHING, recursive)
+
+    async def unlink(self, path: Path) -> None:
+        """Anything but a directory."""
+        await self._remove(path, pb.NOT_DIRECTORY)
+
+    async def rmdir(self, path: Path) -> None:
+        """An empty directory."""
+        await self._remove(path, pb.ONLY_DIRECTORY)
+
+    async def _remove(self, path: Path, kind: pb.RemoveKind, recursive: bool = False) -> None:
+        request = pb.RemoveRequest(
+            mutation=self.link.meta.mutation(), place=paths.place(path), recursive=recursive, kind=kind
+        )
+        await self._call(methods.REMOVE, request)
+
+    async def rename(self, source: Path, destination: Path, *, replace: bool = True) -> Attributes:
+        """Atomic; an existing destination is replaced unless `replace` is false (then AlreadyExists)."""
+        request = pb.RenameRequest(
+            mutation=self.link.meta.mutation(),
+            source=paths.place(source),
+            destination=paths.place(destination),
+            no_replace=not replace,
+        )
+        return attributes.of_inode((await self._call(methods.RENAME, request)).inode)
+
+    async def symlink(self, target: Path, path: Path) -> Attributes:
+        """Make `path` a symbolic link to `target`, which need not exist."""
+        request = pb.SymlinkRequest(
+            mutation=self.link.meta.mutation(),
+            place=paths.place(path),
+            target=paths.encode(target),
+            uid=os.geteuid(),
+            gid=os.getegid(),
+        )
+        return attributes.of_inode((await self._call(methods.SYMLINK, request)).inode)
+
+    async def hard_link(self, source: Path, destination: Path) -> Attributes:
+        """Make `destination` another name of the file `source`."""
+        request = pb.LinkRequest(
+            mutation=self.link.meta.mutation(), source=paths.place(source), destination=paths.place(destination)
+        )
+        return attributes.of_inode((await self._call(methods.LINK, request)).inode)
+
+    async def chmod(self, path: Path, mode: int, *, follow: bool = True) -> Attributes:
+        return await self._set(path, follow, mode=checked_permissions(mode))
+
+    async def chown(self, path: Path, uid: int, gid: int, *, follow: bool = True) -> Attributes:
+        """An id of -1 stays as it is."""
+        wanted = {name: value for name, value in (("uid", uid), ("gid", gid)) if value != -1}
+        if any(not 0 <= value < 1 << 32 for value in wanted.values()):
+            raise InvalidArgument(f"user and group ids are 32-bit numbers: {uid}, {gid}")
+        return await self._set(path, follow, **wanted)
+
+    async def utime(self, path: Path, atime_ns: int, mtime_ns: int, *, follow: bool = True) -> Attributes:
+        """Set the times, in nanoseconds since 1970."""
+        if any(not -(1 << 63) <= value < 1 << 63 for value in (atime_ns, mtime_ns)):
+            raise InvalidArgument(f"times are 64-bit numbers of nanoseconds: {atime_ns}, {mtime_ns}")
+        return await self._set(path, follow, atime_ns=atime_ns, mtime_ns=mtime_ns)
+
+    async def _set(self, path: Path, follow: bool, **values: int) -> Attributes:
+        request = pb.SetAttrRequest(mutation=self.link.meta.mutation(), place=paths.place(path), follow=follow)
+        for name, value in values.items():
+            setattr(request, name, value)
+        return attributes.of_inode((await self._call(methods.SET_ATTR, request)).inode)
+
+    async def truncate(self, path: Path, length: int) -> Attributes:
+        """Cut a file to `length` bytes, or extend it with zeros."""
+        layouts.check_range(layouts.MAX_CHUNK_BYTES, 0, length)
+        request = pb.TruncateRequest(mutation=self.link.meta.mutation(), place=paths.place(path), length=length)
+        return attributes.of_inode((await self._call(methods.TRUNCATE, request)).inode)
+
+    async def set_layout(self, path: Path, *, chunk_bytes: int = 0, stripe: int = 0, table_id: int = 0) -> Attributes:
+        """Of a directory: what new files below it get. 0 leaves a value to what is inherited."""
+        request = pb.SetLayoutRequest(
+            mutation=self.link.meta.mutation(),
+            place=paths.place(path),
+            layout=wanted_layout(chunk_bytes, stripe, table_id),
+        )
+        return attributes.of_inode((await self._call(methods.SET_LAYOUT, request)).inode)
+
+
+def wanted_layout(chunk_bytes: int, stripe: int, table_id: int = 0) -> pb.Layout | None:
+    """Raises InvalidArgument. None when nothing is wished."""
+    if chunk_bytes:
+        layouts.check_chunk_bytes(chunk_bytes)
+    if not 0 <= stripe <= layouts.MAX_STRIPE:
+        raise InvalidArgument(f"a stripe has 1 to {layouts.MAX_STRIPE} chains, not {stripe}")
+    if not (chunk_bytes or stripe or table_id):
+        return None
+    return pb.Layout(chunk_bytes=chunk_bytes, stripe=stripe, table_id=table_id)
+
+
+def checked_permissions(mode: int) -> int:
+    """Raises InvalidArgument."""
+    if not 0 <= mode <= 0o7777:
+        raise InvalidArgument(f"permission bits go from 0 to 0o7777, not {mode:#o}")
+    return mode
+
+
+def _sum(found: Iterable[Attributes]) -> Usage:
+    files = directories = symlinks = length = 0
+    for item in found:
+        files += item.is_file
+        directories += item.is_directory
+        symlinks += item.is_symlink
+        length += item.length if item.is_file else 0
+    return Usage(files, directories, symlinks, length)
