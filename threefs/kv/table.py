@@ -19,6 +19,7 @@ from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMod
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.port import Pair
+from threefs.kv.wal import cut_torn_tail
 
 T = TypeVar("T")
 
@@ -209,6 +210,12 @@ def _open(directory: Path) -> Rdict:
         os.fsync(parent)
     finally:
         os.close(parent)
+    try:
+        return Rdict(str(directory), _options())
+    except Exception as error:
+        failure = _error_of(error, directory)
+        if not isinstance(failure, Corrupt) or not cut_torn_tail(directory):
+            raise failure from error
     try:
         return Rdict(str(directory), _options())
     except Exception as error:

@@ -186,6 +186,17 @@ def test_a_last_write_of_zeros_is_dropped(tmp_path: Path) -> None:
     assert contents(tmp_path / "crashed") == expected(7)
 
 
+@pytest.mark.parametrize("kept", [0, 4, 7, 20, 80])
+def test_a_torn_last_write_is_dropped(tmp_path: Path, kept: int) -> None:
+    """A power cut can leave the beginning of a record, and zeros where its other pages should be."""
+    sizes = copies_with_log_sizes(tmp_path / "table", 8)
+    with log_of(tmp_path / "crashed").open("r+b") as log:
+        log.seek(sizes[-2] + kept)
+        log.write(b"\0" * (sizes[-1] - sizes[-2] - kept))
+    assert contents(tmp_path / "crashed") == expected(7)
+    assert contents(tmp_path / "crashed") == expected(7)
+
+
 def test_damage_inside_the_log_is_an_error(tmp_path: Path) -> None:
     sizes = copies_with_log_sizes(tmp_path / "table", 8)
     with log_of(tmp_path / "crashed").open("r+b") as log:
