@@ -1,6 +1,7 @@
 """A service on the framed protocol: methods, sessions, start and stop."""
 
 import asyncio
+import dataclasses
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -50,6 +51,10 @@ class Server:
             call.reply(await handler(call.request))
 
         self.add(method, answer)
+
+    def join(self, cluster_id: str) -> None:
+        """From now on only peers of this cluster, and those that do not know theirs yet, are welcome."""
+        self.identity = dataclasses.replace(self.identity, cluster_id=cluster_id)
 
     async def start(self, host: str, port: int) -> str:
         """Listen; the address with the real port. Raises Unavailable."""

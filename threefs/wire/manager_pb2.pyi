@@ -234,3 +234,27 @@ class GetStatusReply(_message.Message):
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     chains: _containers.RepeatedCompositeFieldContainer[Chain]
     def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("holder", "epoch", "seq", "length_ms")
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_MS_FIELD_NUMBER: _ClassVar[int]
+    holder: str
+    epoch: int
+    seq: int
+    length_ms: int
+    def __init__(self, holder: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., length_ms: _Optional[int] = ...) -> None: ...
+
+class ClusterRecord(_message.Message):
+    __slots__ = ("cluster_id", "routing_version", "plan", "next_meta_node")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    NEXT_META_NODE_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    routing_version: int
+    plan: InitRequest
+    next_meta_node: int
+    def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan: _Optional[_Union[InitRequest, _Mapping]] = ..., next_meta_node: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""The cluster manager: membership, chain tables, routing."""

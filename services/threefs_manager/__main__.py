@@ -1,0 +1,3 @@
+from threefs_manager.main import main
+
+main()

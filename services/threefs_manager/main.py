@@ -1,0 +1,51 @@
+"""The program `threefs-manager`."""
+
+from pathlib import Path
+
+import click
+import structlog
+
+from threefs import program
+from threefs.env.net import RealNet
+from threefs.env.random import RANDOM
+from threefs.kv.rocks import RocksEngine
+from threefs.rpc.control import ControlServer
+from threefs.rpc.identity import Identity
+from threefs.rpc.server import Server
+from threefs_manager.election import Epoch
+from threefs_manager.service import Manager
+from threefs_manager.settings import Settings
+from threefs_manager.store import Store
+
+_GRACE_S = 2.0
+
+
+async def serve(settings: Settings, stop: program.Stop) -> None:
+    """Run until told to stop."""
+    log = structlog.get_logger()
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    engine = await RocksEngine.open(settings.data_dir / "kv")
+    holder = RANDOM.token(16).hex()
+    epoch = await Epoch.take(engine, holder)
+    server = Server(RealNet(), Identity("", holder, settings.token, "threefs-manager"))
+    control = ControlServer(settings.token)
+    manager = await Manager.open(Store(engine, epoch), silent_after_s=settings.silent_after_s, on_cluster=server.join)
+    manager.bind(server)
+    manager.bind(control)
+    try:
+        control_address = await control.start(settings.host, settings.control_port)
+        address = await server.start(settings.host, settings.port)
+        log.info("serving", address=address, control=control_address, epoch=epoch.number)
+        program.ready(address, control_address)
+        await stop.wait()
+    finally:
+        await server.stop(_GRACE_S)
+        await control.stop(_GRACE_S)
+        await engine.close()
+
+
+@click.command()
+@click.option("--settings", "path", type=click.Path(path_type=Path), required=True, help="TOML file.")
+def main(path: Path) -> None:
+    """Run a cluster manager. It prints `ready ADDRESS CONTROL_ADDRESS` once it serves."""
+    program.run("threefs-manager", Settings, path, serve)

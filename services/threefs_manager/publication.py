@@ -1,0 +1,34 @@
+"""The one routing snapshot that is current, and those who wait for the next."""
+
+import asyncio
+
+from threefs.routing import EMPTY, Routing
+
+LONGEST_WAIT_MS = 60_000
+
+
+class Publication:
+    """Snapshots are replaced whole; their version only rises."""
+
+    def __init__(self) -> None:
+        self.routing: Routing = EMPTY
+        self._changed = asyncio.Event()
+
+    def publish(self, routing: Routing) -> None:
+        if routing.version <= self.routing.version:
+            return  # a later transaction was faster to get here
+        self.routing = routing
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def newer_than(self, version: int, wait_ms: int) -> Routing | None:
+        """The current snapshot as soon as it is not of that version; None after the wait.
+
+        A version beyond ours is of another manager's time: the asker is told what is, and decides."""
+        if self.routing.version == version and wait_ms:
+            try:
+                async with asyncio.timeout(min(wait_ms, LONGEST_WAIT_MS) / 1000):
+                    await self._changed.wait()
+            except TimeoutError:
+                return None
+        return self.routing if self.routing.version != version else None

@@ -1,0 +1,175 @@
+"""The methods of the manager. The same functions answer over gRPC and over frames."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from threefs import routing as routing_module
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable, WrongCluster
+from threefs.ids import NodeId, TableId
+from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGISTER, Method
+from threefs.wire import manager_pb2 as pb
+from threefs_manager import placement
+from threefs_manager.membership import Membership
+from threefs_manager.placement import Disk
+from threefs_manager.publication import Publication
+from threefs_manager.store import Store, Writer
+
+FIRST_META_NODE = 1_000_000
+_MOST_NAME_CHARS = 255
+
+
+class Serves(Protocol):
+    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None: ...
+
+
+class Manager:
+    """Membership and routing of one cluster."""
+
+    def __init__(
+        self,
+        store: Store,
+        publication: Publication,
+        membership: Membership,
+        *,
+        random: Random = RANDOM,
+        on_cluster: Callable[[str], None] = lambda cluster_id: None,
+    ) -> None:
+        self._store = store
+        self._publication = publication
+        self._membership = membership
+        self._random = random
+        self._on_cluster = on_cluster
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        *,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+        silent_after_s: float = 10.0,
+        on_cluster: Callable[[str], None] = lambda cluster_id: None,
+    ) -> "Manager":
+        """`on_cluster` is told the cluster id as soon as there is one."""
+        publication = Publication()
+        publication.publish(await store.load())
+        manager = cls(store, publication, Membership(clock, silent_after_s), random=random, on_cluster=on_cluster)
+        if publication.routing.cluster_id:
+            on_cluster(publication.routing.cluster_id)
+        return manager
+
+    def bind(self, server: Serves) -> None:
+        server.serve(INIT, self.init)
+        server.serve(REGISTER, self.register)
+        server.serve(HEARTBEAT, self.heartbeat)
+        server.serve(GET_ROUTING, self.get_routing)
+        server.serve(GET_STATUS, self.get_status)
+
+    async def init(self, request: pb.InitRequest) -> pb.InitReply:
+        """Make the cluster. The same plan again is fine; another one is AlreadyExists."""
+        disks = [Disk(NodeId(node.node_id), node.domain or f"node-{node.node_id}") for node in request.storage]
+        chains, targets = placement.place(disks, request.replicas, request.targets_per_disk)
+        fresh_id = self._random.token(16).hex()
+
+        async def write(writer: Writer) -> str:
+            if writer.cluster.cluster_id:
+                if writer.cluster.plan != request:
+                    raise AlreadyExists(
+                        f"the cluster {writer.cluster.cluster_id} was made from another plan, with "
+                        f"{len(writer.cluster.plan.storage)} storage nodes and {writer.cluster.plan.replicas} replicas"
+                    )
+                return writer.cluster.cluster_id
+            writer.cluster.cluster_id = fresh_id
+            writer.cluster.plan.CopyFrom(request)
+            writer.cluster.next_meta_node = FIRST_META_NODE
+            for disk in disks:
+                writer.put_node(pb.Node(node_id=disk.node_id, kind=pb.STORAGE, domain=disk.domain))
+            writer.put_chains(chains, targets, {TableId(1): [chain.chain_id for chain in chains]})
+            return fresh_id
+
+        cluster_id, routing = await self._store.change(write)
+        self._publication.publish(routing)
+        self._on_cluster(cluster_id)
+        return pb.InitReply(cluster_id=cluster_id)
+
+    async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+        """A node has started at an address. Raises Unavailable before `init`, NotFound, WrongCluster,
+        InvalidArgument, AlreadyExists."""
+        if not request.address or len(request.address) > _MOST_NAME_CHARS or len(request.domain) > _MOST_NAME_CHARS:
+            raise InvalidArgument('a node registers with its address, "host:port", of at most 255 characters')
+
+        async def write(writer: Writer) -> int:
+            cluster = writer.cluster
+            if not cluster.cluster_id:
+                raise Unavailable("the cluster has no plan yet; `threefs up` or the Init call gives it one")
+            if request.cluster_id and request.cluster_id != cluster.cluster_id:
+                raise WrongCluster(
+                    f"node {request.node_id} at {request.address} belongs to cluster {request.cluster_id}, "
+                    f"this manager to {cluster.cluster_id}"
+                )
+            nodes = await writer.nodes()
+            node = _registering(request, nodes, cluster)
+            for other in nodes:
+                if other.address == request.address and other.node_id != node.node_id:
+                    if self._membership.status(other).alive:
+                        raise AlreadyExists(f"node {other.node_id} is at {request.address}")
+                    other.address = ""  # it is gone, and its port has been taken
+                    writer.put_node(other)
+            node.address = request.address
+            node.incarnation = request.incarnation
+            if request.kind == pb.META:
+                node.domain = request.domain
+            writer.put_node(node)
+            return node.node_id
+
+        node_id, routing = await self._store.change(write)
+        self._publication.publish(routing)
+        self._membership.hear(node_id, request.incarnation, ())
+        return pb.RegisterReply(node_id=node_id, cluster_id=routing.cluster_id, routing=routing_module.to_wire(routing))
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        routing = self._publication.routing
+        node = routing.nodes.get(NodeId(request.node_id))
+        if node is None:
+            raise NotFound(f"no node {request.node_id} is in the plan")
+        if node.incarnation != request.incarnation:
+            raise NotFound(f"node {request.node_id} has been started anew since; register again")
+        self._membership.hear(request.node_id, request.incarnation, list(request.targets))
+        return pb.HeartbeatReply(routing_version=routing.version)
+
+    async def get_routing(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
+        routing = await self._publication.newer_than(request.known_version, request.wait_ms)
+        if routing is None:
+            return pb.GetRoutingReply()
+        return pb.GetRoutingReply(routing=routing_module.to_wire(routing))
+
+    async def get_status(self, request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        routing = routing_module.to_wire(self._publication.routing)
+        return pb.GetStatusReply(
+            routing_version=routing.version,
+            cluster_id=routing.cluster_id,
+            manager_epoch=self._store.epoch,
+            nodes=[self._membership.status(node) for node in routing.nodes],
+            chains=routing.chains,
+        )
+
+
+def _registering(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:
+    """The record of the node that registers; a meta service without an id gets one."""
+    if request.kind == pb.META and request.node_id == 0:
+        mine = next((n for n in nodes if n.incarnation == request.incarnation and n.kind == pb.META), None)
+        if mine is not None:
+            return mine  # this very start registered already, and the answer was lost
+        same = next((n for n in nodes if n.kind == pb.META and n.address == request.address), None)
+        if same is not None:
+            return same  # started again where it was
+        cluster.next_meta_node += 1
+        return pb.Node(node_id=cluster.next_meta_node, kind=pb.META)
+    node = next((n for n in nodes if n.node_id == request.node_id), None)
+    if node is None or node.kind != request.kind:
+        raise NotFound(
+            f"the plan of this cluster has no {pb.NodeKind.Name(request.kind).lower()} node {request.node_id}"
+        )
+    return node

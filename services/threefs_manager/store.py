@@ -1,0 +1,113 @@
+"""What the manager keeps: nodes, targets, chains, tables. Every write goes through the epoch and raises the routing
+version in the same transaction."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from threefs import routing as routing_module
+from threefs.ids import ChainId, NodeId, TableId
+from threefs.kv import records
+from threefs.kv.port import Engine, Transaction
+from threefs.routing import Chain, Routing, Target
+from threefs.wire import manager_pb2 as pb
+from threefs_manager.election import Epoch
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+CLUSTER_KEY = b"CONF|cluster"
+
+
+def _key(prefix: bytes, number: int) -> bytes:
+    return prefix + b"|" + number.to_bytes(4, "big")
+
+
+async def _all(tx: Transaction, prefix: bytes, kind: type[M]) -> list[M]:
+    pairs = await tx.get_range(prefix + b"|", prefix + b"}")
+    return [records.decode(value, kind, key) for key, value in pairs]
+
+
+async def read_cluster(tx: Transaction) -> pb.ClusterRecord:
+    """All fields are empty before `init`."""
+    value = await tx.get(CLUSTER_KEY)
+    return pb.ClusterRecord() if value is None else records.decode(value, pb.ClusterRecord, CLUSTER_KEY)
+
+
+async def read_routing(tx: Transaction) -> Routing:
+    cluster = await read_cluster(tx)
+    message = pb.Routing(
+        version=cluster.routing_version,
+        cluster_id=cluster.cluster_id,
+        nodes=await _all(tx, b"NODE", pb.Node),
+        targets=await _all(tx, b"TARG", pb.Target),
+        chains=await _all(tx, b"CHAI", pb.Chain),
+        tables=await _all(tx, b"TABL", pb.ChainTable),
+    )
+    return routing_module.from_wire(message)
+
+
+class Writer:
+    """Changes within one transaction."""
+
+    def __init__(self, tx: Transaction, cluster: pb.ClusterRecord) -> None:
+        self.cluster = cluster
+        self._tx = tx
+
+    async def node(self, node_id: NodeId) -> pb.Node | None:
+        key = _key(b"NODE", node_id)
+        value = await self._tx.get(key)
+        return None if value is None else records.decode(value, pb.Node, key)
+
+    async def nodes(self) -> list[pb.Node]:
+        return await _all(self._tx, b"NODE", pb.Node)
+
+    def put_node(self, node: pb.Node) -> None:
+        self._tx.set(_key(b"NODE", node.node_id), records.encode(node))
+
+    def put_chains(
+        self, chains: Sequence[Chain], targets: Sequence[Target], tables: Mapping[TableId, Sequence[ChainId]]
+    ) -> None:
+        for chain in chains:
+            self._tx.set(_key(b"CHAI", chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
+        for target in targets:
+            message = pb.Target(target_id=target.target_id, node_id=target.node_id, chain_id=target.chain_id)
+            self._tx.set(_key(b"TARG", target.target_id), records.encode(message))
+        for table_id, members in tables.items():
+            self._tx.set(
+                _key(b"TABL", table_id), records.encode(pb.ChainTable(table_id=table_id, chains=list(members)))
+            )
+
+    def finish(self) -> None:
+        self.cluster.routing_version += 1
+        self._tx.set(CLUSTER_KEY, records.encode(self.cluster))
+
+
+class Store:
+    """The manager's tables in its KV engine."""
+
+    def __init__(self, engine: Engine, epoch: Epoch) -> None:
+        self._engine = engine
+        self._epoch = epoch
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch.number
+
+    async def load(self) -> Routing:
+        return await read_routing(self._engine.begin())
+
+    async def change(self, function: Callable[[Writer], Awaitable[T]]) -> tuple[T, Routing]:
+        """Run `function` in a transaction of this epoch; its result, and the routing after it.
+
+        `function` may be run again, so it must find its own work done and be content with that.
+        """
+
+        async def write(tx: Transaction) -> tuple[T, Routing]:
+            writer = Writer(tx, await read_cluster(tx))
+            result = await function(writer)
+            writer.finish()
+            return result, await read_routing(tx)
+
+        return await self._epoch.run(write, replayable=True)

@@ -1,0 +1,111 @@
+"""Real service processes for tests."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 30.0
+
+
+def environment() -> dict[str, str]:
+    """What a child needs to import the programs from this tree."""
+    paths = [str(ROOT), str(ROOT / "services"), str(ROOT / "client")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def toml(settings: dict[str, Any]) -> str:
+    lines = []
+    for name, value in settings.items():
+        text = str(value).lower() if isinstance(value, bool) else value
+        lines.append(f"{name} = {text}" if isinstance(value, int | float) else f'{name} = "{text}"')
+    return "\n".join(lines) + "\n"
+
+
+class Program:
+    """`python -m MODULE --settings FILE`. `addresses` are those of its `ready` line."""
+
+    def __init__(self, module: str, directory: Path, **settings: Any) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.module = module
+        self.settings = {"data_dir": directory / "data", **settings}
+        self.addresses: list[str] = []
+        self._file = directory / "settings.toml"
+        self._log = directory / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "Program":
+        """Start, or start again, and wait until it serves."""
+        self.launch()
+        return self.wait_ready()
+
+    def launch(self) -> None:
+        assert self._process is None or self._process.poll() is not None, "it runs already"
+        self._file.write_text(toml(self.settings))
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", self.module, "--settings", str(self._file)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment(),
+            )
+
+    def wait_ready(self) -> "Program":
+        process = self.process
+        assert process.stdout is not None
+        readable, _, _ = select.select([process.stdout], [], [], START_S)
+        line = process.stdout.readline().decode() if readable else ""
+        assert line.startswith("ready "), f"{self.module} did not get ready: {line!r}\n{self.log()}"
+        self.addresses = line.split()[1:]
+        return self
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "it was never started"
+        return self._process
+
+    @property
+    def address(self) -> str:
+        return self.addresses[0]
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:] if self._log.exists() else ""
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self._reap()
+
+    def stop(self) -> None:
+        """SIGTERM, and it must end well."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self._reap()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.module} did not stop\n{self.log()}") from None
+        assert code == 0, f"{self.module} exited with {code}\n{self.log()}"
+
+    def _reap(self) -> int:
+        code = self.process.wait(timeout=START_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            if kind is None:
+                self.stop()
+            else:
+                self.kill()

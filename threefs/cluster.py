@@ -1,0 +1,116 @@
+"""The routing of a cluster, kept up to date by a long poll at a manager."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from threefs import routing as routing_module
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.errors import ThreefsError, Unavailable, WrongCluster
+from threefs.routing import EMPTY, Routing
+from threefs.rpc.methods import GET_ROUTING
+from threefs.rpc.peers import Peers
+from threefs.wire import manager_pb2 as pb
+
+POLL_MS = 20_000
+_ANSWER_S = 5.0  # beyond the time that the poll itself may take
+_LONGEST_PAUSE_S = 1.0
+
+_LOG = structlog.get_logger()
+
+
+class Cluster:
+    """Follows the first manager that answers. `routing` is always a whole snapshot, and its version only rises."""
+
+    def __init__(
+        self, peers: Peers, manager_addresses: Sequence[str], *, clock: Clock = CLOCK, random: Random = RANDOM
+    ) -> None:
+        self.routing: Routing = EMPTY
+        self._peers = peers
+        self._addresses = tuple(manager_addresses)
+        self._clock = clock
+        self._random = random
+        self._changed = asyncio.Event()
+        self._callbacks: list[Callable[[Routing], None]] = []
+        self._follower: asyncio.Task[None] | None = None
+
+    async def start(self, timeout_s: float) -> None:
+        """Fetch the first snapshot. Raises Unavailable, which says what to start, or why no manager took us."""
+        deadline = self._clock.monotonic() + timeout_s
+        while True:
+            try:
+                await self._poll_any(0, max(0.1, deadline - self._clock.monotonic()))
+                break
+            except Unavailable as error:
+                if self._clock.monotonic() + 0.2 > deadline:
+                    where = ", ".join(self._addresses)
+                    raise Unavailable(
+                        f"no cluster answers at {where} ({error}); `threefs up` starts one on this machine"
+                    ) from None
+            await self._clock.sleep(0.1)
+        self._follower = asyncio.create_task(self._follow())
+
+    async def refresh(self, newer_than: int, timeout_s: float) -> Routing:
+        """Wait until the snapshot is newer than that version, at most `timeout_s`; the newest there is."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.routing.version <= newer_than:
+                    changed = self._changed
+                    await changed.wait()
+        except TimeoutError:
+            pass
+        return self.routing
+
+    def on_change(self, callback: Callable[[Routing], None]) -> None:
+        """Call back with every new snapshot, in the step in which it becomes `routing`."""
+        self._callbacks.append(callback)
+
+    async def close(self) -> None:
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        pause_s = 0.05
+        while True:
+            try:
+                await self._poll_any(POLL_MS, POLL_MS / 1000 + _ANSWER_S)
+                pause_s = 0.05
+                continue
+            except ThreefsError as error:
+                _LOG.info("routing cannot be followed now", error=str(error))
+            await self._clock.sleep(self._random.uniform(pause_s / 2, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _poll_any(self, wait_ms: int, timeout_s: float) -> None:
+        request = pb.GetRoutingRequest(known_version=self.routing.version, wait_ms=wait_ms)
+        failure: ThreefsError = Unavailable("no manager address is known")
+        for address in self._addresses:
+            try:
+                reply = await self._peers.call(address, GET_ROUTING, request, timeout_s=timeout_s)
+            except ThreefsError as error:
+                failure = error
+                continue
+            if reply.HasField("routing"):
+                self._take(routing_module.from_wire(reply.routing))
+            return
+        if isinstance(failure, (ConnectionError, TimeoutError)):
+            raise Unavailable(str(failure))
+        raise failure
+
+    def _take(self, routing: Routing) -> None:
+        known = self.routing
+        if routing.version <= known.version:
+            return
+        if known.cluster_id and routing.cluster_id != known.cluster_id:
+            raise WrongCluster(f"the manager now speaks for cluster {routing.cluster_id}, not {known.cluster_id}")
+        self.routing = routing
+        if not self._peers.identity.cluster_id:
+            self._peers.identity = dataclasses.replace(self._peers.identity, cluster_id=routing.cluster_id)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        for callback in self._callbacks:
+            callback(routing)
