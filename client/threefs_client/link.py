@@ -3,9 +3,8 @@
 import asyncio
 from dataclasses import dataclass
 
-from threefs.cluster import Cluster
-
 from threefs.chunks import ChunkLimits, Chunks
+from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
