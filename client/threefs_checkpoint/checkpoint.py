@@ -14,7 +14,6 @@ from threefs_checkpoint import format
 from threefs_checkpoint.files import FileSystem
 from threefs_checkpoint.format import ArrayInfo
 
-CHUNK_BYTES = 1 << 20
 _BATCH_BYTES = 64 << 20
 
 Piece = tuple[int, memoryview]  # offset in the file, bytes
@@ -25,20 +24,19 @@ def save(
     path: str,
     arrays: Mapping[str, NDArray[Any]],
     *,
-    chunk_bytes: int = CHUNK_BYTES,
+    chunk_bytes: int = 0,
     random: Random = RANDOM,
 ) -> None:
     """Write `arrays` to the file `path`, which appears whole or, if this fails, not at all. An older one is replaced.
 
-    `chunk_bytes` should be the chunk size of the file's layout. Raises InvalidArgument for what is not plain numbers.
+    `chunk_bytes` is that of the new file; 0 takes what its directory says. Raises InvalidArgument for what is not plain
+    numbers.
     """
-    if chunk_bytes < format.HEADER_BYTES:
-        raise InvalidArgument(f"chunks of {chunk_bytes} bytes are not possible")
     contents = {name: _content(name, array) for name, array in arrays.items()}
     unfinished = f"{path}.unfinished-{random.token(8).hex()}"
     try:
-        with fs.open(unfinished, "wb") as file:
-            _write(fs, file, arrays, contents, chunk_bytes)
+        with fs.open(unfinished, "wb", chunk_bytes=chunk_bytes) as file:
+            _write(fs, file, arrays, contents, fs.stat(unfinished).layout.chunk_bytes)
         fs.rename(unfinished, path)
     except BaseException:
         _remove_quietly(fs, unfinished)
@@ -47,30 +45,37 @@ def save(
 
 def read_index(fs: FileSystem, path: str) -> dict[str, ArrayInfo]:
     """What the checkpoint holds. Raises NotFound, Corrupt, NotSupported."""
-    (content,) = fs.read_batch([(path, 0, format.HEADER_BYTES)])
-    header = format.decode_header(bytes(content), path)
-    (content,) = fs.read_batch([(path, header.index_offset, header.index_bytes)])
-    return format.decode_index(bytes(content), header, path)
+    with fs.open(path, "rb") as file:
+        return _read_index(fs, file, path)[1]
 
 
 def load(fs: FileSystem, path: str, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
     """The arrays of these names, or all, each verified. Raises NotFound, Corrupt, NotSupported."""
-    index = read_index(fs, path)
-    wanted = list(index) if names is None else list(names)
-    missing = sorted(set(wanted) - set(index))
-    if missing:
-        raise NotFound(f"{path} has no array {missing[0]!r}")
-    arrays = {name: np.empty(index[name].shape, format.DTYPES[index[name].dtype]) for name in wanted}
-    pieces = (piece for name in arrays for piece in _pieces(index[name].offset, _bytes_of(arrays[name]), CHUNK_BYTES))
-    for batch in _batches(pieces):
-        rows = [(path, offset, len(view)) for offset, view in batch]
-        views = fs.read_batch(rows, into=[view for _, view in batch])
-        if any(len(view) != length for view, (_, _, length) in zip(views, rows, strict=True)):
-            raise Corrupt(f"{path} was cut short")
+    with fs.open(path, "rb") as file:
+        header, index = _read_index(fs, file, path)
+        wanted = list(index) if names is None else list(names)
+        missing = sorted(set(wanted) - set(index))
+        if missing:
+            raise NotFound(f"{path} has no array {missing[0]!r}")
+        arrays = {name: np.empty(index[name].shape, format.DTYPES[index[name].dtype]) for name in wanted}
+        contents = [(index[name].offset, _bytes_of(arrays[name])) for name in arrays]
+        pieces = (piece for offset, content in contents for piece in _pieces(offset, content, header.chunk_bytes))
+        for batch in _batches(pieces):
+            rows = [(file, offset, len(view)) for offset, view in batch]
+            views = fs.read_batch(rows, into=[view for _, view in batch])
+            if any(len(view) != row[2] for view, row in zip(views, rows, strict=True)):
+                raise Corrupt(f"{path} was cut short")
     for name, array in arrays.items():
         if crc32c(_bytes_of(array)) != index[name].crc:
             raise Corrupt(f"array {name!r} of {path} does not match its checksum")
     return arrays
+
+
+def _read_index(fs: FileSystem, file: Any, path: str) -> tuple[format.Header, dict[str, ArrayInfo]]:
+    (content,) = fs.read_batch([(file, 0, format.HEADER_BYTES)])
+    header = format.decode_header(bytes(content), path)
+    (content,) = fs.read_batch([(file, header.index_offset, header.index_bytes)])
+    return header, format.decode_index(bytes(content), header, path)
 
 
 def _content(name: str, array: NDArray[Any]) -> memoryview:

@@ -106,7 +106,7 @@ def decode_header(content: bytes, where: str) -> Header:
         raise NotSupported(f"{where} has format version {version}; this program reads version {VERSION}")
     if crc32c(content[:_UNCHECKED]) != crc:
         raise Corrupt(f"{where}: the header does not match its checksum")
-    if size > MAX_INDEX_BYTES or offset + size > MAX_FILE_BYTES or not 1 <= chunk_bytes <= MAX_FILE_BYTES:
+    if size > MAX_INDEX_BYTES or offset + size > MAX_FILE_BYTES or not HEADER_BYTES <= chunk_bytes <= MAX_FILE_BYTES:
         raise Corrupt(f"{where}: the header is beyond the limits")
     return Header(chunk_bytes, offset, size, index_crc)
 

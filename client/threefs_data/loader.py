@@ -64,9 +64,9 @@ def batches(
 
 
 def _read(fs: FileSystem, plan: Plan) -> Iterator[Batch]:
-    dataset = Dataset(fs, plan.path, tables_bytes=plan.tables_bytes)
-    for numbers in plan.epoch.batches(len(dataset), plan.batch_size, first=plan.first, step=plan.step):
-        yield Batch(numbers, dataset.read(numbers))
+    with Dataset(fs, plan.path, tables_bytes=plan.tables_bytes) as dataset:
+        for numbers in plan.epoch.batches(len(dataset), plan.batch_size, first=plan.first, step=plan.step):
+            yield Batch(numbers, dataset.read(numbers))
 
 
 def _read_by_workers(fs: FileSystem, plans: list[Plan], start_method: str) -> Iterator[Batch]:

@@ -89,7 +89,7 @@ class DatasetWriter:
             self._end_shard()
         with self._fs.open(f"{self._unfinished}/{format.INDEX_NAME}", "wb") as file:
             file.write(format.encode_index(self._shards))
-        self._fs.rename(self._unfinished, self.path)
+        self._fs.rename(self._unfinished, self.path, replace=False)
 
     def _give_up(self) -> None:
         try:

@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 from threefs.checksums import Buffer
 from threefs.errors import AlreadyExists, NotFound
+
+DEFAULT_CHUNK_BYTES = 1 << 20
+
+chunk_sizes: dict[str, int] = {}  # of files that were made here, by path
 
 
 class LocalFile:
@@ -39,7 +44,9 @@ class LocalFiles:
     def _at(self, path: str) -> Path:
         return Path(self.root) / path.lstrip("/")
 
-    def open(self, path: str, mode: str = "rb") -> LocalFile:
+    def open(self, path: str, mode: str = "rb", *, chunk_bytes: int = 0) -> LocalFile:
+        if "w" in mode:
+            chunk_sizes[path] = chunk_bytes or DEFAULT_CHUNK_BYTES
         try:
             return LocalFile(self._at(path), self._at(path).open(mode))  # type: ignore[arg-type]
         except FileNotFoundError:
@@ -68,8 +75,11 @@ class LocalFiles:
     def mkdir(self, path: str) -> None:
         self._at(path).mkdir()
 
-    def rename(self, source: str, destination: str) -> None:
-        if self._at(source).is_dir() and self._at(destination).exists():
+    def stat(self, path: str) -> SimpleNamespace:
+        return SimpleNamespace(layout=SimpleNamespace(chunk_bytes=chunk_sizes[path]))
+
+    def rename(self, source: str, destination: str, *, replace: bool = True) -> None:
+        if not replace and self._at(destination).exists():
             raise AlreadyExists(destination)
         self._at(source).replace(self._at(destination))
 

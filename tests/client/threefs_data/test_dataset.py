@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import pytest
@@ -18,21 +19,30 @@ def fs(tmp_path: Path) -> LocalFiles:
 
 
 def test_samples_are_read_by_number_in_any_order(fs: LocalFiles) -> None:
-    dataset = Dataset(fs, "/ds/")
-    assert len(dataset) == 200 and len(dataset.shards) == 5
-    numbers = [199, 0, 7, 7, 100]
-    assert [bytes(sample) for sample in dataset.read(numbers)] == [SAMPLES[number] for number in numbers]
-    assert dataset.read([]) == []
-    assert dataset[5] == SAMPLES[5]
-    assert dataset.__getitems__([1, 2]) == SAMPLES[1:3]
+    with Dataset(fs, "/ds/") as dataset:
+        assert len(dataset) == 200 and len(dataset.shards) == 5
+        numbers = [199, 0, 7, 7, 100]
+        assert [bytes(sample) for sample in dataset.read(numbers)] == [SAMPLES[number] for number in numbers]
+        assert dataset.read([]) == []
+        assert dataset[5] == SAMPLES[5]
+        assert dataset.__getitems__([1, 2]) == SAMPLES[1:3]
+
+
+def test_another_process_gets_a_dataset_of_its_own(fs: LocalFiles) -> None:
+    with Dataset(fs, "/ds", tables_bytes=5) as dataset:
+        assert dataset[5] == SAMPLES[5]
+        with pickle.loads(pickle.dumps(dataset)) as copy:  # noqa: S301
+            assert not copy._open and copy._tables_bytes == 5
+            assert copy[5] == SAMPLES[5]
 
 
 def test_memory_for_tables_is_bounded(fs: LocalFiles) -> None:
-    dataset = Dataset(fs, "/ds", tables_bytes=1200)
-    for number in [*range(200), *reversed(range(200))]:
-        assert dataset[number] == SAMPLES[number]
-        kept = [table.nbytes for table in dataset._tables.values()]
-        assert len(kept) == 1 or sum(kept) <= 1200
+    with Dataset(fs, "/ds", tables_bytes=1200) as dataset:
+        for number in [*range(200), *reversed(range(200))]:
+            assert dataset[number] == SAMPLES[number]
+            kept = [shard.table.nbytes for shard in dataset._open.values()]
+            assert len(kept) == 1 or sum(kept) <= 1200
+        assert dataset.__getitems__(range(200)) == SAMPLES  # a batch may need more than that
 
 
 def test_numbers_out_of_range_are_refused(fs: LocalFiles) -> None:
@@ -54,8 +64,7 @@ def test_damage_in_a_shard_is_noticed(fs: LocalFiles, tmp_path: Path, offset: in
     content = bytearray(shard.read_bytes())
     content[offset] ^= 1
     shard.write_bytes(content)
-    dataset = Dataset(fs, "/ds")
-    with pytest.raises(Corrupt, match=message):
+    with Dataset(fs, "/ds") as dataset, pytest.raises(Corrupt, match=message):
         dataset.read(range(dataset.shards[0].samples))
 
 

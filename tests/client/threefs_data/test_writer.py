@@ -14,29 +14,33 @@ def fs(tmp_path: Path) -> LocalFiles:
     return LocalFiles(str(tmp_path))
 
 
+def packed(fs: LocalFiles) -> list[bytes]:
+    with Dataset(fs, "/ds") as dataset:
+        return dataset.__getitems__(range(len(dataset)))
+
+
 def test_files_become_samples(fs: LocalFiles, tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.txt").write_bytes(b"%d" % number * number)
     assert pack_files(fs, [f"/{number}.txt" for number in range(3)], "/ds") == 3
-    assert Dataset(fs, "/ds").__getitems__([0, 1, 2]) == [b"", b"1", b"22"]
+    assert packed(fs) == [b"", b"1", b"22"]
 
 
 def test_samples_of_any_kind_of_buffer(fs: LocalFiles) -> None:
     pack(fs, [b"a", bytearray(b"b"), memoryview(b"xcx")[1:2]], "/ds")
-    assert Dataset(fs, "/ds").__getitems__([0, 1, 2]) == [b"a", b"b", b"c"]
+    assert packed(fs) == [b"a", b"b", b"c"]
 
 
 def test_an_empty_dataset_is_a_dataset(fs: LocalFiles) -> None:
     assert pack(fs, [], "/ds") == 0
-    assert len(Dataset(fs, "/ds")) == 0
+    assert packed(fs) == []
 
 
 def test_large_samples_and_many_shards(fs: LocalFiles) -> None:
     samples = [bytes([number]) * 3_000_000 for number in range(5)]
     pack(fs, samples, "/ds", shard_bytes=6_000_000)
-    dataset = Dataset(fs, "/ds")
-    assert [shard.samples for shard in dataset.shards] == [2, 2, 1]
-    assert dataset.__getitems__(range(5)) == samples
+    assert [shard.samples for shard in Dataset(fs, "/ds").shards] == [2, 2, 1]
+    assert packed(fs) == samples
 
 
 def test_a_failure_leaves_nothing_behind(fs: LocalFiles) -> None:
@@ -54,7 +58,7 @@ def test_an_existing_dataset_is_not_touched(fs: LocalFiles) -> None:
     with pytest.raises(AlreadyExists):
         pack(fs, [b"new"], "/ds")
     assert fs.listing() == ["ds"]
-    assert Dataset(fs, "/ds")[0] == b"old"
+    assert packed(fs) == [b"old"]
 
 
 def test_nothing_is_visible_before_the_end(fs: LocalFiles) -> None:
