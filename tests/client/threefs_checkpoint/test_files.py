@@ -1,6 +1,7 @@
 from pathlib import Path
 
 from threefs_checkpoint.files import FileSystem
+from threefs_client.filesystem import FileSystem as Client
 
 from tests.support.local_files import LocalFiles
 
@@ -14,3 +15,9 @@ def test_the_stand_in_has_what_checkpoints_need(tmp_path: Path) -> None:
     assert [bytes(view) for view in fs.read_batch([("/b", 1, 3)], into=into)] == [b"bcd"]
     assert bytes(into[0]) == b"bcd"
     fs.remove("/b")
+
+
+def test_the_client_has_it_too() -> None:
+    client: type[FileSystem] = Client  # for the type checker
+    methods = {name for name in vars(FileSystem) if not name.startswith("_")}
+    assert methods <= set(dir(client))

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from threefs_client.filesystem import FileSystem as Client
 from threefs_data.files import FileSystem
 
 from tests.support.local_files import LocalFiles
@@ -13,3 +14,9 @@ def test_the_stand_in_has_what_datasets_need(tmp_path: Path) -> None:
     fs.rename("/a", "/c")
     assert [bytes(view) for view in fs.read_batch([("/c/b", 1, 3)])] == [b"ell"]
     fs.remove("/c", recursive=True)
+
+
+def test_the_client_has_it_too() -> None:
+    client: type[FileSystem] = Client  # for the type checker
+    methods = {name for name in vars(FileSystem) if not name.startswith("_")}
+    assert methods <= set(dir(client))
