@@ -14,7 +14,7 @@ from threefs_checkpoint import format
 from threefs_checkpoint.files import FileSystem
 from threefs_checkpoint.format import ArrayInfo
 
-_BATCH_BYTES = 64 << 20
+_BATCH_BYTES = 256 << 20
 
 Piece = tuple[int, memoryview]  # offset in the file, bytes
 

@@ -1,16 +1,19 @@
 """Packs samples into the shard files of a dataset."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
 from threefs.checksums import Buffer, crc32c
 from threefs.env.random import RANDOM, Random
-from threefs.errors import InvalidArgument, ThreefsError
+from threefs.errors import InvalidArgument, NotFound, ThreefsError
 from threefs_data import format
 from threefs_data.files import File, FileSystem
 
 _WRITE_BYTES = 4 << 20
+_READ_BYTES = 16 << 20
+_FILES_AT_ONCE = 256
 
 
 class DatasetWriter:
@@ -112,10 +115,25 @@ def pack(fs: FileSystem, samples: Iterable[Buffer], path: str, *, shard_bytes: i
 
 def pack_files(fs: FileSystem, files: Iterable[str], path: str, *, shard_bytes: int = 256 << 20) -> int:
     """Make a dataset in which each sample is the content of one file; the number of samples."""
-    return pack(fs, (_content(fs, file) for file in files), path, shard_bytes=shard_bytes)
+    return pack(fs, _contents(fs, files), path, shard_bytes=shard_bytes)
 
 
-def _content(fs: FileSystem, path: str) -> bytes:
-    with fs.open(path, "rb") as file:
-        content: bytes = file.read()
-    return content
+def _contents(fs: FileSystem, files: Iterable[str]) -> Iterator[memoryview]:
+    """The contents of files, many of them asked for at once."""
+    rest = iter(files)
+    while names := list(islice(rest, _FILES_AT_ONCE)):
+        rows: list[tuple[str, int, int]] = []
+        size = 0
+        for name, found in zip(names, fs.stat_many(names), strict=True):
+            if found is None:
+                raise NotFound(f"there is no file {name!r}")
+            if found.length > format.MAX_SAMPLE_BYTES:
+                raise InvalidArgument(
+                    f"{name!r} has {found.length} bytes; a sample has at most {format.MAX_SAMPLE_BYTES}"
+                )
+            if rows and size + found.length > _READ_BYTES:
+                yield from fs.read_batch(rows)
+                rows, size = [], 0
+            rows.append((name, 0, found.length))
+            size += found.length
+        yield from fs.read_batch(rows)

@@ -78,6 +78,10 @@ class LocalFiles:
     def stat(self, path: str) -> SimpleNamespace:
         return SimpleNamespace(layout=SimpleNamespace(chunk_bytes=chunk_sizes[path]))
 
+    def stat_many(self, names: Sequence[str]) -> list[SimpleNamespace | None]:
+        places = [self._at(name) for name in names]
+        return [SimpleNamespace(length=place.stat().st_size) if place.exists() else None for place in places]
+
     def rename(self, source: str, destination: str, *, replace: bool = True) -> None:
         if not replace and self._at(destination).exists():
             raise AlreadyExists(destination)

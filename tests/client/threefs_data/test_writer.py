@@ -6,7 +6,7 @@ from threefs_data import Dataset, DatasetWriter, pack, pack_files
 from threefs_data import format as dataset_format
 
 from tests.support.local_files import LocalFiles
-from threefs.errors import AlreadyExists, InvalidArgument
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound
 
 
 @pytest.fixture
@@ -24,6 +24,21 @@ def test_files_become_samples(fs: LocalFiles, tmp_path: Path) -> None:
         (tmp_path / f"{number}.txt").write_bytes(b"%d" % number * number)
     assert pack_files(fs, [f"/{number}.txt" for number in range(3)], "/ds") == 3
     assert packed(fs) == [b"", b"1", b"22"]
+
+
+def test_many_files_are_read_in_batches(fs: LocalFiles, tmp_path: Path) -> None:
+    contents = [bytes([number % 256]) * (number * 97 % 7919) for number in range(600)] + [b"x" * 9_000_000] * 2
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.txt").write_bytes(content)
+    assert pack_files(fs, (f"/{number}.txt" for number in range(602)), "/ds") == 602
+    assert packed(fs) == contents
+
+
+def test_a_missing_file_is_named_and_nothing_is_made(fs: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(NotFound, match="/b"):
+        pack_files(fs, ["/a", "/b"], "/ds")
+    assert fs.listing() == ["a"]
 
 
 def test_samples_of_any_kind_of_buffer(fs: LocalFiles) -> None:
