@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from threefs.checksums import Buffer
+from threefs.env.buffers import BufferPool
 from threefs.env.disk import Disk, settled
 from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId
@@ -23,10 +24,10 @@ from threefs_storage.engine.committer import Committer
 from threefs_storage.engine.content import Kind, Update, plan
 from threefs_storage.engine.reader import Reader
 from threefs_storage.engine.records import Block, Record, Version, decode
-from threefs_storage.engine.scratch import Scratch
 from threefs_storage.engine.store import RecordStore, RecordTable, living
 from threefs_storage.engine.writer import Writer, Written
 
+_KEPT_BUFFER_BYTES = 64 << 20
 _AFTER_ALL_KEYS = b"\xff" * 13
 
 
@@ -47,7 +48,7 @@ class Space:
 class ChunkEngine:
     """Use `await ChunkEngine.open(directory, disk)`."""
 
-    def __init__(self, directory: Path, store: RecordStore, files: BlockFiles, disk: Disk) -> None:
+    def __init__(self, directory: Path, store: RecordStore, files: BlockFiles, disk: Disk, buffers: BufferPool) -> None:
         self.failure: ThreefsError | None = None  # why no more changes are taken
         self.damaged: list[ChunkId] = []  # whose records could not be read when the engine was opened
         self._directory = directory
@@ -55,9 +56,8 @@ class ChunkEngine:
         self._files = files
         self._disk = disk
         self._committer = Committer(store)
-        scratch = Scratch()
-        reader = Reader(files, scratch)
-        self._writer = Writer(files, store, reader, scratch)
+        reader = Reader(files, buffers)
+        self._writer = Writer(files, store, reader, buffers)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
         # Fill a buffer with a range of a version; the CRC32C of these bytes. `read` never waits: None if it would
@@ -73,6 +73,7 @@ class ChunkEngine:
         disk: Disk,
         settings: EngineSettings | None = None,
         *,
+        buffers: BufferPool | None = None,
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> "ChunkEngine":
         """Create the directory if need be. The records are the truth: a block that none names is free."""
@@ -80,7 +81,7 @@ class ChunkEngine:
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
         await files.open()
         store = RecordStore(await open_table(directory / "records"), settings.cached_records)
-        engine = cls(directory, store, files, disk)
+        engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES))
         for chunk, data in store.rows(b"", _AFTER_ALL_KEYS):
             try:
                 record = decode(chunk, data)

@@ -4,13 +4,13 @@ import google_crc32c
 import numpy as np
 
 from threefs.checksums import crc32c
+from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, is_aligned
 from threefs.errors import CorruptChunk, InvalidArgument
 from threefs_storage.engine.blocks import BlockFiles
 from threefs_storage.engine.content import covering, expected_checksum
 from threefs_storage.engine.ghosts import Ghosts
 from threefs_storage.engine.records import Version
-from threefs_storage.engine.scratch import Scratch
 
 #: Transfers of at least so many bytes go past the page cache.
 DIRECT_FROM_BYTES = 64 << 10
@@ -21,9 +21,9 @@ _U8 = np.dtype(np.uint8)
 
 
 class Reader:
-    def __init__(self, files: BlockFiles, scratch: Scratch) -> None:
+    def __init__(self, files: BlockFiles, buffers: BufferPool) -> None:
         self._files = files
-        self._scratch = scratch
+        self._buffers = buffers
         self._ghosts = Ghosts()
 
     def read(self, version: Version, offset: int, into: memoryview) -> int | None:
@@ -37,6 +37,8 @@ class Reader:
         mask = version.checksum_block_bytes - 1
         if block is None or offset & mask or (end & mask and end != version.length) or end > version.length:
             return self._read_part(version, offset, into)
+        if len(into) >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, offset):
+            return None
         if self._files.file(block).read_now((block.slot << block.bits) + offset, into) < len(into):
             return None
         checksum: int = _value(_frombuffer(into, _U8))
@@ -55,9 +57,9 @@ class Reader:
             return 0
         begin, end = covering(version, offset, len(into))
         size = end - begin
-        direct = size >= DIRECT_FROM_BYTES and not self._ghosts.seen(block, begin)
+        direct = size >= DIRECT_FROM_BYTES and not self._ghosts.seen(version, begin)
         exact = size == len(into)
-        scratch = None if exact and (not direct or is_aligned(into)) else self._scratch.take(size)
+        scratch = None if exact and (not direct or is_aligned(into)) else self._buffers.take(size)
         self._files.pin(block)
         try:
             target = into if scratch is None else scratch[: _padded(size) if direct else size]
@@ -71,7 +73,7 @@ class Reader:
         finally:
             self._files.unpin(block)
             if scratch is not None:
-                self._scratch.give(scratch)
+                self._buffers.give(scratch)
         return checksum if exact else crc32c(into)
 
     def _read_part(self, version: Version, offset: int, into: memoryview) -> int | None:
@@ -81,7 +83,11 @@ class Reader:
         if block is None or not len(into):
             return 0
         begin, end = covering(version, offset, len(into))
-        scratch = self._scratch.take(end - begin)
+        if end - begin >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, begin):
+            return None
+        if end - begin >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, begin):
+            return None
+        scratch = self._buffers.take(end - begin)
         try:
             target = scratch[: end - begin]
             if self._files.file(block).read_now((block.slot << block.bits) + begin, target) < len(target):
@@ -89,7 +95,7 @@ class Reader:
             _verified(version, begin, target)
             into[:] = target[offset - begin : offset - begin + len(into)]
         finally:
-            self._scratch.give(scratch)
+            self._buffers.give(scratch)
         return crc32c(into)
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from threefs.checksums import CRC_BYTES, block_crcs, checksum_block_bytes, combine, crc32c
+from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, File, Write, is_aligned
 from threefs.errors import ChecksumMismatch, NoSpace
 from threefs_storage.engine.blocks import BlockFiles, block_bits
 from threefs_storage.engine.content import Kind, Plan, Update, extended_checksums
 from threefs_storage.engine.reader import DIRECT_FROM_BYTES, Reader
 from threefs_storage.engine.records import Block, Version
-from threefs_storage.engine.scratch import Scratch
 from threefs_storage.engine.store import RecordStore
 
 #: A block that an append outgrows is followed by one with room for this many times as much.
@@ -28,11 +28,11 @@ class Written:
 
 
 class Writer:
-    def __init__(self, files: BlockFiles, store: RecordStore, reader: Reader, scratch: Scratch) -> None:
+    def __init__(self, files: BlockFiles, store: RecordStore, reader: Reader, buffers: BufferPool) -> None:
         self._files = files
         self._store = store
         self._reader = reader
-        self._scratch = scratch
+        self._buffers = buffers
         #: Blocks with bytes of a dropped version behind the committed ones. After a crash that version may be back, so
         #: nothing may be written over it.
         self.torn: set[Block] = set()
@@ -49,12 +49,12 @@ class Writer:
             return await self._append(old, update, plan, payload)
         if plan.whole:
             return await self._place(old, update, plan, payload)
-        content = self._scratch.take(plan.length)
+        content = self._buffers.take(plan.length)
         try:
             await self._assemble(old, plan, payload, content[: plan.length])
             return await self._place(old, update, plan, content[: plan.length])
         finally:
-            self._scratch.give(content)
+            self._buffers.give(content)
 
     def _fits_behind(self, old: Version, plan: Plan, size: int) -> bool:
         block = old.block
@@ -130,24 +130,24 @@ class Writer:
         whole = len(content) - len(content) % DIRECT_BYTES
         padding = -len(content) % DIRECT_BYTES
         if not is_aligned(content[:whole]):
-            copy = self._scratch.take(len(content) + padding)
+            copy = self._buffers.take(len(content) + padding)
             try:
                 copy[: len(content)] = content
                 copy[len(content) : len(content) + padding] = bytes(padding)
                 await file.write(place, [copy[: len(content) + padding]], direct=True)
             finally:
-                self._scratch.give(copy)
+                self._buffers.give(copy)
             return
         if not padding:
             await file.write(place, [content], direct=True)
             return
-        tail = self._scratch.take(DIRECT_BYTES)
+        tail = self._buffers.take(DIRECT_BYTES)
         try:
             tail[: len(content) - whole] = content[whole:]
             tail[len(content) - whole : DIRECT_BYTES] = bytes(padding)
             await file.write(place, [content[:whole], tail[:DIRECT_BYTES]], direct=True)
         finally:
-            self._scratch.give(tail)
+            self._buffers.give(tail)
 
 
 def _version(
