@@ -1,0 +1,203 @@
+"""A whole cluster in the test's own memory, as far as the client library can see: storage and a flat name space."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
+from threefs.chunks import ChunkLimits, Chunks
+from threefs.env.clock import CLOCK
+from threefs.env.random import RANDOM
+from threefs.errors import AlreadyExists, NotFound, ThreefsError
+from threefs.ids import ClientId, InodeId, NodeId
+from threefs.layout import FileLayout, from_wire
+from threefs.routing import Node, NodeKind
+from threefs.rpc.methods import Method
+from threefs.wire import meta_pb2 as pb
+from threefs_client.link import Link
+from threefs_client.meta_calls import MetaCalls
+from threefs_client.options import Options
+from threefs_client.reads import Reader
+
+META_ADDRESSES = ("meta-1:1", "meta-2:1")
+
+
+class MemoryMeta:
+    """Files by path; no directories. Answers every mutation only once."""
+
+    def __init__(self, storage: MemoryStorage, chunk_bytes: int) -> None:
+        self.storage = storage
+        self.chunk_bytes = chunk_bytes
+        self.files: dict[bytes, pb.Inode] = {}
+        self.sessions: set[bytes] = set()
+        self.answered: dict[tuple[bytes, int], Any] = {}
+        self.chunks: Chunks | None = None
+
+    async def answer(self, name: str, request: Any) -> Any:
+        key = None
+        if "mutation" in request.DESCRIPTOR.fields_by_name and request.HasField("mutation"):
+            key = (request.mutation.client, request.mutation.request)
+            if key in self.answered:
+                return self.answered[key]
+        reply = await getattr(self, f"_{name.lower()}")(request)
+        if key is not None:
+            self.answered[key] = reply
+        return reply
+
+    def _at(self, place: pb.Place) -> pb.Inode:
+        if place.base:
+            return next(inode for inode in self.files.values() if inode.inode == place.base)
+        path = place.path.strip(b"/")
+        if path not in self.files:
+            raise NotFound(place.path.decode())
+        return self.files[path]
+
+    async def _create(self, request: pb.CreateRequest) -> pb.CreateReply:
+        path = request.place.path.strip(b"/")
+        if path in self.files:
+            if request.exclusive:
+                raise AlreadyExists
+            if request.truncate:
+                await self._cut(self.files[path], 0)
+        else:
+            layout = pb.Layout(chunk_bytes=request.layout.chunk_bytes or self.chunk_bytes, table_id=1, stripe=2)
+            inode = pb.Inode(inode=len(self.files) + 2, type=pb.FILE, mode=request.mode, layout=layout)
+            self.files[path] = inode
+        self.sessions.add(request.session)
+        return pb.CreateReply(inode=self.files[path], created=True)
+
+    async def _open(self, request: pb.OpenRequest) -> pb.OpenReply:
+        inode = self._at(request.place)
+        if request.session:
+            self.sessions.add(request.session)
+        return pb.OpenReply(inode=inode)
+
+    async def _sync(self, request: Any) -> pb.InodeReply:
+        inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
+        if request.truncate_version == inode.truncate_version:
+            inode.length = max(inode.length, request.length_hint)
+        if request.exact:
+            inode.length = await self._exact(inode)
+        return pb.InodeReply(inode=inode)
+
+    async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
+        self.sessions.remove(request.session)
+        return await self._sync(request)
+
+    async def _stat(self, request: pb.StatRequest) -> pb.InodeReply:
+        return pb.InodeReply(inode=self._at(request.place))
+
+    async def _batchstat(self, request: pb.BatchStatRequest) -> pb.BatchStatReply:
+        reply = pb.BatchStatReply()
+        for place in request.places:
+            try:
+                reply.results.add(inode=self._at(place))
+            except ThreefsError as error:
+                reply.results.add(code=error.code)
+        return reply
+
+    async def _truncate(self, request: pb.TruncateRequest) -> pb.InodeReply:
+        inode = self._at(request.place)
+        await self._cut(inode, request.length)
+        return pb.InodeReply(inode=inode)
+
+    async def _cut(self, inode: pb.Inode, length: int) -> None:
+        assert self.chunks is not None
+        await self.chunks.truncate_file(from_wire(inode.layout), InodeId(inode.inode), length, timeout_s=5)
+        inode.length = length
+        inode.truncate_version += 1
+
+    async def _exact(self, inode: pb.Inode) -> int:
+        assert self.chunks is not None
+        return await self.chunks.file_length(from_wire(inode.layout), InodeId(inode.inode), timeout_s=5)
+
+
+class MemoryPeers:
+    """Peers and connections at once: every address is always connected, unless it is down."""
+
+    def __init__(self, storage: MemoryStorage, meta: MemoryMeta) -> None:
+        self.storage = storage
+        self.meta = meta
+        self.meta_calls: list[tuple[str, str, Any]] = []
+        self.meta_faults: list[tuple[bool, ThreefsError]] = []  # (after it was served, what happens instead)
+
+    async def call(self, address: str, method: Method[Any, Any], request: Any, **more: Any) -> Any:
+        if not address.startswith("meta"):
+            return await self.storage.call(address, method, request, **more)
+        self.meta_calls.append((address, method.name, request))
+        after, error = self.meta_faults.pop(0) if self.meta_faults else (False, None)
+        if error is not None and not after:
+            raise error
+        reply = await self.meta.answer(method.name, request)
+        if error is not None:
+            raise error
+        # A copy, as over a wire.
+        return type(reply).FromString(reply.SerializeToString())
+
+    def live(self, address: str) -> "MemoryConnection | None":
+        return None if address in self.storage.down else MemoryConnection(self, address)
+
+    async def connect(self, address: str, timeout_s: float) -> "MemoryConnection":
+        await asyncio.sleep(0)
+        return MemoryConnection(self, address)
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclasses.dataclass
+class MemoryConnection:
+    peers: MemoryPeers
+    address: str
+
+    def call(
+        self,
+        method: Method[Any, Any],
+        request: Any,
+        *,
+        timeout_s: float,
+        payload: Sequence[Any] = (),
+        sink: Callable[..., Sequence[memoryview]] | None = None,
+    ) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(
+            self.peers.call(self.address, method, request, timeout_s=timeout_s, payload=payload, sink=sink)
+        )
+
+
+class MemoryFiles:
+    """Everything together. `link` is what AsyncFileSystem and FileSystem are made from."""
+
+    def __init__(self, chunk_bytes: int = 64 << 10, **options: Any) -> None:
+        routing = make_routing()
+        metas = {
+            NodeId(1000 + n): Node(NodeId(1000 + n), NodeKind.META, "host", address, 1)
+            for n, address in enumerate(META_ADDRESSES)
+        }
+        routing = dataclasses.replace(routing, nodes={**routing.nodes, **metas})
+        self.cluster = MemoryCluster(routing)
+        self.storage = MemoryStorage(self.cluster)
+        self.meta = MemoryMeta(self.storage, chunk_bytes)
+        self.peers = MemoryPeers(self.storage, self.meta)
+        self.options = Options(**{"timeout_s": 5.0, **options})
+        limits = ChunkLimits(first_pause_s=0.001, longest_pause_s=0.002, request_bytes=self.options.request_bytes)
+        client = ClientId(b"c" * 16)
+        self.meta.chunks = Chunks(self.peers, self.cluster, ClientId(b"m" * 16))
+        self.link = Link(
+            options=self.options,
+            client=client,
+            peers=cast(Any, self.peers),
+            cluster=cast(Any, self.cluster),
+            chunks=Chunks(self.peers, self.cluster, client, limits=limits),
+            reader=Reader(self.peers, self.cluster, self.options),
+            meta=MetaCalls(self.peers, self.cluster, client, attempt_timeout_s=self.options.attempt_timeout_s),
+            clock=CLOCK,
+            random=RANDOM,
+        )
+
+    @staticmethod
+    def layout(inode: pb.Inode) -> FileLayout:
+        return from_wire(inode.layout)
+
+    def reads(self) -> list[Any]:
+        return [request for _, name, request in self.storage.calls if name == "Read"]
