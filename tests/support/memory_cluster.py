@@ -5,6 +5,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from threefs_client.link import Link
+from threefs_client.meta_calls import MetaCalls
+from threefs_client.options import Options
+from threefs_client.reads import Reader
+
 from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from threefs.chunks import ChunkLimits, Chunks
 from threefs.env.clock import CLOCK
@@ -15,10 +20,6 @@ from threefs.layout import FileLayout, from_wire
 from threefs.routing import Node, NodeKind
 from threefs.rpc.methods import Method
 from threefs.wire import meta_pb2 as pb
-from threefs_client.link import Link
-from threefs_client.meta_calls import MetaCalls
-from threefs_client.options import Options
-from threefs_client.reads import Reader
 
 META_ADDRESSES = ("meta-1:1", "meta-2:1")
 

@@ -65,6 +65,10 @@ class Program:
         return self
 
     @property
+    def launched(self) -> bool:
+        return self._process is not None
+
+    @property
     def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "it was never started"
         return self._process

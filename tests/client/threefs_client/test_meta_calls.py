@@ -1,0 +1,73 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+
+from tests.support.memory_cluster import META_ADDRESSES, MemoryFiles
+from threefs.errors import Conflict, ConnectionLost, NotFound, OutcomeUnknown, Overloaded, ThreefsError, Unavailable
+from threefs.routing import EMPTY
+
+
+def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
+    async def run() -> None:
+        files = MemoryFiles(timeout_s=0.3)
+        await scene(files, AsyncFileSystem(files.link))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [Unavailable(), ConnectionLost(), Overloaded(), Conflict()])
+@pytest.mark.parametrize("after", [False, True])
+def test_another_meta_service_is_asked_under_the_same_identity(error: ThreefsError, after: bool) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.peers.meta_faults = [(after, error)]
+        await fs.open("/a", "xb")
+        (first, _, request), (second, _, again) = files.peers.meta_calls
+        assert {first, second} == set(META_ADDRESSES)
+        assert request.mutation == again.mutation
+
+    play(scene)
+
+
+def test_mutations_have_different_identities() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.open("/a", "xb")
+        await fs.open("/b", "xb")
+        first, second = (request.mutation for _, _, request in files.peers.meta_calls)
+        assert first.client == second.client == b"c" * 16
+        assert first.request != second.request
+
+    play(scene)
+
+
+def test_a_lost_answer_at_the_deadline_leaves_a_mutation_open_but_not_a_look() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.peers.meta_faults = [(True, ConnectionLost())] * 1000
+        with pytest.raises(OutcomeUnknown, match=r"Meta\.Create"):
+            await fs.open("/a", "xb")
+        with pytest.raises(ConnectionLost):
+            await fs.exists("/a")
+        files.peers.meta_faults = [(False, Unavailable())] * 1000
+        with pytest.raises(Unavailable):
+            await fs.open("/b", "xb")
+
+    play(scene)
+
+
+def test_an_answer_of_no_is_final() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        with pytest.raises(NotFound):
+            await fs.open("/none")
+        assert len(files.peers.meta_calls) == 1
+
+    play(scene)
+
+
+def test_no_meta_service_at_all() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.cluster.routing = EMPTY
+        with pytest.raises(Unavailable, match="threefs up"):
+            await fs.exists("/a")
+
+    play(scene)

@@ -1,0 +1,22 @@
+"""Fixtures for everyone."""
+
+from collections.abc import Iterator
+
+import pytest
+from threefs_client import FileSystem
+
+from tests.support.cluster import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One manager, one meta service, three storage processes. Shared: do not kill any of them."""
+    with LocalCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def fs(cluster: LocalCluster) -> Iterator[FileSystem]:
+    """A connection to the shared cluster; use a directory of your own."""
+    with cluster.connect() as connected:
+        yield connected

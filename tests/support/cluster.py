@@ -1,0 +1,102 @@
+"""A real cluster on this machine: a manager, a meta service, storage processes, each with a directory of its own."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import threefs_client
+
+from tests.support.processes import Program
+from threefs.env.net import RealNet
+from threefs.rpc import methods
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.peers import Peers
+from threefs.wire import manager_pb2 as pb
+
+START_S = 60.0
+
+
+class LocalCluster:
+    """`with LocalCluster(directory) as cluster: fs = cluster.connect()`."""
+
+    def __init__(
+        self, directory: Path, *, storage: int = 3, replicas: int = 3, targets_per_disk: int = 4, token: str = ""
+    ) -> None:
+        self.token = token
+        self._directory = directory
+        self._replicas = replicas
+        self._targets_per_disk = targets_per_disk
+        self._storage_count = storage
+        self.manager = Program("threefs_manager", directory / "manager", port=0, control_port=0, token=token)
+        self.meta: Program
+        self.storage: dict[int, Program] = {}
+
+    @property
+    def address(self) -> str:
+        return f"threefs://{self.manager.address}"
+
+    def connect(self, **options: Any) -> threefs_client.FileSystem:
+        return threefs_client.connect(self.address, **{"timeout_s": 30.0, "token": self.token, **options})
+
+    def start(self) -> "LocalCluster":
+        self.manager.start()
+        planned = [
+            pb.PlannedNode(node_id=number, domain=f"host{number}") for number in range(1, self._storage_count + 1)
+        ]
+        self.ask(
+            methods.INIT,
+            pb.InitRequest(storage=planned, replicas=self._replicas, targets_per_disk=self._targets_per_disk),
+        )
+        where = {"manager": self.manager.address, "control": self.manager.addresses[1], "token": self.token, "port": 0}
+        for node in planned:
+            directory = self._directory / f"storage-{node.node_id}"
+            program = Program("threefs_storage", directory, node_id=node.node_id, domain=node.domain, **where)
+            program.launch()
+            self.storage[node.node_id] = program
+        self.meta = Program("threefs_meta", self._directory / "meta", **where)
+        self.meta.launch()
+        for program in (*self.storage.values(), self.meta):
+            program.wait_ready()
+        return self
+
+    def stop(self) -> None:
+        """Stop what runs; whatever does not stop cleanly is killed, and fails the test."""
+        failures = []
+        for program in (self.meta, *self.storage.values(), self.manager):
+            try:
+                if program.process.poll() is None:
+                    program.stop()
+            except AssertionError as error:
+                failures.append(str(error))
+        assert not failures, "\n".join(failures)
+
+    def kill(self) -> None:
+        for program in (getattr(self, "meta", None), *self.storage.values(), self.manager):
+            if program is not None and program.launched and program.process.poll() is None:
+                program.kill()
+
+    def ask(self, method: Method[Req, Rep], request: Req) -> Rep:
+        """Call the manager."""
+
+        async def work() -> Rep:
+            peers = Peers(RealNet(), Identity("", "0" * 32, self.token, "tests"))
+            try:
+                return await peers.call(self.manager.address, method, request, timeout_s=START_S)
+            finally:
+                await peers.close()
+
+        return asyncio.run(work())
+
+    def __enter__(self) -> "LocalCluster":
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
