@@ -15,6 +15,7 @@ from threefs.errors import (
     ProtocolError,
     Stopping,
     ThreefsError,
+    Unavailable,
     UnknownMethod,
 )
 from threefs.rpc import frames
@@ -202,6 +203,8 @@ class Session:
         limits = self.server.limits
         if self.server.stopping:
             raise Stopping("the service is stopping")
+        if not self.server.handlers:
+            raise Unavailable("the service is starting")
         if len(self.calls) >= limits.calls:
             raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
         if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:

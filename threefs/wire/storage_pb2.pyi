@@ -54,7 +54,7 @@ class ReadReply(_message.Message):
     def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class ChunkWrite(_message.Message):
-    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version")
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,8 @@ class ChunkWrite(_message.Message):
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     chunk: _common_pb2.ChunkId
@@ -75,7 +77,21 @@ class ChunkWrite(_message.Message):
     checksum: int
     chunk_bytes: int
     version: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+    removed: bool
+    entries: _containers.RepeatedCompositeFieldContainer[OnceEntry]
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ...) -> None: ...
+
+class OnceEntry(_message.Message):
+    __slots__ = ("identity", "version", "length", "checksum")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    identity: _common_pb2.WriteIdentity
+    version: int
+    length: int
+    checksum: int
+    def __init__(self, identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class WriteRequest(_message.Message):
     __slots__ = ("writes",)

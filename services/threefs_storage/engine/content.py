@@ -32,6 +32,7 @@ class Update:
     chunk_bytes: int = 1 << 20  # the most this chunk may ever hold
     identity: WriteIdentity | None = None
     removed: bool = False  # of REPLACE: what is shipped is a tombstone
+    admitted: bool = False  # a predecessor has it already: it may use the room that clients' writes may not
     entries: tuple[Entry, ...] | None = None  # of REPLACE: they take the place of those here
 
 

@@ -95,7 +95,7 @@ class Writer:
         bits = block_bits(len(content))
         if old is not None and old.length and plan.appends(old.length):
             bits = max(bits, min(block_bits(update.chunk_bytes), block_bits(_GROWTH_FACTOR * len(content))))
-        block = await self._take(bits, reserve=update.kind == Kind.REPLACE)
+        block = await self._take(bits, reserve=update.admitted or update.kind == Kind.REPLACE)
         version = _version(update, plan.length, crcs, checksum, block, size)
         file, place = self._files.file(block), block.slot << block.bits
         if len(content) < DIRECT_FROM_BYTES:

@@ -1,0 +1,3 @@
+from threefs_storage.main import main
+
+main()

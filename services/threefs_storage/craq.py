@@ -1,0 +1,280 @@
+"""The write path of one target: chain replication with at most one pending version per chunk.
+
+At each replica, under the chunk's lock: finish what is pending, decide whether the write applies, make it durable as
+pending, forward it to the successor, and commit once the successor has. So what a predecessor has committed all its
+successors have (I3), and an acknowledged write is durable on all of them (I2). R1 to R11 are the rules of the design
+that model checking showed to be necessary.
+"""
+
+from dataclasses import dataclass
+
+from threefs.env.clock import Clock
+from threefs.env.net import Buffer
+from threefs.env.random import Random
+from threefs.errors import (
+    ChecksumMismatch,
+    Corrupt,
+    DeadlineExceeded,
+    InvalidArgument,
+    Retry,
+    StaleWrite,
+    ThreefsError,
+    VersionGap,
+)
+from threefs.ids import ChunkId, WriteIdentity
+from threefs.telemetry.story import Story
+from threefs.wire import storage_pb2 as pb
+from threefs_storage.engine.content import Kind, Update
+from threefs_storage.engine.records import Entry, Record, Version
+from threefs_storage.forwarding import Successor
+from threefs_storage.targets import Target
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+_CLIENT_BYTES = 16
+_NO_RECORD = Record()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A committed write."""
+
+    version: int
+    length: int
+    checksum: int
+
+
+class Craq:
+    """Writes to the targets of this process."""
+
+    def __init__(
+        self,
+        successor: Successor,
+        story: Story,
+        *,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._successor = successor
+        self._story = story
+        self._clock = clock
+        self._random = random
+
+    async def write(self, target: Target, write: pb.ChunkWrite, payload: Buffer, deadline: float) -> Result:
+        """Apply one write of a client (version 0) or of a predecessor.
+
+        Raises ChainChanged, NotServing, VersionGap, StaleWrite, InvalidArgument, ChecksumMismatch, NoSpace,
+        DeadlineExceeded (the version may be pending, and is finished later).
+        """
+        chunk = ChunkId(write.chunk.inode, write.chunk.index)
+        identity = _identity(write)
+        _admit(target, write)
+        async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
+            _admit(target, write)  # R3: the chain may have changed while we waited
+            if write.version:
+                return await self._forwarded(target, chunk, write, identity, payload, deadline)
+            assert identity is not None
+            return await self._from_client(target, chunk, write, identity, payload, deadline)
+
+    async def finish(self, target: Target, chunk: ChunkId, deadline: float) -> None:
+        """Commit what is pending since before this chain version (or this start of the process)."""
+        async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
+            record = target.engine.record(chunk)
+            if record is not None and record.pending is not None and chunk not in target.current:
+                await self._drive(target, chunk, record.pending, deadline)
+
+    async def _from_client(
+        self,
+        target: Target,
+        chunk: ChunkId,
+        write: pb.ChunkWrite,
+        identity: WriteIdentity,
+        payload: Buffer,
+        deadline: float,
+    ) -> Result:
+        record = target.engine.record(chunk) or _NO_RECORD
+        if record.pending is not None:  # R6: its entry is not yet a result
+            await self._drive(target, chunk, record.pending, deadline)
+            _admit(target, write)
+            record = target.engine.record(chunk) or _NO_RECORD
+        entry = record.entry(identity.client, identity.channel)
+        if entry is not None and entry.seq >= identity.seq:
+            if entry.seq > identity.seq:
+                raise StaleWrite(f"write {identity.seq} of chunk {chunk} came after write {entry.seq} of its channel")
+            return Result(entry.version, entry.length, entry.checksum)
+        version = (record.committed.version if record.committed is not None else 0) + 1
+        return await self._stage(target, chunk, write, version, identity, payload, deadline)
+
+    async def _forwarded(
+        self,
+        target: Target,
+        chunk: ChunkId,
+        write: pb.ChunkWrite,
+        identity: WriteIdentity | None,
+        payload: Buffer,
+        deadline: float,
+    ) -> Result:
+        if not target.serving:
+            return await self._replaced(target, chunk, write, identity, payload, deadline)
+        record = target.engine.record(chunk) or _NO_RECORD
+        pending = record.pending
+        if pending is not None:
+            repeat = pending.version == write.version
+            result = await self._drive(target, chunk, pending, deadline)
+            if repeat:
+                return result
+            _admit(target, write)
+            record = target.engine.record(chunk) or _NO_RECORD
+        committed = record.committed
+        if committed is not None and write.version <= committed.version:
+            return Result(committed.version, committed.length, committed.checksum)
+        if write.version != (committed.version if committed is not None else 0) + 1:
+            have = committed.version if committed is not None else 0
+            raise VersionGap(f"version {write.version} of chunk {chunk} cannot follow {have}")  # R4
+        return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
+
+    async def _replaced(
+        self,
+        target: Target,
+        chunk: ChunkId,
+        write: pb.ChunkWrite,
+        identity: WriteIdentity | None,
+        payload: Buffer,
+        deadline: float,
+    ) -> Result:
+        """At a syncing target: whatever it held gives way, but for what came under this very chain version (R5)."""
+        if write.kind != pb.REPLACE:
+            raise VersionGap(f"target {target.target_id} is syncing: it takes whole chunks")
+        committed = (_record_or_nothing(target, chunk)).committed
+        if (
+            committed is not None
+            and committed.chain_version == target.chain.version
+            and committed.version >= write.version
+        ):
+            return Result(committed.version, committed.length, committed.checksum)
+        return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
+
+    async def _stage(
+        self,
+        target: Target,
+        chunk: ChunkId,
+        write: pb.ChunkWrite,
+        version: int,
+        identity: WriteIdentity | None,
+        payload: Buffer,
+        deadline: float,
+    ) -> Result:
+        """Durable here first, then on to the successor (R11)."""
+        if self._clock.monotonic() >= deadline:
+            raise DeadlineExceeded("the write's time was over before it began")
+        chain_version = target.chain.version
+        update = Update(
+            kind=write.kind,
+            version=version,
+            chain_version=chain_version,
+            offset=write.offset,
+            length=write.length,
+            checksum=write.checksum,
+            chunk_bytes=write.chunk_bytes,
+            identity=identity,
+            removed=write.removed,
+            entries=_entries(write) if write.kind == pb.REPLACE else None,
+            admitted=write.version != 0,
+        )
+        pending = await target.engine.stage(chunk, update, payload=payload)
+        self._story.add(chunk, "staged", version=version, chain_version=chain_version)
+        if target.chain.version == chain_version:
+            target.current.add(chunk)
+        return await self._drive(target, chunk, pending, deadline, write, payload)
+
+    async def _drive(
+        self,
+        target: Target,
+        chunk: ChunkId,
+        pending: Version,
+        deadline: float,
+        write: pb.ChunkWrite | None = None,
+        payload: Buffer = b"",
+    ) -> Result:
+        """Forward a durable pending version until the successor has committed it, then commit it here.
+
+        The successor is looked up now, and again after each failure and each chain change (R3). `write` and `payload`
+        are the change itself; without them the whole content is read and sent.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            target.check(target.chain.version, syncing=True)
+            chain_version = target.chain.version
+            successor = target.chain.successor(target.target_id)
+            if successor is None:
+                break
+            try:
+                result = await self._successor.forward(target, successor, chunk, pending, write, payload, deadline)
+            except ThreefsError as error:
+                if error.retry is Retry.NEVER:
+                    raise
+                pause_s = await self._pause(target, chain_version, error, pause_s, deadline)
+                continue
+            if result.version == pending.version and (result.length, result.checksum) != (
+                pending.length,
+                pending.checksum,
+            ):
+                raise ChecksumMismatch(
+                    f"version {pending.version} of chunk {chunk} is not the same at target {successor.target_id}"
+                )
+            if target.chain.version == chain_version:
+                break
+        target.engine.commit(chunk, pending.version, target.chain.version)
+        target.current.discard(chunk)
+        self._story.add(chunk, "committed", version=pending.version, chain_version=target.chain.version)
+        return Result(pending.version, pending.length, pending.checksum)
+
+    async def _pause(
+        self, target: Target, chain_version: int, error: ThreefsError, pause_s: float, deadline: float
+    ) -> float:
+        """Wait before the next attempt, not at all if the chain has changed meanwhile. Raises DeadlineExceeded."""
+        if target.chain.version != chain_version:
+            return _FIRST_PAUSE_S
+        wait_s = self._random.uniform(pause_s / 2, pause_s)
+        if self._clock.monotonic() + wait_s >= deadline:
+            raise DeadlineExceeded(f"the successor of target {target.target_id} did not take the write: {error}")
+        await self._clock.sleep(wait_s)
+        return min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _admit(target: Target, write: pb.ChunkWrite) -> None:
+    """R3: the chain version of the request is that of this target; clients' writes come to the head."""
+    target.check(write.chain_version, syncing=write.version != 0)
+    if write.version == 0:
+        target.check_head()
+
+
+def _record_or_nothing(target: Target, chunk: ChunkId) -> Record:
+    """At a syncing target even a damaged record is only something to be replaced."""
+    try:
+        return target.engine.record(chunk) or _NO_RECORD
+    except Corrupt:
+        return _NO_RECORD
+
+
+def _identity(write: pb.ChunkWrite) -> WriteIdentity | None:
+    """None for the replace of a version that no client's write made."""
+    identity = write.identity
+    if write.kind not in _KINDS or (write.kind == pb.REPLACE and not write.version):
+        raise InvalidArgument(f"a write of kind {write.kind} is not for clients")
+    if write.kind == pb.REPLACE and not identity.client:
+        return None
+    if len(identity.client) != _CLIENT_BYTES or not identity.seq:
+        raise InvalidArgument(f"a write needs an identity: {_CLIENT_BYTES} bytes of client, and a sequence number")
+    return WriteIdentity(identity.client, identity.channel, identity.seq)
+
+
+_KINDS = frozenset(int(kind) for kind in Kind)
+
+
+def _entries(write: pb.ChunkWrite) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(e.identity.client, e.identity.channel, e.identity.seq, e.version, e.length, e.checksum)
+        for e in write.entries
+        if len(e.identity.client) == _CLIENT_BYTES
+    )

@@ -1,0 +1,60 @@
+"""After a start and after every chain change: pending versions of before are finished, wanted or not."""
+
+import asyncio
+
+import structlog
+
+from threefs.env.clock import Clock
+from threefs.errors import ThreefsError
+from threefs.ids import ChunkId
+from threefs_storage.craq import Craq
+from threefs_storage.targets import Target
+
+_PAGE = 1024
+_TURN_S = 30.0
+_LOG = structlog.get_logger()
+
+
+class Finisher:
+    """One task per target, begun anew with every chain version. Sets `target.finished` when nothing is left."""
+
+    def __init__(self, craq: Craq, clock: Clock) -> None:
+        self._craq = craq
+        self._clock = clock
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def begin(self, target: Target) -> None:
+        before = self._tasks.get(target.target_id)
+        if before is not None:
+            before.cancel()
+        self._tasks[target.target_id] = asyncio.create_task(self._finish_all(target))
+
+    async def _finish_all(self, target: Target) -> None:
+        while target.serving:
+            left = False
+            for chunk in _unfinished(target):
+                try:
+                    await self._craq.finish(target, chunk, self._clock.monotonic() + _TURN_S)
+                except ThreefsError as error:
+                    left = True
+                    _LOG.info("a pending version cannot be finished now", chunk=chunk, error=str(error))
+            if not left:
+                target.finished.set()
+                return
+            await self._clock.sleep(0.5)
+
+    async def stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+def _unfinished(target: Target) -> list[ChunkId]:
+    found: list[ChunkId] = []
+    after: ChunkId | None = None
+    while True:
+        page = target.engine.inventory(after, _PAGE)
+        found += [chunk for chunk, record in page if record.pending is not None and chunk not in target.current]
+        if len(page) < _PAGE:
+            return found
+        after = page[-1][0]

@@ -1,0 +1,209 @@
+"""Batched reads: the hot path of the service, and apportioned queries.
+
+A batch of warm, clean chunks is answered at once, in the step in which it came: no task, no thread. A row whose bytes
+are not in memory, or whose chunk has a pending version, is finished by a coroutine, and the batch with it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from threefs.env.buffers import BufferPool
+from threefs.env.clock import Clock
+from threefs.errors import (
+    ChainChanged,
+    ChunkNotFound,
+    DeadlineExceeded,
+    InvalidArgument,
+    LimitExceeded,
+    NotServing,
+    ThreefsError,
+)
+from threefs.ids import ChunkId
+from threefs.rpc.session import Call
+from threefs.wire import storage_pb2 as pb
+from threefs_storage.craq import Craq
+from threefs_storage.engine.records import Version
+from threefs_storage.tail import Tail
+from threefs_storage.targets import Target, Targets
+
+MOST_ROWS = 4096
+MOST_BYTES = 64 << 20
+
+_OK = 0
+_NOT_SERVING = NotServing.code
+_CHAIN_CHANGED = ChainChanged.code
+_NOT_FOUND = ChunkNotFound.code
+
+#: What is known of a row: code, length, checksum, version.
+Row = tuple[int, int, int, int]
+
+
+class Reads:
+    """Answers Read."""
+
+    def __init__(self, targets: Targets, craq: Craq, tail: Tail, pool: BufferPool, clock: Clock) -> None:
+        self._targets = targets
+        self._craq = craq
+        self._tail = tail
+        self._pool = pool
+        self._clock = clock
+        self.routing_version = 0
+
+    def read(self, call: Call[pb.ReadRequest, pb.ReadReply]) -> "asyncio.Future[None] | None":
+        request = call.request
+        offsets, lengths = list(request.offset), list(request.length)
+        count = len(lengths)
+        columns = (request.target, request.chain_version, request.inode, request.index, offsets)
+        if any(len(column) != count for column in columns):
+            raise InvalidArgument("the columns of a read differ in length")
+        total = sum(lengths)
+        if count > MOST_ROWS or total > MOST_BYTES:
+            raise LimitExceeded(f"a read of {count} rows and {total} bytes; {MOST_ROWS} and {MOST_BYTES} are the most")
+        buffer = self._pool.take(total)
+        rows: list[Row] = []
+        waiting: list[int] = []
+        by_id = self._targets.by_id
+        place = 0
+        for target_id, chain_version, inode, index, offset, length in zip(
+            request.target, request.chain_version, request.inode, request.index, offsets, lengths, strict=True
+        ):
+            row: Row
+            target = by_id.get(target_id)
+            if target is None or not target.serving:
+                row = (_NOT_SERVING, 0, 0, 0)
+            elif target.chain.version != chain_version:
+                row = (_CHAIN_CHANGED, 0, 0, 0)
+            else:
+                into = buffer[place : place + length]
+                found = _read_now(target, ChunkId(inode, index), offset, into)
+                if found is None:
+                    waiting.append(len(rows))
+                    row = (_OK, 0, 0, 0)
+                else:
+                    row = found
+            rows.append(row)
+            place += length
+        if waiting:
+            return asyncio.ensure_future(self._wait(call, rows, waiting, lengths, buffer))
+        self._answer(call, rows, lengths, buffer)
+        return None
+
+    def _answer(
+        self, call: Call[pb.ReadRequest, pb.ReadReply], rows: Sequence[Row], lengths: Sequence[int], buffer: memoryview
+    ) -> None:
+        codes, got, checksums, versions = zip(*rows, strict=True) if rows else ((), (), (), ())
+        reply = pb.ReadReply(
+            code=codes, length=got, checksum=checksums, version=versions, routing_version=self.routing_version
+        )
+        payload: list[memoryview]
+        if list(got) == lengths:
+            payload = [buffer[: sum(lengths)]]
+        else:
+            payload, place = [], 0
+            for have, asked in zip(got, lengths, strict=True):
+                if have:
+                    payload.append(buffer[place : place + have])
+                place += asked
+        call.reply(reply, payload, lambda: self._pool.give(buffer))
+
+    async def _wait(
+        self,
+        call: Call[pb.ReadRequest, pb.ReadReply],
+        rows: list[Row],
+        waiting: Sequence[int],
+        lengths: Sequence[int],
+        buffer: memoryview,
+    ) -> None:
+        """Read the rows that could not be read at once, all at the same time."""
+        places = [0]
+        for length in lengths:
+            places.append(places[-1] + length)
+        request = call.request
+        reading = [
+            asyncio.ensure_future(
+                self._read_row(
+                    self._targets.get(request.target[i]),
+                    request.chain_version[i],
+                    ChunkId(request.inode[i], request.index[i]),
+                    request.offset[i],
+                    buffer[places[i] : places[i + 1]],
+                    call.deadline,
+                )
+            )
+            for i in waiting
+        ]
+        try:
+            for i, row in zip(waiting, await asyncio.gather(*reading), strict=True):
+                rows[i] = row
+        except BaseException:
+            # The buffer is lent to reads that may be running in threads: it must not come back before they end.
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+            self._pool.give(buffer)
+            raise
+        self._answer(call, rows, lengths, buffer)
+
+    async def _read_row(
+        self, target: Target, chain_version: int, chunk: ChunkId, offset: int, into: memoryview, deadline: float
+    ) -> Row:
+        try:
+            version = await self._committed(target, chain_version, chunk, deadline)
+            if version is None or version.removed:
+                return (_NOT_FOUND, 0, 0, 0)
+            length = min(len(into), version.length - offset)
+            if length <= 0:
+                return (_OK, 0, 0, version.version)
+            checksum = target.engine.read(version, offset, into[:length])
+            if checksum is None:
+                checksum = await target.engine.read_cold(version, offset, into[:length])
+            return (_OK, length, checksum, version.version)
+        except ThreefsError as error:
+            return (error.code, 0, 0, 0)
+
+    async def _committed(self, target: Target, chain_version: int, chunk: ChunkId, deadline: float) -> Version | None:
+        """The version that a read must answer with. A replica with a pending version asks the tail which one that is:
+        another replica may have shown the pending one already. Returned in the step in which it was looked up."""
+        while True:
+            target.check(chain_version)
+            record = target.engine.record(chunk)
+            if record is None or record.pending is None:
+                return record.committed if record is not None else None
+            if chunk not in target.current:
+                await self._craq.finish(target, chunk, deadline)
+                continue
+            if target.is_tail:
+                return record.committed
+            if self._clock.monotonic() >= deadline:
+                raise DeadlineExceeded
+            asked = await self._tail.committed_version(target, chunk, deadline)
+            target.check(chain_version)
+            record = target.engine.record(chunk)
+            if record is None:
+                return None
+            if asked <= (record.committed.version if record.committed is not None else 0):
+                return record.committed
+            if record.pending is not None and record.pending.version == asked:
+                return record.pending
+
+
+def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> Row | None:
+    """One row without waiting; None if it has to wait."""
+    try:
+        record = target.engine.record(chunk)
+        if record is None:
+            return (_NOT_FOUND, 0, 0, 0)
+        version = record.committed
+        if record.pending is not None:
+            return None
+        if version is None or version.removed:
+            return (_NOT_FOUND, 0, 0, 0)
+        length = version.length - offset
+        if length < len(into):
+            if length <= 0:
+                return (_OK, 0, 0, version.version)
+            into = into[:length]
+        checksum = target.engine.read(version, offset, into)
+    except ThreefsError as error:
+        return (error.code, 0, 0, 0)
+    return None if checksum is None else (_OK, len(into), checksum, version.version)

@@ -1,0 +1,194 @@
+"""The methods of the storage service."""
+
+import asyncio
+import traceback
+from collections.abc import Callable
+
+import structlog
+
+from threefs.cluster import Cluster
+from threefs.env.buffers import BufferPool
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import Buffer
+from threefs.env.random import RANDOM, Random
+from threefs.errors import DeadlineExceeded, Internal, InvalidArgument, LimitExceeded, ThreefsError
+from threefs.ids import ChunkId
+from threefs.routing import Routing
+from threefs.rpc.methods import LAST_CHUNK, LIST_CHUNKS, QUERY_VERSION, READ, SPACE_INFO, WRITE
+from threefs.rpc.peers import Peers
+from threefs.rpc.server import Server
+from threefs.rpc.session import Call
+from threefs.telemetry.story import Story
+from threefs.wire import storage_pb2 as pb
+from threefs_storage.craq import Craq
+from threefs_storage.finisher import Finisher
+from threefs_storage.forwarding import Successor
+from threefs_storage.reads import MOST_ROWS, Reads
+from threefs_storage.tail import Tail
+from threefs_storage.targets import Target, Targets
+
+_MOST_WRITES = 1024
+_MOST_LISTED = 4096
+_REFRESH_S = 0.5
+_LOG = structlog.get_logger()
+
+
+class Storage:
+    """The targets of one process, served."""
+
+    def __init__(
+        self,
+        targets: Targets,
+        cluster: Cluster,
+        peers: Peers,
+        pool: BufferPool,
+        *,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+    ) -> None:
+        self.story = Story(clock=clock)
+        self._targets = targets
+        self._cluster = cluster
+        self._clock = clock
+
+        def routing() -> Routing:
+            return cluster.routing
+
+        successor = Successor(peers, routing, clock=clock, pool=pool)
+        self._craq = Craq(successor, self.story, clock=clock, random=random)
+        self._reads = Reads(targets, self._craq, Tail(peers, routing, clock=clock), pool, clock)
+        self._finisher = Finisher(self._craq, clock)
+
+    def start(self, server: Server) -> None:
+        """Serve, and finish what a crash left pending."""
+        server.add(READ, self._reads.read)
+        server.add(WRITE, self._write)
+        server.serve(QUERY_VERSION, self._query_version)
+        server.add(LAST_CHUNK, self._last_chunk)
+        server.add(LIST_CHUNKS, self._list_chunks)
+        server.serve(SPACE_INFO, self._space_info)
+        self._cluster.on_change(self._learn)
+        self._learn(self._cluster.routing)
+        for target in self._targets:
+            self._finisher.begin(target)
+
+    async def stop(self) -> None:
+        await self._finisher.stop()
+
+    def _learn(self, routing: Routing) -> None:
+        self._reads.routing_version = routing.version
+        for target in self._targets.learn(routing):
+            self._finisher.begin(target)
+
+    # ---- writes
+
+    async def _write(self, call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
+        writes = call.request.writes
+        if len(writes) > _MOST_WRITES:
+            raise LimitExceeded(f"{len(writes)} writes in one request; {_MOST_WRITES} are the most")
+        parts = _parts(call.request, call.payload)
+        if len(writes) == 1:
+            results = [await self._write_one(call, writes[0], parts[0])]
+        else:
+            results = await asyncio.gather(
+                *(self._write_one(call, write, part) for write, part in zip(writes, parts, strict=True))
+            )
+        call.reply(pb.WriteReply(results=results, routing_version=self._cluster.routing.version))
+
+    async def _write_one(
+        self, call: Call[pb.WriteRequest, pb.WriteReply], write: pb.ChunkWrite, payload: Buffer
+    ) -> pb.ChunkWriteResult:
+        try:
+            target = self._targets.get(write.target)
+            if write.chain_version > target.chain.version:
+                await self._cluster.refresh(self._cluster.routing.version, _REFRESH_S)
+            done = await self._craq.write(target, write, payload, call.deadline)
+            return pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum)
+        except ThreefsError as error:
+            return pb.ChunkWriteResult(code=error.code, message=error.message)
+        except Exception as error:
+            _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
+            return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")
+
+    # ---- queries
+
+    async def _query_version(self, request: pb.QueryVersionRequest) -> pb.QueryVersionReply:
+        if len(request.inode) != len(request.index) or len(request.index) > MOST_ROWS:
+            raise InvalidArgument(f"a version query has two columns of at most {MOST_ROWS} rows")
+        target = self._at_tail(request.target, request.chain_version)
+        versions = []
+        for inode, index in zip(request.inode, request.index, strict=True):
+            chunk = ChunkId(inode, index)
+            record = target.engine.record(chunk)
+            if record is not None and record.pending is not None and chunk not in target.current:
+                await self._craq.finish(target, chunk, self._clock.monotonic() + _REFRESH_S)
+                self._at_tail(request.target, request.chain_version)
+                record = target.engine.record(chunk)
+            versions.append(record.committed.version if record is not None and record.committed is not None else 0)
+        return pb.QueryVersionReply(version=versions)
+
+    async def _last_chunk(self, call: Call[pb.LastChunkRequest, pb.LastChunkReply]) -> None:
+        request = call.request
+        target = await self._finished_tail(request.target, request.chain_version, call.remaining_s)
+        last = target.engine.last_chunk(request.inode)
+        if last is None:
+            call.reply(pb.LastChunkReply())
+            return
+        chunk, record = last
+        assert record.committed is not None
+        call.reply(pb.LastChunkReply(found=True, index=chunk.number, length=record.committed.length))
+
+    async def _list_chunks(self, call: Call[pb.ListChunksRequest, pb.ListChunksReply]) -> None:
+        request = call.request
+        target = await self._finished_tail(request.target, request.chain_version, call.remaining_s)
+        limit = min(request.limit or _MOST_LISTED, _MOST_LISTED)
+        found = target.engine.chunks(request.inode, request.first_index, limit + 1)
+        lengths = [record.committed.length for _, record in found if record.committed is not None]
+        call.reply(
+            pb.ListChunksReply(
+                index=[chunk.number for chunk, _ in found[:limit]], length=lengths[:limit], more=len(found) > limit
+            )
+        )
+
+    async def _finished_tail(self, target_id: int, chain_version: int, remaining_s: Callable[[], float]) -> Target:
+        """The tail, once no version that it may have to commit is left pending from before."""
+        target = self._at_tail(target_id, chain_version)
+        if not target.finished.is_set():
+            try:
+                async with asyncio.timeout(remaining_s()):
+                    await target.finished.wait()
+            except TimeoutError:
+                raise DeadlineExceeded("pending versions of before are still being finished") from None
+            self._at_tail(target_id, chain_version)
+        return target
+
+    def _at_tail(self, target_id: int, chain_version: int) -> Target:
+        target = self._targets.get(target_id)
+        target.check(chain_version)
+        target.check_tail()
+        return target
+
+    async def _space_info(self, request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+        reply = pb.SpaceInfoReply()
+        for target in self._targets:
+            space = target.engine.space()
+            reply.targets.add(
+                target=target.target_id,
+                capacity_bytes=space.capacity_bytes,
+                used_bytes=space.used_bytes,
+                free_bytes=space.free_bytes,
+                chunks=space.chunks,
+            )
+        return reply
+
+
+def _parts(request: pb.WriteRequest, payload: memoryview) -> list[memoryview]:
+    """Each write's share of the payload. Raises InvalidArgument."""
+    parts, place = [], 0
+    for write in request.writes:
+        size = write.length if write.kind in (pb.WRITE, pb.REPLACE) else 0
+        parts.append(payload[place : place + size])
+        place += size
+    if place != len(payload):
+        raise InvalidArgument(f"the writes announce {place} bytes of payload; {len(payload)} came")
+    return parts

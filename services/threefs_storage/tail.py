@@ -1,0 +1,36 @@
+"""Asking the last serving target which version of a chunk is committed (rule R1)."""
+
+from collections.abc import Callable
+
+from threefs.env.clock import Clock
+from threefs.errors import ChainChanged, Unavailable
+from threefs.ids import ChunkId
+from threefs.routing import Routing
+from threefs.rpc.methods import QUERY_VERSION
+from threefs.rpc.peers import Peers
+from threefs.wire import storage_pb2 as pb
+from threefs_storage.targets import Target
+
+_ATTEMPT_S = 5.0
+
+
+class Tail:
+    def __init__(self, peers: Peers, routing: Callable[[], Routing], *, clock: Clock) -> None:
+        self._peers = peers
+        self._routing = routing
+        self._clock = clock
+
+    async def committed_version(self, target: Target, chunk: ChunkId, deadline: float) -> int:
+        """0 if the chunk never was. Raises Unavailable, ChainChanged and what the tail refuses with."""
+        tail = target.chain.tail
+        if tail is None:
+            raise ChainChanged(f"chain {target.chain.chain_id} has no serving target")
+        address = self._routing().address_of(tail)
+        if not address:
+            raise Unavailable(f"the storage process of target {tail} has not registered yet")
+        request = pb.QueryVersionRequest(
+            target=tail, chain_version=target.chain.version, inode=[chunk.inode], index=[chunk.number]
+        )
+        left_s = max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))
+        reply = await self._peers.call(address, QUERY_VERSION, request, timeout_s=left_s)
+        return reply.version[0]

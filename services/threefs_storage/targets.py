@@ -1,0 +1,119 @@
+"""The targets of this process: each its chunk engine and what it knows of its chain."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+from threefs.env.disk import Disk
+from threefs.errors import ChainChanged, NotServing
+from threefs.ids import ChunkId, NodeId, TargetId
+from threefs.routing import Chain, LocalState, PublicState, Routing
+from threefs.wire import manager_pb2
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.locks import ChunkLocks
+
+
+class Target:
+    """One replica of a chain."""
+
+    def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain) -> None:
+        self.target_id = target_id
+        self.engine = engine
+        self.locks = ChunkLocks()
+        #: Chunks whose pending version was taken in the chain version that is known now. Any other pending version may
+        #: have been committed and shown by a replica that has gone: it is finished before the chunk is read.
+        self.current: set[ChunkId] = set()
+        #: Set while no pending version of an older chain version is left.
+        self.finished = asyncio.Event()
+        self.chain = chain
+        self.state: PublicState | None = None
+        self.serving = False
+        self.is_tail = False
+        self.learn(chain)
+
+    def learn(self, chain: Chain) -> None:
+        """A chain version came in, the first or a newer one."""
+        self.chain = chain
+        self.state = chain.state(self.target_id)
+        self.serving = self.state is PublicState.SERVING
+        self.is_tail = chain.tail == self.target_id
+        self.current.clear()
+        self.finished.clear()
+
+    def check(self, chain_version: int, *, syncing: bool = False) -> None:
+        """May a request of that chain version be served? Raises ChainChanged, NotServing."""
+        if chain_version != self.chain.version:
+            raise ChainChanged(
+                f"chain {self.chain.chain_id} has version {self.chain.version} here, the request {chain_version}"
+            )
+        if not self.serving and not (syncing and self.state is PublicState.SYNCING):
+            raise NotServing(f"target {self.target_id} is {self.state.name if self.state else 'not in its chain'}")
+
+    def check_head(self) -> None:
+        if self.chain.head != self.target_id:
+            raise NotServing(f"target {self.target_id} is not the head of chain {self.chain.chain_id}")
+
+    def check_tail(self) -> None:
+        if not self.is_tail:
+            raise NotServing(f"target {self.target_id} is not the last serving target of chain {self.chain.chain_id}")
+
+
+class Targets:
+    """All targets of this node by id."""
+
+    def __init__(self, node_id: NodeId, directory: Path, disk: Disk, settings: EngineSettings) -> None:
+        self.by_id: dict[int, Target] = {}
+        self._node_id = node_id
+        self._directory = directory
+        self._disk = disk
+        self._settings = settings
+
+    async def open(self, routing: Routing) -> None:
+        for target in routing.targets.values():
+            if target.node_id != self._node_id:
+                continue
+            directory = self._directory / f"target-{target.target_id}"
+            engine = await ChunkEngine.open(directory, self._disk, self._settings)
+            self.by_id[target.target_id] = Target(target.target_id, engine, routing.chains[target.chain_id])
+
+    def learn(self, routing: Routing) -> list[Target]:
+        """Take over newer chain versions; the targets whose chain has changed."""
+        changed = []
+        for target in self:
+            chain = routing.chains[target.chain.chain_id]
+            if chain.version > target.chain.version:
+                target.learn(chain)
+                changed.append(target)
+        return changed
+
+    def get(self, target_id: int) -> Target:
+        """Raises NotServing."""
+        target = self.by_id.get(target_id)
+        if target is None:
+            raise NotServing(f"node {self._node_id} has no target {target_id}")
+        return target
+
+    def __iter__(self) -> Iterator[Target]:
+        return iter(self.by_id.values())
+
+    def reports(self) -> list[manager_pb2.TargetReport]:
+        """For the heartbeat."""
+        reports = []
+        for target in self:
+            space = target.engine.space()
+            state = LocalState.UPTODATE if target.engine.failure is None else LocalState.OFFLINE
+            reports.append(
+                manager_pb2.TargetReport(
+                    target_id=target.target_id,
+                    local_state=state.value,
+                    chain_version=target.chain.version,
+                    capacity_bytes=space.capacity_bytes,
+                    used_bytes=space.used_bytes,
+                    chunks=space.chunks,
+                )
+            )
+        return reports
+
+    async def close(self) -> None:
+        for target in self:
+            await target.engine.close()

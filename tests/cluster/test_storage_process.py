@@ -1,0 +1,180 @@
+"""Manager and three storage services as real processes: chunks through the chain."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import Program
+from threefs.checksums import crc32c
+from threefs.chunks import Chunks
+from threefs.cluster import Cluster
+from threefs.env.net import RealNet
+from threefs.ids import ClientId, InodeId, TableId
+from threefs.layout import FileLayout
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import INIT, READ
+from threefs.rpc.peers import Peers
+from threefs.wire import manager_pb2 as mpb
+from threefs.wire import storage_pb2 as pb
+
+MIB = 1 << 20
+INODE = InodeId(77)
+LAYOUT = FileLayout(chunk_bytes=MIB, table_id=TableId(1), stripe=2, table_offset=0, seed=5)
+
+
+class Chain:
+    """Three storage processes and their manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.manager = Program("threefs_manager", directory / "manager", port=0, control_port=0)
+        self.directory = directory
+        self.storage: list[Program] = []
+
+    def start(self) -> None:
+        self.manager.start()
+        self.manager.settings.update(
+            port=int(self.manager.addresses[0].rsplit(":", 1)[1]),
+            control_port=int(self.manager.addresses[1].rsplit(":", 1)[1]),
+        )
+        asyncio.run(self._init())
+        for node in (1, 2, 3):
+            program = Program(
+                "threefs_storage",
+                self.directory / f"storage-{node}",
+                node_id=node,
+                manager=self.manager.addresses[0],
+                control=self.manager.addresses[1],
+            )
+            self.storage.append(program)
+            program.launch()
+        for program in self.storage:
+            program.wait_ready()
+
+    async def _init(self) -> None:
+        peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
+        plan = mpb.InitRequest(
+            storage=[mpb.PlannedNode(node_id=n, domain=f"d{n}") for n in (1, 2, 3)], replicas=3, targets_per_disk=2
+        )
+        await peers.call(self.manager.address, INIT, plan, timeout_s=5)
+        await peers.close()
+
+    def end(self) -> None:
+        for program in (*self.storage, self.manager):
+            if program.process.poll() is None:
+                program.stop()
+
+    def run(self, test: Callable[["Client"], Awaitable[None]]) -> None:
+        async def main() -> None:
+            peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
+            cluster = Cluster(peers, [self.manager.address])
+            await cluster.start(5)
+            await test(Client(peers, cluster))
+            await cluster.close()
+            await peers.close()
+
+        asyncio.run(main())
+
+
+class Client:
+    def __init__(self, peers: Peers, cluster: Cluster) -> None:
+        self.peers = peers
+        self.cluster = cluster
+        self.chunks = Chunks(peers, cluster, ClientId(os.urandom(16)))
+
+    async def replicas(self, number: int, length: int = MIB) -> list[tuple[int, int, bytes]]:
+        """(code, version, bytes) of a chunk at every target of its chain that answers."""
+        routing = self.cluster.routing
+        chain = routing.chains[self.chunks.chain_of(LAYOUT, number)]
+        found = []
+        for target in chain.serving:
+            into = memoryview(bytearray(length))
+            request = pb.ReadRequest(
+                target=[target],
+                chain_version=[chain.version],
+                inode=[INODE],
+                index=[number],
+                offset=[0],
+                length=[length],
+            )
+            reply = await self.peers.call(
+                routing.address_of(target), READ, request, timeout_s=5, sink=lambda _, size, into=into: [into[:size]]
+            )
+            data = bytes(into[: reply.length[0]])
+            assert reply.checksum[0] == crc32c(data)
+            found.append((reply.code[0], reply.version[0], data))
+        return found
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Iterator[Chain]:
+    chain = Chain(tmp_path)
+    chain.start()
+    yield chain
+    chain.end()
+
+
+def test_an_acknowledged_write_is_the_same_on_every_replica(chain: Chain) -> None:
+    async def test(client: Client) -> None:
+        for number, length in enumerate((1, 4096, 5000, 70_000, MIB - 1, MIB)):
+            data = os.urandom(length)
+            applied = await client.chunks.write(LAYOUT, INODE, number, 0, data, timeout_s=10)
+            assert (applied.version, applied.length) == (1, length)
+            assert await client.replicas(number) == [(0, 1, data)] * 3
+            await client.chunks.write(LAYOUT, INODE, number, length // 2, b"new", timeout_s=10)
+            expected = bytearray(max(length, length // 2 + 3))
+            expected[:length] = data
+            expected[length // 2 : length // 2 + 3] = b"new"
+            if len(expected) <= MIB:
+                assert await client.replicas(number) == [(0, 2, bytes(expected))] * 3
+        await client.chunks.truncate(LAYOUT, INODE, 5, 10, timeout_s=10)
+        assert {len(data) for _, _, data in await client.replicas(5)} == {10}
+        assert await client.chunks.last_chunk(LAYOUT, INODE, timeout_s=10) == (5, 10)
+        await client.chunks.remove(LAYOUT, INODE, 5, timeout_s=10)
+        assert {code for code, _, _ in await client.replicas(5)} == {52}
+        assert await client.chunks.last_chunk(LAYOUT, INODE, timeout_s=10) == (4, MIB - 1)
+
+    chain.run(test)
+
+
+def test_everything_killed_and_started_again_has_what_was_acknowledged(chain: Chain) -> None:
+    data = {number: os.urandom(10_000 + number) for number in range(20)}
+
+    async def write(client: Client) -> None:
+        await asyncio.gather(
+            *(client.chunks.write(LAYOUT, INODE, n, 0, part, timeout_s=10) for n, part in data.items())
+        )
+
+    async def check(client: Client) -> None:
+        for number, part in data.items():
+            assert await client.replicas(number) == [(0, 1, part)] * 3
+            await client.chunks.write(LAYOUT, INODE, number, 0, part, timeout_s=10)
+
+    chain.run(write)
+    for program in (*chain.storage, chain.manager):
+        program.kill()
+    chain.manager.start()
+    for program in chain.storage:
+        program.launch()
+    for program in chain.storage:
+        program.wait_ready()
+    chain.run(check)
+
+
+def test_random_bytes_at_a_storage_port_do_no_harm(chain: Chain) -> None:
+    host, port = chain.storage[0].address.rsplit(":", 1)
+    for size in (1, 32, 5000, 100_000):
+        with socket.create_connection((host, int(port)), timeout=5) as stream:
+            try:
+                stream.sendall(os.urandom(size))
+            except OSError:
+                continue
+
+    async def test(client: Client) -> None:
+        await client.chunks.write(LAYOUT, INODE, 0, 0, b"still here", timeout_s=10)
+        assert await client.replicas(0) == [(0, 1, b"still here")] * 3
+
+    chain.run(test)
