@@ -5,6 +5,7 @@ from theirs without touching the data again: appending n bytes to a message mult
 polynomial (the initial and final inversions cancel out), which is linear and so can be looked up byte by byte.
 """
 
+import struct
 from functools import lru_cache
 from mmap import mmap
 
@@ -50,7 +51,7 @@ def block_crcs(data: Buffer, block_bytes: int) -> bytes:
     crcs = [_value(row) for row in array[:whole].reshape(-1, block_bytes)] if whole else []
     if whole < len(array):
         crcs.append(_value(array[whole:]))
-    return np.array(crcs, dtype="<u4").tobytes()
+    return struct.pack(f"<{len(crcs)}I", *crcs)
 
 
 def combine(crcs: bytes, block_bytes: int, last_length: int) -> int:

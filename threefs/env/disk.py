@@ -14,6 +14,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, TypeVarTuple
@@ -21,7 +22,6 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 import numpy as np
 
 from threefs.checksums import Buffer
-from threefs.env.worker import ThreadWorker
 from threefs.errors import DiskFailed, NoSpace
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class RealDisk:
     """Files of the operating system. One for all files of a process: it owns the threads."""
 
     def __init__(self, threads: int = _IO_THREADS) -> None:
-        self._worker = ThreadWorker("threefs-disk", threads)
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="threefs-disk")
 
     async def open(self, path: Path) -> "RealFile":
         return await self._run(_open, path, self._run)
@@ -130,10 +130,12 @@ class RealDisk:
 
     async def close(self) -> None:
         """Return when every call has ended. Files are to be closed before."""
-        await self._worker.close()
+        # shutdown() joins the threads, so it must not run on the loop; the executor of the loop is there for that.
+        await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
 
     async def _run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        return await settled(self._worker.run(function, *args))
+        # Not by a Worker: that would cost a task per call.
+        return await settled(asyncio.get_running_loop().run_in_executor(self._executor, function, *args))
 
 
 class _Run(Protocol):

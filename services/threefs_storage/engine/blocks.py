@@ -100,7 +100,7 @@ class BlockFiles:
         for slots in (max(1, step >> bits), 1):
             space = self._disk.space(self._directory)
             left = space.free_bytes - (slots << bits)
-            if left < (0 if reserve else space.capacity_bytes * (1 - self._full_ratio)):
+            if left < (0 if reserve else int(space.capacity_bytes * (1 - self._full_ratio))):
                 continue
             try:
                 await file.allocate(size, slots << bits)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from threefs.checksums import CRC_BYTES, append, combine, crc32c
 from threefs.errors import InvalidArgument
 from threefs.ids import WriteIdentity
+from threefs.layout import MAX_CHUNK_BYTES
 from threefs_storage.engine.records import Entry, Version
 
 
@@ -70,7 +71,9 @@ def plan(old_length: int, update: Update) -> Plan:
         result = Plan(length, 0, 0, length)
     else:
         raise InvalidArgument(f"a change of kind {kind} is not known")
-    if min(offset, length) < 0 or result.length > max(update.chunk_bytes, old_length):
+    if kind != Kind.REMOVE and not 0 < update.chunk_bytes <= MAX_CHUNK_BYTES:
+        raise InvalidArgument(f"a chunk of {update.chunk_bytes} bytes: at most {MAX_CHUNK_BYTES} are possible")
+    if min(offset, length) < 0 or result.length > update.chunk_bytes:
         raise InvalidArgument(
             f"{result.length} bytes do not fit into a chunk of {update.chunk_bytes} (offset {offset}, length {length})"
         )

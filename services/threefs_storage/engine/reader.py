@@ -35,7 +35,13 @@ class Reader:
         block = version.block
         end = offset + len(into)
         mask = version.checksum_block_bytes - 1
-        if block is None or offset & mask or (end & mask and end != version.length) or end > version.length:
+        if (
+            block is None
+            or end == offset
+            or offset & mask
+            or (end & mask and end != version.length)
+            or end > version.length
+        ):
             return self._read_part(version, offset, into)
         if len(into) >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, offset):
             return None

@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_storage.engine.allocator import Allocator
+
+
+def test_the_lowest_free_block_is_taken() -> None:
+    allocator = Allocator()
+    assert allocator.take(0) is None
+    allocator.grow(3)
+    assert [allocator.take(0) for _ in range(4)] == [0, 1, 2, None]
+    allocator.free(1, 0)
+    allocator.free(0, 0)
+    assert [allocator.take(0) for _ in range(3)] == [0, 1, None]
+    assert (allocator.used, allocator.capacity) == (3, 3)
+
+
+def test_a_freed_block_waits_until_its_record_is_durable() -> None:
+    allocator = Allocator()
+    allocator.grow(1)
+    assert allocator.take(0) == 0
+    allocator.free(0, 7)
+    assert allocator.waiting
+    assert allocator.take(6) is None
+    assert allocator.take(7) == 0
+    assert not allocator.waiting
+
+
+def test_a_pinned_block_is_not_reused_before_the_last_pin_is_gone() -> None:
+    allocator = Allocator()
+    allocator.grow(2)
+    assert [allocator.take(0), allocator.take(0)] == [0, 1]
+    allocator.pin(0)
+    allocator.pin(0)
+    allocator.free(0, 1)
+    allocator.free(1, 2)
+    assert allocator.take(2) == 1, "a pinned block does not hold up others"
+    allocator.unpin(0)
+    assert allocator.take(2) is None
+    allocator.unpin(0)
+    assert allocator.take(2) == 0
+
+
+def test_claims_make_room() -> None:
+    allocator = Allocator()
+    allocator.claim(2)
+    assert [allocator.take(0) for _ in range(3)] == [0, 1, None]
+    with pytest.raises(AssertionError, match="two records"):
+        allocator.claim(2)
+
+
+def test_freeing_twice_is_a_bug() -> None:
+    allocator = Allocator()
+    allocator.grow(1)
+    allocator.take(0)
+    allocator.free(0, 0)
+    with pytest.raises(AssertionError, match="twice"):
+        allocator.free(0, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["take", "free", "pin", "unpin", "flush"]), st.integers(0, 5))))
+def test_no_block_is_ever_given_to_two(plan: list[tuple[str, int]]) -> None:
+    allocator = Allocator()
+    allocator.grow(6)
+    used: set[int] = set()
+    freed: dict[int, int] = {}
+    pins = [0] * 6
+    written = durable = 0
+    for action, slot in plan:
+        if action == "take":
+            got = allocator.take(durable)
+            reusable = {s for s, number in freed.items() if number <= durable and not pins[s]}
+            free = (set(range(6)) - used - set(freed)) | reusable
+            assert got == (min(free) if free else None)
+            for s in reusable:
+                del freed[s]
+            if got is not None:
+                used.add(got)
+        elif action == "free" and slot in used:
+            written += 1
+            used.remove(slot)
+            freed[slot] = written
+            allocator.free(slot, written)
+        elif action == "pin":
+            pins[slot] += 1
+            allocator.pin(slot)
+        elif action == "unpin" and pins[slot]:
+            pins[slot] -= 1
+            allocator.unpin(slot)
+        elif action == "flush":
+            durable = written
+        assert allocator.used == len(used) + len(freed)

@@ -1,0 +1,112 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_storage.engine.records import MOST_ENTRIES, Block, Entry, Record, Version, decode, encode
+
+from threefs.errors import Corrupt
+from threefs.ids import ChunkId, WriteIdentity
+
+CHUNK = ChunkId(0x0102030405060708, 9)
+
+u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
+clients = st.binary(min_size=16, max_size=16)
+entries = st.lists(st.builds(Entry, clients, u32, u64, u64, u32, u32), max_size=MOST_ENTRIES).map(tuple)
+
+
+@st.composite
+def versions(draw: st.DrawFn) -> Version:
+    length = draw(st.integers(0, 40_000))
+    blocks = -(-length // 4096)
+    return Version(
+        version=draw(u64),
+        chain_version=draw(u32),
+        length=length,
+        checksum=draw(u32),
+        block=draw(st.builds(Block, st.integers(16, 26), u32)) if length else None,
+        checksum_block_bytes=4096,
+        block_checksums=draw(st.binary(min_size=4 * blocks, max_size=4 * blocks)),
+        removed=draw(st.booleans()),
+        identity=draw(st.none() | st.builds(WriteIdentity, clients, u32, u64)),
+    )
+
+
+records = st.builds(Record, st.none() | versions(), st.none() | versions(), entries, st.none() | entries)
+
+
+@given(records)
+def test_a_record_is_decoded_as_it_was_encoded(record: Record) -> None:
+    assert decode(CHUNK, encode(CHUNK, record)) == record
+
+
+def sample() -> Record:
+    client = bytes(range(16))
+    version = Version(3, 2, 5000, 77, Block(16, 4), 4096, bytes(range(8)), False, WriteIdentity(client, 1, 2))
+    return Record(version, version, (Entry(client, 1, 1, 2, 100, 5),), (Entry(client, 2, 1, 2, 100, 5),))
+
+
+def test_every_flipped_bit_is_detected() -> None:
+    data = encode(CHUNK, sample())
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Corrupt):
+            decode(CHUNK, bytes(damaged))
+
+
+def test_a_record_of_another_chunk_is_detected() -> None:
+    with pytest.raises(Corrupt):
+        decode(ChunkId(CHUNK.inode, CHUNK.number + 1), encode(CHUNK, sample()))
+
+
+def test_every_cut_is_detected() -> None:
+    data = encode(CHUNK, sample())
+    for length in range(len(data)):
+        with pytest.raises(Corrupt):
+            decode(CHUNK, data[:length])
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        decode(CHUNK, data)
+
+
+@given(st.binary(max_size=300))
+def test_a_body_that_makes_no_sense_is_refused_or_decoded_but_never_crashes(body: bytes) -> None:
+    from threefs.checksums import crc32c
+
+    body = b"\x01" + body
+    try:
+        decode(CHUNK, body + crc32c(CHUNK.key() + body).to_bytes(4, "little"))
+    except Corrupt:
+        return
+
+
+def write(record: Record, version: int, client: int, seq: int, shipped: tuple[Entry, ...] | None = None) -> Record:
+    identity = WriteIdentity(bytes([client]) * 16, 1, seq)
+    pending = Version(version, 1, 0, 0, None, 4096, b"", False, identity)
+    return Record(record.committed, pending, record.entries, shipped).after_commit(5)
+
+
+def test_commit_makes_the_pending_version_the_committed_one_and_remembers_its_write() -> None:
+    record = write(Record(), 1, client=7, seq=3)
+    assert record.pending is None
+    assert record.committed is not None
+    assert (record.committed.version, record.committed.chain_version) == (1, 5)
+    assert record.entry(bytes([7]) * 16, 1) == Entry(bytes([7]) * 16, 1, 3, 1, 0, 0)
+    assert record.entry(bytes([7]) * 16, 2) is None
+    assert record.entry(bytes([8]) * 16, 1) is None
+
+
+def test_the_last_entries_are_kept_one_per_channel() -> None:
+    record = Record()
+    for version in range(1, 13):
+        record = write(record, version, client=version, seq=1)
+    record = write(record, 13, client=12, seq=2)
+    assert [entry.version for entry in record.entries] == [5, 6, 7, 8, 9, 10, 11, 13][-MOST_ENTRIES:]
+
+
+def test_shipped_entries_take_the_place_of_those_here() -> None:
+    shipped = (Entry(bytes([9]) * 16, 1, 1, 4, 0, 0),)
+    record = write(write(Record(), 1, client=1, seq=1), 5, client=2, seq=1, shipped=shipped)
+    assert [entry.client[0] for entry in record.entries] == [9, 2]

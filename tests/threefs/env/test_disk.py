@@ -1,0 +1,198 @@
+import asyncio
+import mmap
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from threefs.env.disk import DIRECT_BYTES, RealDisk, RealFile, is_aligned, settled
+from threefs.errors import DiskFailed
+
+Body = Callable[[RealDisk], Awaitable[None]]
+
+
+def with_disk(body: Body) -> None:
+    async def main() -> None:
+        disk = RealDisk(threads=2)
+        try:
+            await body(disk)
+        finally:
+            await disk.close()
+
+    asyncio.run(main())
+
+
+def pages(count: int) -> memoryview:
+    return memoryview(mmap.mmap(-1, count * DIRECT_BYTES))
+
+
+async def read(file: RealFile, offset: int, length: int, direct: bool = False) -> bytes:
+    into = memoryview(bytearray(length))
+    return bytes(into[: await file.read(offset, into, direct=direct)])
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_written_bytes_are_read_by_both_ways(tmp_path: Path, direct: bool) -> None:
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        content = pages(8)
+        content[:] = os.urandom(len(content))
+        await file.write(DIRECT_BYTES, [content[: 5 * DIRECT_BYTES], content[5 * DIRECT_BYTES :]], direct=direct)
+        await file.sync()
+        for back_direct in (False, True):
+            back = pages(8)
+            assert await file.read(DIRECT_BYTES, back, direct=back_direct) == len(back)
+            assert back == content
+        assert file.size() == 9 * DIRECT_BYTES
+        await file.close()
+
+    with_disk(body)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(1, 4096), (0, 100), (4096, 5000), (10, 70_000)])
+def test_the_direct_way_falls_back_for_what_is_not_aligned(tmp_path: Path, offset: int, length: int) -> None:
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        data = os.urandom(length)
+        await file.write(offset, [data[:7], b"", data[7:]], direct=True)
+        assert await read(file, offset, length, direct=True) == data
+        assert (tmp_path / "a").read_bytes() == bytes(offset) + data
+        await file.close()
+
+    with_disk(body)
+
+
+def test_reads_end_at_the_end_of_the_file(tmp_path: Path) -> None:
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        await file.write(0, [b"x" * 5000])
+        assert await read(file, 4000, 9000) == b"x" * 1000
+        assert await read(file, 9000, 10) == b""
+        into = pages(2)
+        assert await file.read(0, into, direct=True) == 5000
+        await file.close()
+
+    with_disk(body)
+
+
+def test_what_is_in_memory_is_read_without_waiting(tmp_path: Path) -> None:
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        await file.write(0, [b"abc" * 5000])
+        into = memoryview(bytearray(15_000))
+        assert file.read_now(0, into) in (0, 15_000)  # a file system that cannot tell has nothing in memory
+        if into[0]:
+            assert bytes(into) == b"abc" * 5000
+        assert file.read_now(1 << 20, into) == 0
+        await file.close()
+
+    with_disk(body)
+
+
+def test_sync_does_the_writes_of_a_batch(tmp_path: Path) -> None:
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        await file.sync([(0, [b"one"]), (10, [b"two", b"three"])])
+        assert (tmp_path / "a").read_bytes() == b"one" + bytes(7) + b"twothree"
+        await file.sync([(0, [bytes([n % 251]) for n in range(3000)])])
+        assert await read(file, 2999, 1) == bytes([2999 % 251])
+        await file.close()
+
+    with_disk(body)
+
+
+def test_allocate_reserves_and_release_gives_back(tmp_path: Path) -> None:
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        await file.allocate(0, 1 << 20)
+        assert file.size() == 1 << 20
+        assert os.stat(tmp_path / "a").st_blocks * 512 >= 1 << 20
+        await file.write(0, [b"x" * (1 << 20)])
+        await file.release(0, 1 << 19)
+        assert file.size() == 1 << 20
+        assert await read(file, 1 << 19, 5) == b"xxxxx"
+        assert await read(file, 0, 5) in (bytes(5), b"xxxxx")
+        await file.close()
+
+    with_disk(body)
+
+
+def test_directories(tmp_path: Path) -> None:
+    async def body(disk: RealDisk) -> None:
+        assert await disk.list_directory(tmp_path / "x") == []
+        await disk.make_directory(tmp_path / "x" / "y")
+        await disk.make_directory(tmp_path / "x" / "y")
+        await (await disk.open(tmp_path / "x" / "b")).close()
+        assert await disk.list_directory(tmp_path / "x") == ["b", "y"]
+        space = disk.space(tmp_path)
+        assert 0 <= space.free_bytes <= space.capacity_bytes
+
+    with_disk(body)
+
+
+def test_an_open_keeps_the_content(tmp_path: Path) -> None:
+    async def body(disk: RealDisk) -> None:
+        (tmp_path / "a").write_bytes(b"old")
+        file = await disk.open(tmp_path / "a")
+        assert await read(file, 0, 10) == b"old"
+        await file.close()
+
+    with_disk(body)
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    async def body(disk: RealDisk) -> None:
+        with pytest.raises(DiskFailed, match="missing"):
+            await disk.open(tmp_path / "missing" / "a")
+        with pytest.raises(DiskFailed, match="missing"):
+            disk.space(tmp_path / "missing")
+
+    with_disk(body)
+
+
+def test_memory_is_left_alone_once_a_cancelled_call_has_ended() -> None:
+    async def main() -> None:
+        begun, go_on = threading.Event(), threading.Event()
+        done: list[str] = []
+
+        def work() -> None:
+            begun.set()
+            go_on.wait()
+            done.append("written")
+
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(settled(loop.run_in_executor(None, work)))
+        await loop.run_in_executor(None, begun.wait)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == ["written"]
+
+    asyncio.run(main())
+
+
+def test_settled_gives_results_and_errors() -> None:
+    async def fails() -> None:
+        raise DiskFailed("broken")
+
+    async def main() -> None:
+        assert await settled(asyncio.sleep(0, "result")) == "result"
+        with pytest.raises(DiskFailed):
+            await settled(fails())
+
+    asyncio.run(main())
+
+
+def test_alignment() -> None:
+    memory = pages(2)
+    assert is_aligned(memory)
+    assert is_aligned(memory[DIRECT_BYTES:])
+    assert not is_aligned(memory[512:])
+    assert not is_aligned(memory[: DIRECT_BYTES + 512])
+    assert is_aligned(b"")
