@@ -164,7 +164,9 @@ def test_trap_4_the_loop_goes_on_while_a_flush_is_under_way(tmp_path: Path) -> N
 
         def __init__(self, store: Rdict) -> None:
             self._store = store
-            self.write, self.get, self.iter, self.close = store.write, store.get, store.iter, store.close
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._store, name)
 
         def flush_wal(self, sync: bool) -> None:
             assert sync

@@ -19,7 +19,7 @@ from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMod
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.port import Pair
-from threefs.kv.wal import cut_torn_tail
+from threefs.kv.wal import MARK_KEY, cut_torn_tail, encode_mark
 
 T = TypeVar("T")
 
@@ -41,6 +41,7 @@ class Table:
         self._directory = directory
         self._waiting: list[asyncio.Future[None]] = []
         self._flusher: asyncio.Task[None] | None = None
+        self._mark: bytes | None = None  # for the next write
 
     @classmethod
     async def open(cls, directory: Path) -> "Table":
@@ -72,7 +73,11 @@ class Table:
         """
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
+        assert MARK_KEY not in changes, "this key is taken"
         batch = WriteBatch(raw_mode=True)
+        if self._mark is not None:
+            batch.put(MARK_KEY, self._mark)
+            self._mark = None
         for key, value in changes.items():
             if value is None:
                 batch.delete(key)
@@ -113,6 +118,7 @@ class Table:
             waiting, self._waiting = self._waiting, []
             number = self.written
             try:
+                sequence = self._store.latest_sequence_number()
                 await self._worker.run(self._store.flush_wal, True)
             except Exception as error:
                 failure = self._fail(error)
@@ -122,6 +128,7 @@ class Table:
                 self._waiting = []
                 break
             self.durable = number
+            self._mark = encode_mark(sequence)
             for done in waiting:
                 if not done.done():
                     done.set_result(None)
@@ -179,9 +186,10 @@ class TableView:
             key: bytes = rows.key()
             if key >= end:
                 return pairs
-            pairs.append((key, rows.value()))
-            if len(pairs) == limit:
-                return pairs
+            if key != MARK_KEY:
+                pairs.append((key, rows.value()))
+                if len(pairs) == limit:
+                    return pairs
             rows.next()
         rows.status()  # an iterator also ends when it meets a damaged block, and only this tells
         return pairs
@@ -194,7 +202,7 @@ class TableView:
             key: bytes = rows.key()
             if key < begin:
                 return pairs
-            if key < end:
+            if key < end and key != MARK_KEY:
                 pairs.append((key, rows.value()))
                 if len(pairs) == limit:
                     return pairs

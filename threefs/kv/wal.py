@@ -1,12 +1,16 @@
 """The torn end of a write-ahead log of RocksDB.
 
-A power cut can leave the last records of a log half written: the file has its full length, some of its pages are zeros.
-RocksDB takes a log that is too short, but calls such a record a corruption and does not open. It is safe to cut it off
-if nothing valid follows: whatever was flushed stands before it.
+A power cut can leave the records that were not flushed yet half written: the log has its full length, some of its
+pages are zeros, later ones may be right. RocksDB takes a log that is too short, but calls this a corruption and does
+not open.
+
+Such an end may be cut off, damage to what had been flushed must not. To tell them apart, the first write after each
+flush carries a mark: the sequence number up to which everything was flushed. If a mark behind the damage covers what
+was damaged, it stays an error. (The records of the last flush have no mark behind them.)
 
 A log is a row of blocks of 32 KiB. A record is split into fragments that do not cross a block boundary. Each fragment
 has a header: masked CRC32C of kind and content, length of the content, kind. The last bytes of a block are zeros if no
-header fits.
+header fits. A record begins with the sequence number of its first change and the number of its changes.
 """
 
 import os
@@ -16,9 +20,19 @@ from pathlib import Path
 
 from threefs.checksums import crc32c
 
+#: The key of the mark. No table shows it or lets it be written.
+MARK_KEY = b"\xff" * 16 + b"threefs flushed"
+
 _BLOCK_BYTES = 32 << 10
 _HEADER = struct.Struct("<IHB")
 _NOTHING, _WHOLE, _FIRST, _MIDDLE, _LAST = range(5)  # kinds of fragments; nothing is space that was never written
+_RECORD = struct.Struct("<QI")
+_MARK = struct.Struct("<Q")
+_MARK_PREFIX = MARK_KEY + bytes([_MARK.size])  # a key, the length of its value, the value
+
+
+def encode_mark(sequence: int) -> bytes:
+    return _MARK.pack(sequence)
 
 
 def cut_torn_tail(directory: Path) -> bool:
@@ -38,25 +52,57 @@ def cut_torn_tail(directory: Path) -> bool:
 
 
 def torn_at(content: bytes) -> int | None:
-    """Where the first record begins that is damaged, if no valid fragment follows it; else None."""
+    """Where the first damaged record begins, if nothing behind it tells that it had been flushed; else None."""
     view = memoryview(content)
-    record = place = 0
-    while place < len(view):
-        space = _BLOCK_BYTES - place % _BLOCK_BYTES
-        if space < _HEADER.size:
-            place += space
-            continue
+    record = place = before = 0  # `before` is the number of the last change in the records before this one
+    head, complete = b"", True  # of the record that begins at `record`
+    while (place := _skip_padding(place)) < len(view):
         end = _end_of_fragment(view, place)
+        if end is None and complete and not content[place:].strip(b"\0"):
+            return None  # space that was reserved
+        if complete:
+            before = _last_change(head)
+            record, head = place, b""
         if end is None:
-            if _is_unwritten(view, place):
-                return None
-            begins = _kind(view, place) not in (_MIDDLE, _LAST)
-            damaged = place if begins else record
-            return None if any(_end_of_fragment(view, later) for later in _places_after(view, place)) else damaged
-        if _kind(view, place) in (_WHOLE, _FIRST):
-            record = place
+            return None if _flushed_behind(view, place) > before else record
+        head += bytes(view[place + _HEADER.size : end][: _RECORD.size - len(head)])
+        complete = view[place + _HEADER.size - 1] in (_WHOLE, _LAST)
         place = end
     return None
+
+
+def _last_change(head: bytes) -> int:
+    if len(head) < _RECORD.size:
+        return 0  # before the first record
+    first, count = _RECORD.unpack(head)
+    return int(first + count - 1)
+
+
+def _flushed_behind(view: memoryview, damage: int) -> int:
+    """The highest mark in the valid fragments behind the place of the damage."""
+    content = b"".join(view[begin + _HEADER.size : end] for begin, end in _fragments_after(view, damage))
+    highest = place = 0
+    while (place := content.find(_MARK_PREFIX, place) + len(_MARK_PREFIX)) >= len(_MARK_PREFIX):
+        if place + _MARK.size <= len(content):
+            highest = max(highest, *_MARK.unpack_from(content, place))
+    return highest
+
+
+def _fragments_after(view: memoryview, damage: int) -> Iterator[tuple[int, int]]:
+    """Valid fragments, wherever they begin."""
+    place = damage + 1
+    while (place := _skip_padding(place)) < len(view):
+        end = _end_of_fragment(view, place)
+        if end is None:
+            place += 1
+        else:
+            yield place, end
+            place = end
+
+
+def _skip_padding(place: int) -> int:
+    space = _BLOCK_BYTES - place % _BLOCK_BYTES
+    return place + space if space < _HEADER.size else place
 
 
 def _end_of_fragment(view: memoryview, place: int) -> int | None:
@@ -74,18 +120,3 @@ def _end_of_fragment(view: memoryview, place: int) -> int | None:
 def _mask(crc: int) -> int:
     """As RocksDB stores checksums, because a checksum of data with checksums in it is weak."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _kind(view: memoryview, place: int) -> int:
-    return view[place + _HEADER.size - 1] if place + _HEADER.size <= len(view) else _NOTHING
-
-
-def _is_unwritten(view: memoryview, place: int) -> bool:
-    return not any(view[place:])
-
-
-def _places_after(view: memoryview, place: int) -> Iterator[int]:
-    """Where a later fragment may begin: anywhere in this block, and at the beginning of each later one."""
-    end_of_block = place - place % _BLOCK_BYTES + _BLOCK_BYTES
-    yield from range(place + 1, min(end_of_block, len(view)))
-    yield from range(end_of_block, len(view), _BLOCK_BYTES)

@@ -7,6 +7,7 @@ import pytest
 
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.table import Table
+from threefs.kv.wal import MARK_KEY
 
 
 class Failing:
@@ -133,8 +134,8 @@ def log_of(directory: Path) -> Path:
     return log
 
 
-def copies_with_log_sizes(source: Path, writes: int) -> list[int]:
-    """Fill a table, and return how long its log was before the first write and after each."""
+def copies_with_log_sizes(source: Path, writes: int, flush_after: int = -1) -> list[int]:
+    """Fill a table, and return how long its log was before the first write and after each. "crashed" is a copy."""
     sizes: list[int] = []
 
     async def main() -> None:
@@ -143,6 +144,8 @@ def copies_with_log_sizes(source: Path, writes: int) -> list[int]:
         for number in range(writes):
             table.write({b"%03d" % number: b"v" * 50, b"last": b"%d" % number})
             sizes.append(log_of(source).stat().st_size)
+            if number == flush_after:
+                await table.flush()
         shutil.copytree(source, source.parent / "crashed")
         await table.close()
 
@@ -197,10 +200,31 @@ def test_a_torn_last_write_is_dropped(tmp_path: Path, kept: int) -> None:
     assert contents(tmp_path / "crashed") == expected(7)
 
 
-def test_damage_inside_the_log_is_an_error(tmp_path: Path) -> None:
-    sizes = copies_with_log_sizes(tmp_path / "table", 8)
+@pytest.mark.parametrize("damaged", range(8))
+def test_damage_is_cut_off_only_where_nothing_was_flushed(tmp_path: Path, damaged: int) -> None:
+    sizes = copies_with_log_sizes(tmp_path / "table", 8, flush_after=4)
     with log_of(tmp_path / "crashed").open("r+b") as log:
-        log.seek(sizes[3] + 20)
+        log.seek(sizes[damaged] + 20)
         log.write(b"\xff")
-    with pytest.raises(Corrupt):
-        contents(tmp_path / "crashed")
+    if damaged <= 4:
+        with pytest.raises(Corrupt):
+            contents(tmp_path / "crashed")
+    else:
+        assert contents(tmp_path / "crashed") == expected(damaged)
+
+
+def test_the_mark_of_flushes_is_not_shown(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path)
+        for number in range(3):
+            table.write({b"%d" % number: b""})
+            await table.flush()
+        keys = [b"0", b"1", b"2"]
+        assert [key for key, _ in table.scan(b"", b"\xff" * 40)] == keys
+        assert [key for key, _ in table.scan(b"", b"\xff" * 40, reverse=True)] == keys[::-1]
+        assert [key for key, _ in table.scan(b"", b"\xff" * 40, 1, reverse=True)] == keys[2:]
+        with pytest.raises(AssertionError):
+            table.write({MARK_KEY: b""})
+        await table.close()
+
+    asyncio.run(main())

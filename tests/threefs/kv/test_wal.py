@@ -1,5 +1,6 @@
 import asyncio
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,23 +12,33 @@ WRITES = [100, 20_000, 5, 90_000, 300]  # bytes of the values; some records span
 BLOCK = 32 << 10
 
 
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[int]]:
+def log_with_places(directory: Path, flush: bool, writes: Sequence[int] = WRITES) -> tuple[bytes, list[int]]:
     """A log, and where each of its writes begins and the last ends."""
-    directory = tmp_path_factory.mktemp("wal") / "table"
 
     async def main() -> tuple[bytes, list[int]]:
         table = await Table.open(directory)
         (path,) = directory.glob("*.log")
         places = [path.stat().st_size]
-        for number, size in enumerate(WRITES):
+        for number, size in enumerate(writes):
             table.write({b"%d" % number: bytes([number + 1]) * size})
             places.append(path.stat().st_size)
+            if flush:
+                await table.flush()
         content = path.read_bytes()
         await table.close()
         return content, places
 
     return asyncio.run(main())
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[int]]:
+    return log_with_places(tmp_path_factory.mktemp("wal") / "table", flush=False)
+
+
+@pytest.fixture(scope="module")
+def flushed_log(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[int]]:
+    return log_with_places(tmp_path_factory.mktemp("wal") / "table", flush=True)
 
 
 def test_a_whole_log_is_not_torn(log: tuple[bytes, list[int]]) -> None:
@@ -47,20 +58,50 @@ def test_a_torn_last_record_is_found_wherever_it_is_torn(log: tuple[bytes, list[
             assert torn_at(torn) == start, (last, kept)
 
 
-def test_a_hole_in_the_middle_of_a_long_last_record_is_still_its_damage_alone(log: tuple[bytes, list[int]]) -> None:
-    """Its later fragments are valid, so it is not taken for a torn end: an error is better than a wrong guess."""
+def test_a_record_of_which_only_whole_blocks_were_written_is_torn(log: tuple[bytes, list[int]]) -> None:
     content, places = log
-    torn = bytearray(content[: places[4]])
-    torn[places[3] + 1000 : places[3] + 2000] = bytes(1000)
-    assert torn_at(bytes(torn)) is None
+    cut = places[3] // BLOCK * BLOCK + BLOCK
+    assert torn_at(content[:cut] + bytes(3 * BLOCK)) == places[3]
 
 
-def test_damage_with_valid_records_behind_it_is_left_alone(log: tuple[bytes, list[int]]) -> None:
+def test_holes_in_what_was_never_flushed_are_cut_off_with_all_behind(log: tuple[bytes, list[int]]) -> None:
     content, places = log
+    for last in range(5):
+        torn = bytearray(content)
+        torn[places[last] + 10 : places[last] + 15] = b"\xaa" * 5
+        assert torn_at(bytes(torn)) == places[last]
+    torn = bytearray(content)
+    torn[places[3] + BLOCK : places[3] + BLOCK + 2000] = bytes(2000)  # in a later fragment of the record
+    assert torn_at(bytes(torn)) == places[3]
+
+
+def test_damage_to_what_was_flushed_is_left_alone(flushed_log: tuple[bytes, list[int]]) -> None:
+    """Every write was flushed, and the next one says so. Only the last has none behind it."""
+    content, places = flushed_log
     for number in range(4):
+        for at in (0, 5, 15):
+            damaged = bytearray(content)
+            damaged[places[number] + at] ^= 1
+            assert torn_at(bytes(damaged)) is None
+    damaged = bytearray(content)
+    damaged[places[4] + 15] ^= 1
+    assert torn_at(bytes(damaged)) == places[4]
+
+
+def test_a_head_or_a_mark_that_a_block_boundary_divides_is_understood(tmp_path: Path) -> None:
+    """The second record begins a few bytes before the boundary, so that its head and its mark are in two fragments."""
+    for number, left in enumerate(range(7, 60, 4)):
+        content, places = log_with_places(tmp_path / str(number), True, [BLOCK - left - 7 - 12 - 6, 10, 10])
+        assert places[1] == BLOCK - left
         damaged = bytearray(content)
-        damaged[places[number] + 15] ^= 1
-        assert torn_at(bytes(damaged)) is None
+        damaged[places[0] + 15] ^= 1
+        assert torn_at(bytes(damaged)) is None, left
+        damaged = bytearray(content)
+        damaged[places[1] + left + 15] ^= 1
+        assert torn_at(bytes(damaged)) is None, left
+        damaged = bytearray(content)
+        damaged[places[2] + 15] ^= 1
+        assert torn_at(bytes(damaged)) == places[2], left
 
 
 def test_only_the_newest_log_is_cut_and_the_rest_is_kept(tmp_path: Path, log: tuple[bytes, list[int]]) -> None:
