@@ -1,12 +1,46 @@
-# Every target sets up what it needs in .venv.
+# Every target sets up what it needs in .venv; nothing but Python 3.11, gcc and make has to be there.
 VENV := .venv
 PYTHON ?= python3
-RUN := $(VENV)/bin/python
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WIRE := threefs/wire
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+.PHONY: help venv demo test check proto proto-check bench-smoke clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+
+demo: $(READY) ## Start a cluster, use it, kill a storage process, check everything (JSON=file writes the figures)
+	$(BIN)/threefs demo $(if $(JSON),--json $(JSON))
+
+test: $(READY) ## Run all tests (ARGS="tests/threefs -k rocks" runs some)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## Lint, format, types, and the rules of the tree
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_tidy.py
+
+proto: $(READY) ## Generate threefs/wire from proto/
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/$(WIRE)/*.proto
+
+proto-check: $(READY) ## Fail if threefs/wire is not what proto/ generates
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && \
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out="$$fresh" --pyi_out="$$fresh" proto/$(WIRE)/*.proto && \
+	diff -ru --exclude=__init__.py --exclude=__pycache__ $(WIRE) "$$fresh/$(WIRE)" && \
+	echo "$(WIRE) matches proto/"
+
+bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
+	$(BIN)/python -m threefs_bench $(if $(JSON),--json $(JSON))
+
+venv: $(READY) ## Set up .venv with the versions of constraints.txt
+
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-.PHONY: venv
-venv: $(VENV)/.ready
+clean: ## Remove .venv, caches and build results
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,262 @@
+"""The rules of the tree, executed. Each test collects every breach, so that one run shows all of them."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+GENERATED = "threefs/wire/"
+FUNCTION_LINES = 70
+FILE_LINES = 500
+
+NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
+
+#: Inside the library a module imports only from its own row or one above it ...
+LAYERS = (
+    {"wire"},
+    {"ids", "errors", "settings", "layout", "routing", "checksums", "budget"},
+    {"env"},
+    {"telemetry"},
+    {"rpc", "kv"},
+    {"cluster", "chunks", "registration", "program"},
+)
+#: ... and these two do not know each other.
+STRANGERS = {"rpc", "kv"}
+
+#: Only threefs/env may touch these: a simulation has to own them.
+OUTSIDE_MODULES = {"time", "random", "socket", "socketserver", "select", "selectors", "threading", "concurrent"}
+OUTSIDE_CALLS = re.compile(
+    r"open_connection|open_unix_connection|start_server|start_unix_server|StreamReader|StreamWriter"
+    r"|create_connection|create_server|create_unix_connection|create_unix_server|create_datagram_endpoint"
+    r"|sock_(recv|recv_into|recvfrom|sendall|sendto|connect|accept|sendfile)|run_in_executor|to_thread"
+)
+
+UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b")
+#: Where packages come from is a matter of the machine, never of the project.
+PACKAGE_SOURCE = re.compile(
+    r"https?://[\w.-]*(pypi|pythonhosted|conda|npmjs|crates|mirror|registry|artifactory|nexus)[\w.-]*"
+    r"|--(extra-)?index-url|--find-links|--trusted-host",
+    re.IGNORECASE,
+)
+PERSONAL_PATH = re.compile(r"(?<![\w.~})>-])/(home|Users)/\w+/")
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Paths of the project's files: tracked ones, and new ones that are not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    names = listed.stdout.decode().split("\0")
+    return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
+
+
+@cache
+def text(name: str) -> str:
+    try:
+        return (ROOT / name).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def sources(*tops: str) -> list[str]:
+    """Python files that people wrote, below these folders."""
+    return [
+        name
+        for name in tracked()
+        if name.endswith(".py") and not name.startswith(GENERATED) and (not tops or name.startswith(tops))
+    ]
+
+
+def production() -> list[str]:
+    return sources("threefs/", "services/", "client/")
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(text(name), name)
+
+
+def imports(name: str) -> Iterator[tuple[str, int]]:
+    """(full module name, line) of every import, wherever it stands."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name}:{node.lineno}: imports are absolute"
+            assert node.module
+            if node.module == "threefs":
+                yield from ((f"threefs.{alias.name}", node.lineno) for alias in node.names)
+            else:
+                yield node.module, node.lineno
+
+
+def packages(top: str) -> set[str]:
+    return {name.split("/")[1] for name in sources(top)}
+
+
+def layer(part: str) -> int | None:
+    return next((rank for rank, parts in enumerate(LAYERS) if part in parts), None)
+
+
+def report(breaches: list[str]) -> None:
+    assert not breaches, "\n" + "\n".join(breaches)
+
+
+def test_it_sees_the_tree() -> None:
+    assert {"threefs/ids.py", "pyproject.toml", "tests/test_tidy.py"} <= set(tracked())
+    assert [module for module, _ in imports("threefs/errors.py")] == ["enum", "errno"]
+
+
+def test_every_part_of_the_library_has_its_layer() -> None:
+    parts = {Path(name).parts[1].removesuffix(".py") for name in sources("threefs/")} - {"__init__"}
+    assert parts <= set().union(*LAYERS), parts - set().union(*LAYERS)
+
+
+def test_the_library_imports_only_downwards() -> None:
+    breaches = []
+    for name in sources("threefs/"):
+        part = Path(name).parts[1].removesuffix(".py")
+        rank = layer(part)
+        for module, line in imports(name):
+            imported = module.split(".")[1] if module.startswith("threefs.") else ""
+            below = layer(imported)
+            if rank is None or below is None or imported == part:
+                continue
+            if below > rank or {part, imported} == STRANGERS:
+                breaches.append(f"{name}:{line}: {part} must not import {module}")
+    report(breaches)
+
+
+def test_services_and_clients_meet_only_on_the_wire() -> None:
+    services, clients = packages("services/"), packages("client/")
+    breaches = []
+    for name in production():
+        top, own = name.split("/")[:2]
+        # the one door: threefs.connect, resolved when somebody asks for it
+        forbidden = {"threefs": services | (clients if name != "threefs/__init__.py" else set())}
+        forbidden |= {"services": (services - {own}) | clients, "client": services}
+        breaches += [
+            f"{name}:{line}: must not import {module}"
+            for module, line in imports(name)
+            if module.split(".")[0] in forbidden[top]
+        ]
+    report(breaches)
+
+
+def test_only_env_touches_the_outside() -> None:
+    breaches = []
+    for name in production():
+        if name.startswith("threefs/env/"):
+            continue
+        for module, line in imports(name):
+            if module.split(".")[0] in OUTSIDE_MODULES:
+                breaches.append(f"{name}:{line}: {module} belongs behind threefs/env")
+        breaches += [
+            f"{name}:{node.lineno}: .{node.attr} belongs behind threefs/env"
+            for node in ast.walk(tree(name))
+            if isinstance(node, ast.Attribute) and OUTSIDE_CALLS.fullmatch(node.attr)
+        ]
+    report(breaches)
+
+
+def test_nothing_is_unpickled() -> None:
+    report([f"{n}:{line}: {m}" for n in production() for m, line in imports(n) if m in ("pickle", "marshal", "shelve")])
+
+
+def test_functions_fit_on_a_screen() -> None:
+    breaches = []
+    for name in sources():
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    breaches.append(f"{name}:{node.lineno}: {node.name} has {lines} lines")
+    report(breaches)
+
+
+def test_files_stay_short() -> None:
+    lengths = {name: text(name).count("\n") for name in sources()}
+    report([f"{name} has {lines} lines" for name, lines in lengths.items() if lines > FILE_LINES])
+
+
+def test_modules_say_what_they_are() -> None:
+    report([name for name in sources() if NAMELESS & {part.removesuffix(".py") for part in Path(name).parts}])
+
+
+def test_every_module_has_its_test_file() -> None:
+    present = set(tracked())
+    breaches = []
+    for name in production():
+        path = Path(name)
+        if path.name in ("__init__.py", "__main__.py"):
+            continue
+        mirror = Path("tests") / path.parent / f"test_{path.name}"
+        if str(mirror) not in present:
+            breaches.append(f"{name} has no {mirror}")
+    report(breaches)
+
+
+def test_every_mirrored_test_has_its_module() -> None:
+    present = set(tracked())
+    breaches = []
+    for name in sources("tests/threefs/", "tests/services/", "tests/client/"):
+        path = Path(name)
+        if path.name.startswith("test_"):
+            module = path.parent.relative_to("tests") / path.name.removeprefix("test_")
+            package = module.with_suffix("") / "__init__.py"
+            if not {str(module), str(package)} & present:
+                breaches.append(f"{name} tests {module}, which is not there")
+    report(breaches)
+
+
+def test_packages_are_packages_and_tests_are_not() -> None:
+    breaches = [name for name in sources("tests/") if name.endswith("__init__.py")]
+    for name in production():
+        folder = Path(name).parent
+        if not (ROOT / folder / "__init__.py").exists():
+            breaches.append(f"{folder} has no __init__.py")
+    breaches += [f"{top}/__init__.py" for top in ("services", "client") if (ROOT / top / "__init__.py").exists()]
+    report(breaches)
+
+
+def test_nothing_is_marked_unfinished() -> None:
+    report(_lines_with(UNFINISHED))
+
+
+def test_nobody_patches_modules_under_test() -> None:
+    report([f"{n}:{line}: {m}" for n in sources() for m, line in imports(n) if m.startswith("unittest")])
+
+
+def test_no_path_of_one_machine() -> None:
+    report(_lines_with(PERSONAL_PATH))
+    here = [str(ROOT), str(Path.home())]
+    own = re.compile("|".join(rf"(?<![\w.-]){re.escape(path)}/" for path in here if len(path) > 1))
+    report(_lines_with(own))
+
+
+def test_no_package_source_is_written_down() -> None:
+    report([line for line in _lines_with(PACKAGE_SOURCE) if not line.startswith("tests/test_tidy.py")])
+
+
+def test_constraints_are_plain_versions() -> None:
+    lines = [line for line in text("constraints.txt").splitlines() if line and not line.startswith("#")]
+    assert lines
+    report([line for line in lines if not re.fullmatch(r"[\w-]+==[\w.]+", line)])
+
+
+def _lines_with(pattern: re.Pattern[str]) -> list[str]:
+    found = []
+    for name in tracked():
+        if name.startswith(GENERATED) or name == "LICENSE":
+            continue
+        lines = enumerate(text(name).splitlines(), 1)
+        found += [f"{name}:{number}: {line.strip()}" for number, line in lines if pattern.search(line)]
+    return found
