@@ -1,6 +1,11 @@
 import asyncio
+import contextlib
+import os
 import random
-from collections.abc import Awaitable, Callable
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +16,12 @@ from threefs_storage.engine.content import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Entry, Record
 
-from tests.support.chunk_engine import change, opened, put, read_all, update
+from tests.support import chunk_writer
+from tests.support.chunk_engine import change, opened, put, read_all, read_range, update
 from tests.support.chunk_machine import CHUNK_BYTES, Machine, expected
 from tests.support.lossy_disk import LossyDisk, LossyTable
 from threefs.checksums import crc32c
-from threefs.errors import Corrupt, ThreefsError, VersionGap
+from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
 
 CHUNK = ChunkId(7, 0)
@@ -369,3 +375,114 @@ def test_many_chunks_at_the_same_time_on_a_real_disk(tmp_path: Path) -> None:
 
     in_engine(tmp_path, write)
     in_engine(tmp_path, check)
+
+
+def durable_until_killed(directory: Path, changes: int) -> dict[int, int]:
+    """The newest version of each task that a writer has named before it was killed."""
+    process = subprocess.Popen(
+        [sys.executable, chunk_writer.__file__, str(directory)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    durable: dict[int, int] = {}
+    with process.stdout:
+        for seen, line in enumerate(process.stdout):
+            task, version = map(int, line.split())
+            durable[task] = version
+            if seen == changes:
+                process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    return durable
+
+
+def test_nothing_durable_is_lost_by_kill_9(tmp_path: Path) -> None:
+    async def check(durable: dict[int, int]) -> None:
+        async with opened(tmp_path) as engine:
+            assert not engine.damaged
+            for task, version in durable.items():
+                record = engine.record(chunk_writer.chunk_of(task)) or Record()
+                found = [v for v in (record.committed, record.pending) if v is not None]
+                assert max(v.version for v in found) >= version
+                for v in found:
+                    assert await read_range(engine, v, 0, v.length) == chunk_writer.content(task, v.version)
+
+    for changes in (3, 60, 200):
+        durable = durable_until_killed(tmp_path, changes)
+        assert durable
+        asyncio.run(check(durable))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("a small file system cannot be mounted here (needs root)")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_takes_no_client_writes_but_everything_else(small_disk: Path) -> None:
+    data = os.urandom(1 << 20)
+
+    async def fill(engine: ChunkEngine) -> None:
+        number = 0
+        with pytest.raises(NoSpace):
+            while True:
+                await put(engine, ChunkId(1, number), data)
+                number += 1
+        assert number > 40
+        assert engine.failure is None
+        with pytest.raises(NoSpace):
+            await put(engine, ChunkId(1, 0), b"x", 5)
+        assert engine.space().chunks == number
+        for kept in range(1, number):
+            assert await read_all(engine, ChunkId(1, kept)) == data
+        await change(engine, ChunkId(1, 0), Kind.REMOVE)
+        await put(engine, ChunkId(2, 0), data)
+
+    async def check(engine: ChunkEngine) -> None:
+        assert await read_all(engine, ChunkId(2, 0)) == data
+        assert await read_all(engine, ChunkId(1, 1)) == data
+        assert await read_all(engine, ChunkId(1, 0)) is None
+
+    in_engine(small_disk, fill)
+    in_engine(small_disk, check)
+
+
+def test_a_disk_filled_by_others_loses_nothing(small_disk: Path) -> None:
+    data = os.urandom(50_000)
+    durable: list[int] = []
+
+    async def fill(engine: ChunkEngine) -> None:
+        await put(engine, ChunkId(1, 0), data)
+        durable.append(0)
+        with contextlib.suppress(OSError), (small_disk / "other").open("wb", buffering=0) as other:
+            while True:
+                other.write(bytes(1 << 16))
+        for number in range(1, 5000):
+            try:
+                await put(engine, ChunkId(1, number), data)
+            except (NoSpace, Unavailable):
+                break
+            durable.append(number)
+        else:
+            raise AssertionError("the disk never became full")
+        for number in durable:
+            assert await read_all(engine, ChunkId(1, number)) == data
+
+    async def check(engine: ChunkEngine) -> None:
+        for number in durable:
+            record = engine.record(ChunkId(1, number)) or Record()
+            version = record.committed or record.pending
+            assert version is not None
+            assert await read_range(engine, version, 0, version.length) == data
+        await put(engine, ChunkId(3, 0), data)
+
+    with contextlib.suppress(ThreefsError):  # what was not acknowledged cannot be made durable
+        in_engine(small_disk, fill)
+    assert durable
+    (small_disk / "other").unlink()
+    in_engine(small_disk, check)
