@@ -197,8 +197,11 @@ class Chunks:
                 deadline,
             )
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(chain)) for chain in self._stripe(layout)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(ask(chain)) for chain in self._stripe(layout)]
+        except ExceptionGroup as failures:  # callers know the one error tree, not groups of it
+            raise failures.exceptions[0] from None
         return max(((t.result().index, t.result().length) for t in tasks if t.result().found), default=None)
 
     async def listing(

@@ -1,0 +1,1 @@
+"""The meta service: inodes and directory entries in a transactional key-value store."""

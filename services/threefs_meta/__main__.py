@@ -1,0 +1,3 @@
+from threefs_meta.main import main
+
+main()

@@ -1,0 +1,157 @@
+"""Frees what has lost its last name: chunks of files, entries of directories. And forgets old replays.
+
+The queue is in the store, every step is small and can be repeated: so it goes on after a crash where it stopped, and
+two meta services may work on the same queue. A file that is open for writing waits until its session has ended.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from threefs.errors import Corrupt, ThreefsError
+from threefs.ids import InodeId
+from threefs.kv import retry
+from threefs.kv.port import Transaction
+from threefs.layout import from_wire
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import keys, mutations
+from threefs_meta.context import Context
+from threefs_meta.lengths import sweep
+from threefs_meta.mutations import look
+from threefs_meta.namespace import Namespace, read_counter, write_counter
+
+PAGE = 64  # removals per round
+FILES_AT_ONCE = 16
+ENTRIES_PER_TRANSACTION = 128
+_REPLAY_PAGES = 64  # per round
+_IDLE_S = 0.5
+
+_LOG = structlog.get_logger()
+
+
+class Collector:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._removals = b""  # where the next round begins
+        self._replays = b""
+        self._slots = asyncio.Semaphore(FILES_AT_ONCE)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                busy = await self.collect()
+                await self.forget()
+            except ThreefsError as error:
+                busy = 0
+                _LOG.warning("collecting is interrupted", error=str(error))
+            if not busy:
+                await self._context.clock.sleep(_IDLE_S)
+
+    # ---- removals ----
+
+    async def collect(self) -> int:
+        """One round over the next few removals; how many inodes and entries were freed."""
+        page = await look(self._context, self._page)
+        self._removals = keys.removal(page[-1] + 1) if len(page) == PAGE else b""
+        inodes = await look(self._context, lambda names: self._ready(names, page))
+        freed = 0
+        files = []
+        for inode in inodes:
+            if inode.type == pb.DIRECTORY:
+                freed += await self._drain(inode.inode)
+            else:
+                files.append(inode)
+        done = await asyncio.gather(*(self._free(inode) for inode in files))
+        return freed + await self._forget_files([inode for inode in done if inode is not None])
+
+    async def _page(self, names: Namespace) -> list[int]:
+        begin, end = keys.REMOVALS
+        pairs = await names.tx.get_range(self._removals or begin, end, limit=PAGE)
+        return [keys.inode_of(key) for key, _ in pairs]
+
+    async def _ready(self, names: Namespace, numbers: list[int]) -> list[pb.Inode]:
+        """Those that can be freed. Without a name no session is opened any more, so a file that is ready stays so."""
+        ready = []
+        for number in numbers:
+            try:
+                inode = await names.inode(number)
+            except Corrupt as error:  # it must not hold up the others
+                _LOG.error("a removed inode cannot be read", inode=number, error=str(error))
+                continue
+            if inode is not None and not await names.is_open(number):
+                ready.append(inode)
+        return ready
+
+    async def _free(self, inode: pb.Inode) -> pb.Inode | None:
+        async with self._slots:
+            try:
+                await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), 0)
+            except ThreefsError as error:
+                _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
+                return None
+        return inode
+
+    async def _forget_files(self, files: list[pb.Inode]) -> int:
+        async def clear(tx: Transaction) -> int:
+            names = Namespace(tx)
+            left = [inode for inode in files if await tx.get(keys.removal(inode.inode)) is not None]
+            for inode in left:
+                self._clear(names, inode)
+            await _count(tx, len(left))
+            return len(left)
+
+        return await self._change(clear) if files else 0
+
+    async def _drain(self, directory: int) -> int:
+        """Take some entries out of a directory without a name; once it is empty, the directory itself."""
+
+        async def drain(tx: Transaction) -> int:
+            names = Namespace(tx)
+            inode = await names.inode(directory)
+            if inode is None:
+                return 0
+            now_ns = self._context.clock.wall_ns()
+            entries = await names.entries(directory, b"", ENTRIES_PER_TRANSACTION)
+            for name, entry in entries:
+                names.clear_entry(directory, name, now_ns)
+                names.unlink(await names.named(entry.inode), now_ns)
+            if len(entries) == ENTRIES_PER_TRANSACTION:
+                return len(entries)
+            self._clear(names, inode)
+            await _count(tx, 1)
+            return len(entries) + 1
+
+        return await self._change(drain)
+
+    def _clear(self, names: Namespace, inode: pb.Inode) -> None:
+        names.clear_inode(inode)
+        names.tx.clear(keys.removal(inode.inode))
+
+    async def _change(self, function: Callable[[Transaction], Awaitable[int]]) -> int:
+        context = self._context
+        return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
+
+    # ---- replays ----
+
+    async def forget(self) -> None:
+        """Look at some clients' replay records. The time of day decides here: it outlives a restart."""
+        before_ns = self._context.clock.wall_ns() - mutations.KEEP_NS
+        for _ in range(_REPLAY_PAGES):
+            self._replays = await mutations.forget_old(self._context.engine, self._replays, before_ns)
+            if not self._replays:
+                return
+
+
+async def _count(tx: Transaction, removed: int) -> None:
+    if removed:
+        write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + removed)

@@ -1,0 +1,41 @@
+"""What the operations work with."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from threefs.chunks import Applied, ChunkUpdate
+from threefs.env.clock import Clock
+from threefs.env.random import Random
+from threefs.ids import ChainId, InodeId
+from threefs.kv.port import Engine
+from threefs.layout import FileLayout
+from threefs.routing import Routing
+from threefs.wire import manager_pb2
+from threefs_meta.allocator import Allocator
+
+#: How long an operation may wait for chunks. The caller's own deadline cuts it off earlier.
+CHUNKS_TIMEOUT_S = 20.0
+
+
+class FileChunks(Protocol):
+    """What is needed of threefs.chunks.Chunks."""
+
+    async def file_length(self, layout: FileLayout, inode: InodeId, *, timeout_s: float) -> int: ...
+
+    def listing(
+        self, layout: FileLayout, inode: InodeId, first: int = 0, *, timeout_s: float
+    ) -> AsyncIterator[tuple[ChainId, list[tuple[int, int]]]]: ...
+
+    async def apply(self, updates: Sequence[ChunkUpdate], *, timeout_s: float) -> list[Applied]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    engine: Engine
+    chunks: FileChunks
+    allocator: Allocator
+    routing: Callable[[], Routing]  # the newest snapshot
+    status: Callable[[], Awaitable[manager_pb2.GetStatusReply]]  # of the cluster, from the manager
+    clock: Clock
+    random: Random

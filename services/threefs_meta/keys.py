@@ -1,0 +1,73 @@
+"""The keys of metadata: a prefix, fixed-width big-endian integers, a name last. A directory's entries are a range."""
+
+import struct
+
+_ONE = struct.Struct(">5sQ")
+
+INODES = (b"INOD|", b"INOD}")
+ENTRIES = (b"DENT|", b"DENT}")
+TIMES = (b"TIME|", b"TIME}")
+SESSIONS = (b"SESS|", b"SESS}")
+REPLAYS = (b"IDEM|", b"IDEM}")
+REMOVALS = (b"GCIN|", b"GCIN}")
+
+NEXT_INODE = b"CONF|next_inode"
+REMOVED_INODES = b"CONF|removed_inodes"
+
+CLIENT_BYTES = 16
+SESSION_BYTES = 16
+
+
+def inode(number: int) -> bytes:
+    return _ONE.pack(b"INOD|", number)
+
+
+def entry(parent: int, name: bytes) -> bytes:
+    return _ONE.pack(b"DENT|", parent) + name
+
+
+def entries(parent: int, after: bytes = b"") -> tuple[bytes, bytes]:
+    """The range of a directory's entries whose names come behind `after`."""
+    begin = _ONE.pack(b"DENT|", parent)
+    return begin + after + b"\0" if after else begin, _ONE.pack(b"DENT|", parent + 1)
+
+
+def entry_of(key: bytes) -> tuple[int, bytes]:
+    """(parent, name)"""
+    return _number(key), key[_ONE.size :]
+
+
+def times(directory: int) -> bytes:
+    return _ONE.pack(b"TIME|", directory)
+
+
+def session(inode: int, session_id: bytes) -> bytes:
+    return _ONE.pack(b"SESS|", inode) + session_id
+
+
+def sessions(inode: int) -> tuple[bytes, bytes]:
+    return _ONE.pack(b"SESS|", inode), _ONE.pack(b"SESS|", inode + 1)
+
+
+def replay(client: bytes, request: int) -> bytes:
+    return b"IDEM|%b%b" % (client, request.to_bytes(8, "big"))
+
+
+def after_client(replay_key: bytes) -> bytes:
+    """Behind all replays of the client that this one belongs to."""
+    client = int.from_bytes(replay_key[5 : 5 + CLIENT_BYTES], "big") + 1
+    return REPLAYS[1] if client >> (8 * CLIENT_BYTES) else b"IDEM|" + client.to_bytes(CLIENT_BYTES, "big")
+
+
+def removal(inode: int) -> bytes:
+    return _ONE.pack(b"GCIN|", inode)
+
+
+def inode_of(key: bytes) -> int:
+    """Of the keys that begin with an inode's number."""
+    return _number(key)
+
+
+def _number(key: bytes) -> int:
+    number: int = _ONE.unpack_from(key)[1]
+    return number

@@ -1,0 +1,63 @@
+"""Which layout a new file gets: what its creator asks for, else what its directory says, else the defaults."""
+
+from collections.abc import Sequence
+
+from threefs.env.random import Random
+from threefs.errors import InvalidArgument, Unavailable
+from threefs.ids import ChainId, TableId
+from threefs.layout import DEFAULT_CHUNK_BYTES, check_chunk_bytes
+from threefs.routing import Routing
+from threefs.wire import meta_pb2 as pb
+
+DEFAULT_TABLE = TableId(1)
+#: Chains of a file by default, if there are so many. More would spread it further, but whoever asks for the exact
+#: length or removes the file asks every chain of the stripe.
+DEFAULT_STRIPE = 16
+
+
+def merged(wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
+    """`wanted`, with what it leaves open from `inherited`."""
+    return pb.Layout(
+        chunk_bytes=wanted.chunk_bytes or inherited.chunk_bytes,
+        table_id=wanted.table_id or inherited.table_id,
+        stripe=wanted.stripe or inherited.stripe,
+    )
+
+
+def of_directory(routing: Routing, wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
+    """What a directory stores: fields that nobody chose stay 0. Raises InvalidArgument."""
+    layout = merged(wanted, inherited)
+    if wanted.ByteSize():
+        _check(routing, layout)
+    return layout
+
+
+def of_file(routing: Routing, random: Random, wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
+    """The final layout of a new file. Raises InvalidArgument, and Unavailable while there are no chains."""
+    layout = merged(wanted, inherited)
+    if wanted.ByteSize():
+        _check(routing, layout)
+    layout.chunk_bytes = layout.chunk_bytes or DEFAULT_CHUNK_BYTES
+    layout.table_id = layout.table_id or DEFAULT_TABLE
+    size = len(_table(routing, layout))
+    layout.stripe = layout.stripe or min(size, DEFAULT_STRIPE)
+    layout.table_offset = random.below(size)
+    layout.seed = random.below(1 << 64)
+    return layout
+
+
+def _check(routing: Routing, layout: pb.Layout) -> None:
+    if layout.chunk_bytes:
+        check_chunk_bytes(layout.chunk_bytes)
+    size = len(_table(routing, layout))
+    if layout.stripe > size:
+        raise InvalidArgument(f"a stripe of {layout.stripe} chains does not fit into a chain table of {size}")
+
+
+def _table(routing: Routing, layout: pb.Layout) -> Sequence[ChainId]:
+    table = routing.tables.get(TableId(layout.table_id or DEFAULT_TABLE), ())
+    if table:
+        return table
+    if layout.table_id and routing.tables:
+        raise InvalidArgument(f"there is no chain table {layout.table_id}")
+    raise Unavailable("the cluster has no chain table yet; `threefs up` or the Init call gives it one")

@@ -1,0 +1,121 @@
+"""The length of a file: how it grows by what writers report, and how it is cut.
+
+Growing. Writers report the end of what they have written, with the truncate version under which they wrote. Equal
+version: the length becomes the larger one. Another version: the file was truncated meanwhile, and whether those bytes
+came before or after only the chains know, so they are asked. The answer counts only while the truncate version stays.
+
+Cutting, to length L. First all bytes from L on are removed from the chains, then one transaction sets the length and
+raises the truncate version, provided that the inode is still exactly as it was before the bytes were removed.
+- Why in this order: were the length set first, a crash would leave old bytes beyond it, and whoever made the file
+  longer again would see them. This way a crash leaves zeros at the end of a file that still has its old length: the
+  truncate has an unknown outcome, and what it destroyed stays destroyed.
+- Why the proviso: a write that lands behind the sweep and is reported before the transaction changes the inode. It must
+  not be cut off by the length alone with its bytes left behind, so the sweep is done again. A write that is reported
+  later comes with an old truncate version, and is found on the chains.
+- Why an extension sweeps too: bytes beyond the length may have been written and not been reported yet. They come before
+  the truncate, so they must be gone.
+"""
+
+from dataclasses import dataclass
+
+from threefs.chunks import ChunkUpdate
+from threefs.errors import FileTooLarge, InvalidArgument, IsADirectory
+from threefs.ids import ChunkId, InodeId
+from threefs.layout import FileLayout, from_wire, max_file_bytes
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
+from threefs_meta.mutations import Outside
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a writer says about the length."""
+
+    end: int
+    truncate_version: int
+    exact: bool
+    written: bool
+
+
+class Growth:
+    """Settles a report; keeps what the chains said between two runs of the transaction."""
+
+    def __init__(self, context: Context, report: Report) -> None:
+        self._context = context
+        self._report = report
+        self._measured: tuple[int, int] | None = None  # truncate version, end
+
+    def settle(self, inode: pb.Inode) -> bool | Outside:
+        """Change the record; True if it is to be stored. Raises FileTooLarge."""
+        report = self._report
+        check_length(inode, report.end)
+        same = report.truncate_version == inode.truncate_version
+        end = report.end if same else 0
+        if report.exact or (not same and report.end > inode.length):
+            if self._measured is None or self._measured[0] != inode.truncate_version:
+                return Outside(lambda: self._measure(from_wire(inode.layout), inode.inode, inode.truncate_version))
+            end = max(end, self._measured[1])
+        longer = end > inode.length
+        if not longer and not report.written:
+            return False
+        inode.length = max(inode.length, end)
+        inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
+        return True
+
+    async def _measure(self, layout: FileLayout, inode: int, truncate_version: int) -> None:
+        end = await self._context.chunks.file_length(layout, InodeId(inode), timeout_s=CHUNKS_TIMEOUT_S)
+        self._measured = truncate_version, end
+
+
+class Cut:
+    """Truncates; remembers between two runs of the transaction for which record the chunks were swept."""
+
+    def __init__(self, context: Context, length: int) -> None:
+        self._context = context
+        self._length = length
+        self._swept: bytes | None = None
+
+    def settle(self, inode: pb.Inode) -> Outside | None:
+        """Change the record, which is then to be stored, or say what has to be done first. Raises FileTooLarge."""
+        check_length(inode, self._length)
+        record = inode.SerializeToString()
+        if record != self._swept:
+            return Outside(lambda: self._sweep(from_wire(inode.layout), inode.inode, record))
+        inode.length = self._length
+        inode.truncate_version += 1
+        inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
+        return None
+
+    async def _sweep(self, layout: FileLayout, inode: int, record: bytes) -> None:
+        await sweep(self._context.chunks, layout, InodeId(inode), self._length)
+        self._swept = record
+
+
+async def sweep(chunks: FileChunks, layout: FileLayout, inode: InodeId, length: int) -> int:
+    """Remove all bytes from `length` on from the chains. Returns how many chunks were changed."""
+    last, within = divmod(length, layout.chunk_bytes)
+    changed = 0
+    async for chain, page in chunks.listing(layout, inode, last, timeout_s=CHUNKS_TIMEOUT_S):
+        updates = []
+        for number, size in page:
+            chunk = ChunkId(inode, number)
+            if number > last or not within:
+                updates.append(ChunkUpdate(chain, chunk, storage_pb2.REMOVE, layout.chunk_bytes))
+            elif size > within:
+                updates.append(ChunkUpdate(chain, chunk, storage_pb2.TRUNCATE, layout.chunk_bytes, length=within))
+        if updates:
+            await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
+            changed += len(updates)
+    return changed
+
+
+def check_length(inode: pb.Inode, length: int) -> None:
+    """Raises IsADirectory, InvalidArgument, FileTooLarge."""
+    if inode.type == pb.DIRECTORY:
+        raise IsADirectory(f"inode {inode.inode} is a directory")
+    if inode.type != pb.FILE:
+        raise InvalidArgument(f"inode {inode.inode} is not a file")
+    most = max_file_bytes(inode.layout.chunk_bytes)
+    if length > most:
+        raise FileTooLarge(f"{length} bytes are beyond the largest file ({most} bytes)")

@@ -1,0 +1,105 @@
+"""Transactions of the operations, and the records that make a repeated mutation return its first result (I9).
+
+The record is written in the transaction of the change itself, so either both exist or none does. A mutation that
+failed has changed nothing and leaves no record: sent again, it is tried anew.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from threefs.errors import Conflict, InvalidArgument, MaybeCommitted, TooOld
+from threefs.kv import records, retry
+from threefs.kv.port import Engine, Transaction
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import Replay
+from threefs_meta import keys
+from threefs_meta.context import Context
+from threefs_meta.namespace import Namespace
+
+KEEP_NS = 30 * 60 * 10**9
+#: Rounds of work outside a transaction before the caller is told to come back later.
+_MOST_ROUNDS = 16
+_PAGE = 256
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a transaction returns that changed nothing because chunks must be asked or changed first."""
+
+    run: Callable[[], Awaitable[None]]
+
+
+async def mutate(
+    context: Context,
+    method: Method[Req, Rep],
+    mutation: pb.Mutation,
+    work: Callable[[Namespace], Awaitable[Rep | Outside]],
+) -> Rep:
+    """Run `work` in a transaction once for this identity; its reply, or the first one.
+
+    `work` may be run several times. After it returned Outside, that is done and `work` is run again.
+    """
+    if len(mutation.client) != keys.CLIENT_BYTES:
+        raise InvalidArgument(f"{method} needs the identity of its client in {keys.CLIENT_BYTES} bytes")
+    key = keys.replay(mutation.client, mutation.request)
+
+    async def attempt(tx: Transaction) -> Rep | Outside:
+        value = await tx.get(key)
+        if value is not None:
+            return _first_reply(method, records.decode(value, Replay, key))
+        reply = await work(Namespace(tx))
+        if not isinstance(reply, Outside):
+            tx.set(key, records.encode(_replay(method, context.clock.wall_ns(), reply)))
+        return reply
+
+    for _ in range(_MOST_ROUNDS):
+        outcome = await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+        if not isinstance(outcome, Outside):
+            return outcome
+        await outcome.run()
+    raise Conflict("others keep changing the file; try again")
+
+
+async def look(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T:
+    """Run a transaction that only reads. What it returns or raises is durable."""
+
+    async def attempt(tx: Transaction) -> T:
+        return await work(Namespace(tx))
+
+    return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+
+
+def _replay(method: Method[Req, Rep], now_ns: int, reply: Message) -> Replay:
+    return Replay(method=method.number, at_ns=now_ns, reply=reply.SerializeToString())
+
+
+def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:
+    if replay.method != method.number:
+        raise InvalidArgument("the identity of this request was used for another method before")
+    return method.reply.FromString(replay.reply)
+
+
+async def forget_old(engine: Engine, cursor: bytes, before_ns: int) -> bytes:
+    """Remove a page of records from before that moment, from `cursor` on; where to go on, or b"" at the end.
+
+    Requests of a client are numbered upwards, so behind its first young record it has none that is old.
+    """
+    tx = engine.begin()
+    pairs = await tx.get_range(cursor or keys.REPLAYS[0], keys.REPLAYS[1], limit=_PAGE, snapshot=True)
+    following = pairs[-1][0] + b"\0" if len(pairs) == _PAGE else b""
+    for key, value in pairs:
+        if records.decode(value, Replay, key).at_ns >= before_ns:
+            following = keys.after_client(key)
+            break
+        tx.clear(key)
+    try:
+        await tx.commit()
+    except (Conflict, TooOld, MaybeCommitted):
+        return cursor
+    return following

@@ -1,0 +1,147 @@
+"""Inodes and entries within one transaction, as typed records.
+
+Every read here is noted by the transaction, so a change of what an operation has looked at (path components, the
+parent, the entry itself) is a conflict. Times of directories are the exception: they are written unseen, and therefore
+two operations in one directory meet in nothing unless they mean the same name.
+"""
+
+from threefs.errors import Corrupt, NotADirectory, NotFound
+from threefs.ids import ROOT
+from threefs.kv import records
+from threefs.kv.port import Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import records_pb2
+from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, WriteSession
+from threefs_meta import keys
+
+
+class Namespace:
+    def __init__(self, tx: Transaction) -> None:
+        self.tx = tx
+
+    # ---- inodes ----
+
+    async def inode(self, number: int) -> pb.Inode | None:
+        """The record as stored; a directory's times are in another one, see `with_times`."""
+        key = keys.inode(number)
+        value = await self.tx.get(key)
+        return None if value is None else records.decode(value, pb.Inode, key)
+
+    async def named(self, number: int) -> pb.Inode:
+        """The inode that an entry names."""
+        inode = await self.inode(number)
+        if inode is None:
+            raise Corrupt(f"an entry names inode {number}, which does not exist")
+        return inode
+
+    async def directory(self, number: int) -> pb.Inode:
+        """A directory that entries may be put into. Raises NotFound when it has been removed, NotADirectory."""
+        inode = await self.inode(number)
+        if inode is None or not inode.nlink:
+            raise NotFound(f"directory inode {number} does not exist any more")
+        if inode.type != pb.DIRECTORY:
+            raise NotADirectory(f"inode {number} is not a directory")
+        return inode
+
+    async def with_times(self, inode: pb.Inode) -> pb.Inode:
+        """Complete what is shown of a directory. Not to be stored."""
+        if inode.type == pb.DIRECTORY:
+            key = keys.times(inode.inode)
+            value = await self.tx.get(key, snapshot=True)
+            if value is not None:
+                times = records.decode(value, DirectoryTimes, key)
+                inode.mtime_ns, inode.ctime_ns = times.mtime_ns, max(times.ctime_ns, inode.ctime_ns)
+        return inode
+
+    def put_inode(self, inode: pb.Inode) -> None:
+        self.tx.set(keys.inode(inode.inode), records.encode(inode))
+
+    def clear_inode(self, inode: pb.Inode) -> None:
+        self.tx.clear(keys.inode(inode.inode))
+        if inode.type == pb.DIRECTORY:
+            self.tx.clear(keys.times(inode.inode))
+
+    # ---- entries ----
+
+    async def entry(self, parent: int, name: bytes) -> EntryRecord | None:
+        key = keys.entry(parent, name)
+        value = await self.tx.get(key)
+        return None if value is None else records.decode(value, EntryRecord, key)
+
+    async def entries(self, parent: int, after: bytes, limit: int) -> list[tuple[bytes, EntryRecord]]:
+        """(name, entry) by name, behind `after`."""
+        pairs = await self.tx.get_range(*keys.entries(parent, after), limit=limit)
+        return [(keys.entry_of(key)[1], records.decode(value, EntryRecord, key)) for key, value in pairs]
+
+    async def is_empty(self, directory: int) -> bool:
+        """Conflicts with whoever makes the first entry."""
+        return not await self.tx.get_range(*keys.entries(directory), limit=1)
+
+    def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
+        record = EntryRecord(inode=inode.inode, type=inode.type)
+        self.tx.set(keys.entry(parent, name), records.encode(record))
+        self.touch(parent, now_ns)
+
+    def clear_entry(self, parent: int, name: bytes, now_ns: int) -> None:
+        self.tx.clear(keys.entry(parent, name))
+        self.touch(parent, now_ns)
+
+    def add(self, parent: int, name: bytes, inode: pb.Inode) -> None:
+        """A new inode under its first name."""
+        self.put_inode(inode)
+        self.put_entry(parent, name, inode, inode.birth_ns)
+
+    def touch(self, directory: int, now_ns: int) -> None:
+        """Something in the directory has changed."""
+        self.set_times(directory, now_ns, now_ns)
+
+    def set_times(self, directory: int, mtime_ns: int, ctime_ns: int) -> None:
+        self.tx.set(keys.times(directory), records.encode(DirectoryTimes(mtime_ns=mtime_ns, ctime_ns=ctime_ns)))
+
+    # ---- write sessions ----
+
+    async def has_session(self, inode: int, session: bytes) -> bool:
+        return await self.tx.get(keys.session(inode, session)) is not None
+
+    async def is_open(self, inode: int) -> bool:
+        """Somebody has the file open for writing."""
+        return bool(await self.tx.get_range(*keys.sessions(inode), limit=1))
+
+    def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> None:
+        record = WriteSession(client=client, opened_ns=now_ns)
+        self.tx.set(keys.session(inode, session), records.encode(record))
+
+    def close_session(self, inode: int, session: bytes) -> None:
+        self.tx.clear(keys.session(inode, session))
+
+    # ---- removal ----
+
+    def unlink(self, inode: pb.Inode, now_ns: int) -> None:
+        """One name less, once the entry is cleared. Without a name, what it holds is freed later."""
+        if inode.type == pb.SYMLINK:
+            self.clear_inode(inode)
+            return
+        inode.nlink -= 1
+        inode.ctime_ns = now_ns
+        self.put_inode(inode)
+        if not inode.nlink:
+            record = Removal(type=inode.type, removed_ns=now_ns)
+            self.tx.set(keys.removal(inode.inode), records.encode(record))
+
+
+async def read_counter(tx: Transaction, key: bytes) -> int:
+    value = await tx.get(key)
+    return 0 if value is None else records.decode(value, records_pb2.Counter, key).value
+
+
+def write_counter(tx: Transaction, key: bytes, value: int) -> None:
+    tx.set(key, records.encode(records_pb2.Counter(value=value)))
+
+
+async def make_root(tx: Transaction, now_ns: int) -> None:
+    """The directory that everything hangs from, if there is none yet."""
+    names = Namespace(tx)
+    if await names.inode(ROOT) is None:
+        root = pb.Inode(inode=ROOT, type=pb.DIRECTORY, mode=0o755, nlink=1, parent=ROOT)
+        root.atime_ns = root.mtime_ns = root.ctime_ns = root.birth_ns = now_ns
+        names.put_inode(root)

@@ -1,0 +1,30 @@
+"""End a write session, and settle the length of the file."""
+
+from threefs.errors import SessionLost
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.arguments import check_session
+from threefs_meta.context import Context
+from threefs_meta.lengths import Growth, Report
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+
+
+async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
+    check_session(request.session)
+    growth = Growth(context, Report(request.length_hint, request.truncate_version, request.exact, request.written))
+
+    async def work(names: Namespace) -> pb.InodeReply | Outside:
+        inode = await names.inode(request.inode)
+        if inode is None or (request.session and not await names.has_session(request.inode, request.session)):
+            raise SessionLost(f"inode {request.inode} is not open under this write session")
+        changed = growth.settle(inode)
+        if isinstance(changed, Outside):
+            return changed
+        if changed:
+            names.put_inode(inode)
+        if request.session:
+            names.close_session(request.inode, request.session)
+        return pb.InodeReply(inode=inode)
+
+    return await mutate(context, methods.CLOSE, request.mutation, work)

@@ -1,0 +1,66 @@
+"""Create a file, or open what is there.
+
+The transaction reads the parent (so that its removal is a conflict) and the new entry, and writes neither the parent
+nor anything else that two creates in one directory would share.
+"""
+
+from threefs.errors import AlreadyExists, IsADirectory
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import paths
+from threefs_meta.arguments import check_mode, check_session
+from threefs_meta.context import Context
+from threefs_meta.lengths import Cut
+from threefs_meta.making import add_parents, new_inode, set_file_layout
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import Spot, not_found, walk
+
+_PARENTS_MODE = 0o755
+
+
+async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
+    check_mode(request.mode)
+    check_session(request.session)
+    cut = Cut(context, 0) if request.truncate else None
+
+    async def work(names: Namespace) -> pb.CreateReply | Outside:
+        spot = await walk(names, request.place, follow=not request.exclusive)
+        if spot.entry is not None:
+            return await _existing(context, names, request, spot, cut)
+        if spot.rest and not request.parents:
+            raise not_found(request.place)
+        spot = await add_parents(context, names, spot, request, _PARENTS_MODE)
+        inode = await _new(context, names, request, spot)
+        return pb.CreateReply(inode=inode, created=True)
+
+    return await mutate(context, methods.CREATE, request.mutation, work)
+
+
+async def _new(context: Context, names: Namespace, request: pb.CreateRequest, spot: Spot) -> pb.Inode:
+    directory = await names.directory(spot.parent)
+    inode = await new_inode(context, pb.FILE, request.mode, request.uid, request.gid)
+    set_file_layout(context, inode, request.layout, directory)
+    names.add(spot.parent, spot.name, inode)
+    if request.session:
+        names.open_session(inode.inode, request.session, request.mutation.client, inode.birth_ns)
+    return inode
+
+
+async def _existing(
+    context: Context, names: Namespace, request: pb.CreateRequest, spot: Spot, cut: Cut | None
+) -> pb.CreateReply | Outside:
+    assert spot.entry is not None, "the caller has found it"
+    if request.exclusive:
+        raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
+    if spot.entry.type == pb.DIRECTORY:
+        raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
+    inode = await names.named(spot.entry.inode)
+    if cut is not None:
+        first = cut.settle(inode)
+        if first is not None:
+            return first
+        names.put_inode(inode)
+    if request.session:
+        names.open_session(inode.inode, request.session, request.mutation.client, context.clock.wall_ns())
+    return pb.CreateReply(inode=inode, created=False)

@@ -1,0 +1,37 @@
+"""Give a file one more name."""
+
+from threefs.errors import AlreadyExists, PermissionDenied, TooManyLinks
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import paths
+from threefs_meta.context import Context
+from threefs_meta.making import vacant
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import find, not_found, walk
+
+MOST_LINKS = 65_000
+
+
+async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
+    async def work(names: Namespace) -> pb.InodeReply | Outside:
+        _, inode = await find(names, request.source, follow=False)
+        if inode.type != pb.FILE:
+            raise PermissionDenied(f"{paths.shown_place(request.source)} is not a file; only files have hard links")
+        if not inode.nlink:
+            raise not_found(request.source)
+        if inode.nlink >= MOST_LINKS:
+            raise TooManyLinks(f"{paths.shown_place(request.source)} has {MOST_LINKS} names already")
+        spot = await walk(names, request.destination, follow=False)
+        if spot.entry is not None:
+            raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
+        vacant(spot, request.destination)
+        await names.directory(spot.parent)
+        now_ns = context.clock.wall_ns()
+        inode.nlink += 1
+        inode.ctime_ns = now_ns
+        names.put_inode(inode)
+        names.put_entry(spot.parent, spot.name, inode, now_ns)
+        return pb.InodeReply(inode=inode)
+
+    return await mutate(context, methods.LINK, request.mutation, work)

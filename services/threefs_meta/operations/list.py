@@ -1,0 +1,45 @@
+"""A page of a directory's entries."""
+
+from threefs.errors import InvalidArgument, NotADirectory
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import paths
+from threefs_meta.context import Context
+from threefs_meta.mutations import look
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import find
+
+MOST_ENTRIES = 4096
+#: Symbolic links may make attributes large; the reply stays well under the limit of a frame.
+_MOST_BYTES = 4 << 20
+
+
+async def list_entries(context: Context, request: pb.ListRequest) -> pb.ListReply:
+    if len(request.after) > paths.MAX_NAME_BYTES:
+        raise InvalidArgument("the name to continue behind is longer than any name")
+    limit = min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
+
+    async def work(names: Namespace) -> pb.ListReply:
+        _, directory = await find(names, request.place, follow=True)
+        if directory.type != pb.DIRECTORY:
+            raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
+        found = await names.entries(directory.inode, request.after, limit + 1)
+        reply = pb.ListReply(more=len(found) > limit)
+        for name, entry in found[:limit]:
+            reply.entries.add(name=name, inode=entry.inode, type=entry.type)
+        if request.attributes:
+            await _add_attributes(names, reply)
+        return reply
+
+    return await look(context, work)
+
+
+async def _add_attributes(names: Namespace, reply: pb.ListReply) -> None:
+    size = 0
+    for count, entry in enumerate(reply.entries, 1):
+        inode = await names.with_times(await names.named(entry.inode))
+        entry.attributes.CopyFrom(inode)
+        size += inode.ByteSize()
+        if size > _MOST_BYTES and count < len(reply.entries):
+            del reply.entries[count:]
+            reply.more = True
+            return

@@ -1,0 +1,34 @@
+"""Make a directory, on request with those above it."""
+
+from threefs.errors import AlreadyExists
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import layouts, paths
+from threefs_meta.arguments import check_mode
+from threefs_meta.context import Context
+from threefs_meta.making import add_directory, add_parents
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import not_found, walk
+
+
+async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
+    check_mode(request.mode)
+
+    async def work(names: Namespace) -> pb.InodeReply | Outside:
+        # With `parents` an existing directory will do, and so will a link to one.
+        spot = await walk(names, request.place, follow=request.parents)
+        if spot.entry is not None:
+            if not request.parents or spot.entry.type != pb.DIRECTORY:
+                raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
+            return pb.InodeReply(inode=await names.with_times(await names.directory(spot.entry.inode)))
+        if spot.rest and not request.parents:
+            raise not_found(request.place)
+        spot = await add_parents(context, names, spot, request, request.mode)
+        inode = await add_directory(context, names, spot, request, request.mode)
+        if request.HasField("layout"):
+            inode.layout.CopyFrom(layouts.of_directory(context.routing(), request.layout, inode.layout))
+            names.put_inode(inode)
+        return pb.InodeReply(inode=inode)
+
+    return await mutate(context, methods.MKDIR, request.mutation, work)

@@ -1,0 +1,40 @@
+"""Open what exists: for reading, or with a write session."""
+
+from threefs.errors import IsADirectory
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import paths
+from threefs_meta.arguments import check_session
+from threefs_meta.context import Context
+from threefs_meta.lengths import Cut
+from threefs_meta.mutations import Outside, look, mutate
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import find, not_found
+
+
+async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
+    check_session(request.session)
+    cut = Cut(context, 0) if request.truncate else None
+
+    async def read(names: Namespace) -> pb.OpenReply:
+        _, inode = await find(names, request.place, follow=True)
+        return pb.OpenReply(inode=await names.with_times(inode))
+
+    async def write(names: Namespace) -> pb.OpenReply | Outside:
+        _, inode = await find(names, request.place, follow=True)
+        if inode.type == pb.DIRECTORY:
+            raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
+        if not inode.nlink:  # the collector relies on it: without a name there are no new sessions
+            raise not_found(request.place)
+        if cut is not None:
+            first = cut.settle(inode)
+            if first is not None:
+                return first
+            names.put_inode(inode)
+        if request.session:
+            names.open_session(inode.inode, request.session, request.mutation.client, context.clock.wall_ns())
+        return pb.OpenReply(inode=inode)
+
+    if request.session or request.truncate:
+        return await mutate(context, methods.OPEN, request.mutation, write)
+    return await look(context, read)

@@ -1,0 +1,45 @@
+"""Remove a name; with it the file or directory, if that was its last one.
+
+A recursive removal takes the directory out of the tree in one transaction, however much lies below; the collector frees
+what was in it. Whoever is about to make an entry in that directory has read its inode, which changes here.
+"""
+
+from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import paths
+from threefs_meta.context import Context
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import find
+
+
+async def remove(context: Context, request: pb.RemoveRequest) -> pb.RemoveReply:
+    async def work(names: Namespace) -> pb.RemoveReply | Outside:
+        spot, inode = await find(names, request.place, follow=False)
+        shown = paths.shown_place(request.place)
+        if not spot.name:
+            raise InvalidArgument(f"{shown} cannot be removed: it does not name an entry")
+        now_ns = context.clock.wall_ns()
+        if inode.type == pb.DIRECTORY:
+            if request.kind == pb.NOT_DIRECTORY:
+                raise IsADirectory(f"{shown} is a directory")
+            await remove_directory(names, inode, shown, request.recursive, now_ns)
+        elif request.kind == pb.ONLY_DIRECTORY:
+            raise NotADirectory(f"{shown} is not a directory")
+        else:
+            names.unlink(inode, now_ns)
+        names.clear_entry(spot.parent, spot.name, now_ns)
+        return pb.RemoveReply()
+
+    return await mutate(context, methods.REMOVE, request.mutation, work)
+
+
+async def remove_directory(names: Namespace, inode: pb.Inode, shown: str, recursive: bool, now_ns: int) -> None:
+    """Take away the inode (an empty one at once, others through the queue). Raises NotEmpty."""
+    if await names.is_empty(inode.inode):
+        names.clear_inode(inode)
+    elif recursive:
+        names.unlink(inode, now_ns)
+    else:
+        raise NotEmpty(f"the directory {shown} is not empty")

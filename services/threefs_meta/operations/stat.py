@@ -1,0 +1,15 @@
+"""Attributes of what a path names."""
+
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.mutations import look
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import find
+
+
+async def stat(context: Context, request: pb.StatRequest) -> pb.InodeReply:
+    async def work(names: Namespace) -> pb.InodeReply:
+        _, inode = await find(names, request.place, follow=request.follow)
+        return pb.InodeReply(inode=await names.with_times(inode))
+
+    return await look(context, work)

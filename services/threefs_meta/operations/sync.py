@@ -1,0 +1,26 @@
+"""Settle the length of an open file."""
+
+from threefs.errors import NotFound
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.lengths import Growth, Report
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+
+
+async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
+    growth = Growth(context, Report(request.length_hint, request.truncate_version, request.exact, request.written))
+
+    async def work(names: Namespace) -> pb.InodeReply | Outside:
+        inode = await names.inode(request.inode)
+        if inode is None:
+            raise NotFound(f"inode {request.inode} does not exist")
+        changed = growth.settle(inode)
+        if isinstance(changed, Outside):
+            return changed
+        if changed:
+            names.put_inode(inode)
+        return pb.InodeReply(inode=inode)
+
+    return await mutate(context, methods.SYNC, request.mutation, work)

@@ -1,0 +1,23 @@
+"""Make a file exactly so long. How that stays right across crashes and writers is told in `lengths`."""
+
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.lengths import Cut
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import find
+
+
+async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeReply:
+    cut = Cut(context, request.length)
+
+    async def work(names: Namespace) -> pb.InodeReply | Outside:
+        _, inode = await find(names, request.place, follow=True)
+        first = cut.settle(inode)
+        if first is not None:
+            return first
+        names.put_inode(inode)
+        return pb.InodeReply(inode=inode)
+
+    return await mutate(context, methods.TRUNCATE, request.mutation, work)

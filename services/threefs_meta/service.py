@@ -1,0 +1,54 @@
+"""The methods of the meta service."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
+from threefs_meta.context import Context
+from threefs_meta.operations.batch_stat import batch_stat
+from threefs_meta.operations.close import close
+from threefs_meta.operations.create import create
+from threefs_meta.operations.link import link
+from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.lookup import lookup
+from threefs_meta.operations.mkdir import mkdir
+from threefs_meta.operations.open import open_inode
+from threefs_meta.operations.remove import remove
+from threefs_meta.operations.rename import rename
+from threefs_meta.operations.set_layout import set_layout
+from threefs_meta.operations.setattr import set_attributes
+from threefs_meta.operations.stat import stat
+from threefs_meta.operations.statfs import statfs
+from threefs_meta.operations.symlink import symlink
+from threefs_meta.operations.sync import sync
+from threefs_meta.operations.truncate import truncate
+
+
+class Serves(Protocol):
+    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None: ...
+
+
+def bind(server: Serves, context: Context) -> None:
+    """Serve all operations."""
+
+    def add(method: Method[Req, Rep], operation: Callable[[Context, Req], Awaitable[Rep]]) -> None:
+        server.serve(method, lambda request: operation(context, request))
+
+    add(methods.CREATE, create)
+    add(methods.OPEN, open_inode)
+    add(methods.CLOSE, close)
+    add(methods.SYNC, sync)
+    add(methods.STAT, stat)
+    add(methods.BATCH_STAT, batch_stat)
+    add(methods.LOOKUP, lookup)
+    add(methods.LIST, list_entries)
+    add(methods.MKDIR, mkdir)
+    add(methods.REMOVE, remove)
+    add(methods.RENAME, rename)
+    add(methods.SYMLINK, symlink)
+    add(methods.LINK, link)
+    add(methods.SET_ATTR, set_attributes)
+    add(methods.TRUNCATE, truncate)
+    add(methods.SET_LAYOUT, set_layout)
+    add(methods.STAT_FS, statfs)

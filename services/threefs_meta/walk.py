@@ -1,0 +1,99 @@
+"""From a place to an inode: walks the components of a path, through symbolic links, '.' and '..'."""
+
+from dataclasses import dataclass
+
+from threefs.errors import NameTooLong, NotADirectory, NotFound, TooManySymlinks
+from threefs.ids import ROOT
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import EntryRecord
+from threefs_meta import paths
+from threefs_meta.namespace import Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a walk ended."""
+
+    parent: int  # the directory that has the entry, or would have it
+    name: bytes  # empty when the path names no entry: '/', '.', '..', or an inode alone
+    entry: EntryRecord | None  # None: nothing is there
+    rest: tuple[bytes, ...] = ()  # components behind a missing one
+
+
+async def walk(names: Namespace, place: pb.Place, *, follow: bool) -> Spot:
+    """Go to `place`. `follow`: also through a symbolic link in the last component.
+
+    A missing entry is no error, unless '..' comes behind it. Raises NotFound, NotADirectory, TooManySymlinks,
+    NameTooLong, InvalidArgument.
+    """
+    rest = paths.split(place.path)
+    at = place.base or ROOT
+    if at != ROOT:
+        base = await names.inode(at)
+        if base is None:
+            raise NotFound(f"inode {at} does not exist")
+        if not rest:
+            return _itself(at, base.type)
+        if base.type != pb.DIRECTORY:
+            raise NotADirectory(f"inode {at} is not a directory")
+    rest.reverse()
+    links = 0
+    while rest:
+        name = rest.pop()
+        if name == b"..":
+            at = (await names.directory(at)).parent
+        elif name != b".":
+            entry = await names.entry(at, name)
+            if entry is None:
+                return _missing(place, at, name, rest)
+            if entry.type == pb.SYMLINK and (follow or rest):
+                links += 1
+                at = await _through(names, place, entry, at, rest, links)
+                continue
+            if not rest:
+                return Spot(at, name, entry)
+            if entry.type != pb.DIRECTORY:
+                raise NotADirectory(f"{paths.shown(name)} in {paths.shown_place(place)} is not a directory")
+            at = entry.inode
+    return _itself(at, pb.DIRECTORY)
+
+
+async def _through(
+    names: Namespace, place: pb.Place, entry: EntryRecord, at: int, rest: list[bytes], links: int
+) -> int:
+    """Put the target of a symbolic link in front of the rest; where to go on from."""
+    if links > paths.MAX_SYMLINKS:
+        raise TooManySymlinks(f"{paths.shown_place(place)} leads through more than {paths.MAX_SYMLINKS} links")
+    target = (await names.named(entry.inode)).target
+    rest.extend(reversed(paths.split(target)))
+    if len(rest) > paths.MAX_PARTS:
+        raise NameTooLong(f"{paths.shown_place(place)} leads through more than {paths.MAX_PARTS} components")
+    return ROOT if target.startswith(b"/") else at
+
+
+def _missing(place: pb.Place, at: int, name: bytes, rest: list[bytes]) -> Spot:
+    behind = tuple(part for part in reversed(rest) if part != b".")
+    if b".." in behind:
+        raise not_found(place)
+    return Spot(at, name, None, behind)
+
+
+def _itself(inode: int, kind: pb.InodeType) -> Spot:
+    return Spot(inode, b"", EntryRecord(inode=inode, type=kind))
+
+
+async def find(names: Namespace, place: pb.Place, *, follow: bool) -> tuple[Spot, pb.Inode]:
+    """The inode at a place. Raises NotFound."""
+    spot = await walk(names, place, follow=follow)
+    if spot.entry is None:
+        raise not_found(place)
+    if spot.name:
+        return spot, await names.named(spot.entry.inode)
+    inode = await names.inode(spot.entry.inode)
+    if inode is None:  # '..' or a base of which the record is gone
+        raise not_found(place)
+    return spot, inode
+
+
+def not_found(place: pb.Place) -> NotFound:
+    return NotFound(f"{paths.shown_place(place)}: no such file or directory")

@@ -1,0 +1,54 @@
+from threefs.wire import meta_pb2 as _meta_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EntryRecord(_message.Message):
+    __slots__ = ("inode", "type")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    inode: int
+    type: _meta_pb2.InodeType
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[_meta_pb2.InodeType, str]] = ...) -> None: ...
+
+class DirectoryTimes(_message.Message):
+    __slots__ = ("mtime_ns", "ctime_ns")
+    MTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    CTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    mtime_ns: int
+    ctime_ns: int
+    def __init__(self, mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
+
+class WriteSession(_message.Message):
+    __slots__ = ("client", "opened_ns")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    OPENED_NS_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    opened_ns: int
+    def __init__(self, client: _Optional[bytes] = ..., opened_ns: _Optional[int] = ...) -> None: ...
+
+class Replay(_message.Message):
+    __slots__ = ("method", "at_ns", "reply")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    AT_NS_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    method: int
+    at_ns: int
+    reply: bytes
+    def __init__(self, method: _Optional[int] = ..., at_ns: _Optional[int] = ..., reply: _Optional[bytes] = ...) -> None: ...
+
+class Removal(_message.Message):
+    __slots__ = ("type", "removed_ns")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_NS_FIELD_NUMBER: _ClassVar[int]
+    type: _meta_pb2.InodeType
+    removed_ns: int
+    def __init__(self, type: _Optional[_Union[_meta_pb2.InodeType, str]] = ..., removed_ns: _Optional[int] = ...) -> None: ...
+
+class Counter(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: int
+    def __init__(self, value: _Optional[int] = ...) -> None: ...
