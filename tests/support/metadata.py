@@ -1,0 +1,217 @@
+"""A meta service in memory: real operations and a real chunk client over engines of the test's own memory."""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from threefs_meta.allocator import Allocator
+from threefs_meta.collector import Collector
+from threefs_meta.context import Context
+from threefs_meta.namespace import make_root
+from threefs_meta.operations.close import close
+from threefs_meta.operations.create import create
+from threefs_meta.operations.link import link
+from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.mkdir import mkdir
+from threefs_meta.operations.open import open_inode
+from threefs_meta.operations.remove import remove
+from threefs_meta.operations.rename import rename
+from threefs_meta.operations.stat import stat
+from threefs_meta.operations.symlink import symlink
+from threefs_meta.operations.truncate import truncate
+
+from tests.support.clocks import SteppedClock
+from tests.support.memory_storage import MemoryCluster, MemoryStorage
+from tests.support.namespace_audit import audit
+from threefs.chunks import Chunks
+from threefs.ids import ClientId, InodeId
+from threefs.kv import retry
+from threefs.kv.memory import MemoryEngine
+from threefs.layout import from_wire
+from threefs.wire import manager_pb2
+from threefs.wire import meta_pb2 as pb
+
+T = TypeVar("T")
+CLIENT = bytes(range(16))
+SESSION = b"s" * 16
+
+
+class SeededRandom:
+    def __init__(self, seed: int = 0) -> None:
+        self._source = random.Random(seed)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._source.uniform(low, high)
+
+    def below(self, bound: int) -> int:
+        return self._source.randrange(bound)
+
+    def token(self, size_bytes: int) -> bytes:
+        return self._source.randbytes(size_bytes)
+
+
+class MetaBench:
+    """Operations by short names. `engine`, `storage` and `clock` are there to be tampered with."""
+
+    def __init__(self, *, conflict_rate: float = 0.0, unknown_rate: float = 0.0, seed: int = 0) -> None:
+        self.clock = SteppedClock()
+        self.random = SeededRandom(seed)
+        self.engine = MemoryEngine(
+            random=self.random, conflict_rate=conflict_rate, unknown_rate=unknown_rate, clock=self.clock
+        )
+        self.cluster = MemoryCluster()
+        self.storage = MemoryStorage(self.cluster)
+        self.chunks = Chunks(self.storage, self.cluster, ClientId(b"m" * 16), clock=self.clock, random=self.random)
+        self.status = manager_pb2.GetStatusReply()
+        self.context = Context(
+            engine=self.engine,
+            chunks=self.chunks,
+            allocator=Allocator(self.engine, clock=self.clock, random=self.random),
+            routing=lambda: self.cluster.routing,
+            status=self._status,
+            clock=self.clock,
+            random=self.random,
+        )
+        self.collector = Collector(self.context)
+        self._request = 0
+
+    async def start(self) -> "MetaBench":
+        await retry.run(
+            self.engine,
+            lambda tx: make_root(tx, self.clock.wall_ns()),
+            clock=self.clock,
+            random=self.random,
+            replayable=True,
+        )
+        return self
+
+    async def _status(self) -> manager_pb2.GetStatusReply:
+        return self.status
+
+    def mutation(self) -> pb.Mutation:
+        self._request += 1
+        return pb.Mutation(client=CLIENT, request=self._request)
+
+    # ---- operations ----
+
+    async def create(
+        self,
+        path: str,
+        *,
+        session: bytes = b"",
+        exclusive: bool = False,
+        truncate: bool = False,
+        parents: bool = False,
+        layout: pb.Layout | None = None,
+        mode: int = 0o644,
+    ) -> pb.CreateReply:
+        request = pb.CreateRequest(
+            mutation=self.mutation(),
+            place=at(path),
+            mode=mode,
+            session=session,
+            exclusive=exclusive,
+            truncate=truncate,
+            parents=parents,
+            layout=layout,
+        )
+        return await create(self.context, request)
+
+    async def open(self, path: str, *, session: bytes = b"", truncate: bool = False) -> pb.Inode:
+        request = pb.OpenRequest(mutation=self.mutation(), place=at(path), session=session, truncate=truncate)
+        return (await open_inode(self.context, request)).inode
+
+    async def close(
+        self,
+        inode: pb.Inode,
+        session: bytes = b"",
+        *,
+        length_hint: int = 0,
+        exact: bool = False,
+        written: bool = False,
+        truncate_version: int | None = None,
+    ) -> pb.Inode:
+        request = pb.CloseRequest(
+            mutation=self.mutation(),
+            inode=inode.inode,
+            session=session,
+            length_hint=length_hint,
+            truncate_version=inode.truncate_version if truncate_version is None else truncate_version,
+            exact=exact,
+            written=written,
+        )
+        return (await close(self.context, request)).inode
+
+    async def mkdir(self, path: str, *, parents: bool = False, layout: pb.Layout | None = None) -> pb.Inode:
+        request = pb.MkdirRequest(mutation=self.mutation(), place=at(path), mode=0o755, parents=parents, layout=layout)
+        return (await mkdir(self.context, request)).inode
+
+    async def remove(self, path: str, *, recursive: bool = False, kind: pb.RemoveKind = pb.ANYTHING) -> None:
+        await remove(
+            self.context,
+            pb.RemoveRequest(mutation=self.mutation(), place=at(path), recursive=recursive, kind=kind),
+        )
+
+    async def rename(self, source: str, destination: str, *, no_replace: bool = False) -> pb.Inode:
+        request = pb.RenameRequest(
+            mutation=self.mutation(), source=at(source), destination=at(destination), no_replace=no_replace
+        )
+        return (await rename(self.context, request)).inode
+
+    async def link(self, source: str, destination: str) -> pb.Inode:
+        request = pb.LinkRequest(mutation=self.mutation(), source=at(source), destination=at(destination))
+        return (await link(self.context, request)).inode
+
+    async def symlink(self, target: str, path: str) -> pb.Inode:
+        request = pb.SymlinkRequest(mutation=self.mutation(), place=at(path), target=target.encode())
+        return (await symlink(self.context, request)).inode
+
+    async def truncate(self, path: str, length: int) -> pb.Inode:
+        request = pb.TruncateRequest(mutation=self.mutation(), place=at(path), length=length)
+        return (await truncate(self.context, request)).inode
+
+    async def stat(self, path: str, *, follow: bool = True) -> pb.Inode:
+        return (await stat(self.context, pb.StatRequest(place=at(path), follow=follow))).inode
+
+    async def names(self, path: str) -> list[str]:
+        reply = await list_entries(self.context, pb.ListRequest(place=at(path)))
+        assert not reply.more
+        return [entry.name.decode() for entry in reply.entries]
+
+    # ---- bytes ----
+
+    async def write(self, inode: pb.Inode, offset: int, data: bytes) -> None:
+        """As a client does: chunks only. `data` lies in one chunk."""
+        layout = from_wire(inode.layout)
+        number, within = divmod(offset, layout.chunk_bytes)
+        await self.chunks.write(layout, InodeId(inode.inode), number, within, data, timeout_s=5)
+
+    def chunk_numbers(self, inode: pb.Inode) -> list[int]:
+        return sorted(chunk.number for chunk in self.storage.data if chunk.inode == inode.inode)
+
+    # ---- what ends a test ----
+
+    async def collect_all(self) -> None:
+        while await self.collector.collect():
+            pass
+
+    async def audit(self) -> None:
+        """Invariant I10."""
+        await audit(self.engine)
+
+
+def at(path: str | bytes, base: int = 0) -> pb.Place:
+    return pb.Place(base=base, path=path.encode() if isinstance(path, str) else path)
+
+
+def run(test: Callable[[MetaBench], Awaitable[T]], **options: float) -> T:
+    """Run a test over a fresh bench, which must pass the audit in the end."""
+    import asyncio
+
+    async def whole() -> T:
+        bench = await MetaBench(**options).start()  # type: ignore[arg-type]
+        result = await test(bench)
+        await bench.audit()
+        return result
+
+    return asyncio.run(whole())

@@ -1,0 +1,98 @@
+"""The checker of invariant I10 over a metadata store: entries, links, parents, cycles, queue, sessions."""
+
+from collections import Counter
+
+from threefs_meta import keys
+
+from threefs.ids import ROOT
+from threefs.kv import records
+from threefs.kv.port import Engine
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import Counter as CounterRecord
+from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, Replay, WriteSession
+
+
+class Store:
+    """Everything, decoded."""
+
+    def __init__(self, pairs: dict[bytes, bytes]) -> None:
+        self.inodes: dict[int, pb.Inode] = {}
+        self.entries: dict[tuple[int, bytes], EntryRecord] = {}
+        self.removals: dict[int, Removal] = {}
+        self.sessions: list[int] = []
+        self.times: list[int] = []
+        self.next_inode = 0
+        for key, value in pairs.items():
+            self._take(key, value)
+
+    def _take(self, key: bytes, value: bytes) -> None:
+        match key[:5]:
+            case b"INOD|":
+                self.inodes[keys.inode_of(key)] = records.decode(value, pb.Inode, key)
+            case b"DENT|":
+                self.entries[keys.entry_of(key)] = records.decode(value, EntryRecord, key)
+            case b"GCIN|":
+                self.removals[keys.inode_of(key)] = records.decode(value, Removal, key)
+            case b"SESS|":
+                records.decode(value, WriteSession, key)
+                self.sessions.append(keys.inode_of(key))
+            case b"TIME|":
+                records.decode(value, DirectoryTimes, key)
+                self.times.append(keys.inode_of(key))
+            case b"IDEM|":
+                records.decode(value, Replay, key)
+            case b"CONF|":
+                counter = records.decode(value, CounterRecord, key)
+                if key == keys.NEXT_INODE:
+                    self.next_inode = counter.value
+            case other:
+                raise AssertionError(f"unknown prefix {other!r}")
+
+
+async def audit(engine: Engine) -> Store:
+    """Raises AssertionError, which names what is wrong."""
+    store = Store(dict(await engine.begin().get_range(b"", b"\xff")))
+    check(store)
+    return store
+
+
+def check(store: Store) -> None:
+    inodes, entries = store.inodes, store.entries
+    assert inodes[ROOT].type == pb.DIRECTORY and inodes[ROOT].nlink == 1, "the root is a directory"
+    names = Counter(entry.inode for entry in entries.values())
+    for (parent, name), entry in entries.items():
+        assert parent in inodes, f"entry {name!r} is in directory {parent}, which does not exist"
+        assert inodes[parent].type == pb.DIRECTORY, f"entry {name!r} is in {parent}, which is no directory"
+        assert entry.inode in inodes, f"entry {name!r} of {parent} names inode {entry.inode}, which does not exist"
+        inode = inodes[entry.inode]
+        assert inode.type == entry.type, f"entry {name!r} of {parent} has another type than its inode"
+        if inode.type == pb.DIRECTORY:
+            assert (inode.parent, inode.name) == (parent, name), f"directory {entry.inode} has another parent"
+    for number, inode in inodes.items():
+        assert number == inode.inode, f"inode {number} says that it is {inode.inode}"
+        assert number < max(store.next_inode, ROOT + 1), f"inode {number} has a number that is still free"
+        wanted = names[number] + (number == ROOT)
+        assert inode.nlink == wanted, f"inode {number} has nlink {inode.nlink} and {wanted} names"
+        queued = number in store.removals
+        assert queued == (inode.nlink == 0), f"inode {number}: nlink {inode.nlink}, queued for removal: {queued}"
+    assert set(store.removals) <= set(inodes), "the removal queue names inodes that do not exist"
+    assert set(store.sessions) <= set(inodes), "a write session is open on an inode that does not exist"
+    directories = {number for number, inode in inodes.items() if inode.type == pb.DIRECTORY}
+    assert set(store.times) <= directories, "times are kept of what is no directory"
+    _check_reachable(store)
+
+
+def _check_reachable(store: Store) -> None:
+    """From the root or from the queue; a cycle is reached from neither."""
+    children: dict[int, list[int]] = {}
+    for (parent, _), entry in store.entries.items():
+        children.setdefault(parent, []).append(entry.inode)
+    waiting = [ROOT, *store.removals]
+    reached = set(waiting)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in reached:
+                reached.add(child)
+                waiting.append(child)
+    lost = set(store.inodes) - reached
+    assert not lost, f"inodes {sorted(lost)} cannot be reached"
