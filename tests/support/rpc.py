@@ -1,0 +1,101 @@
+"""A server and its peers inside one test, over real sockets."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from threefs.env.net import RealNet, parse_address
+from threefs.rpc import frames
+from threefs.rpc.frames import HEADER_BYTES, Header
+from threefs.rpc.identity import Identity, hello_frame
+from threefs.rpc.limits import Limits
+from threefs.rpc.peers import Peers
+from threefs.rpc.server import Server
+
+LOOPS = ("asyncio", "uvloop")
+
+
+def run(test: Callable[[], Awaitable[None]], loop: str = "uvloop") -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            await test()
+
+    if loop == "uvloop":
+        uvloop.run(main())
+    else:
+        asyncio.run(main())
+
+
+class TcpNet(RealNet):
+    """Never the UNIX socket beside."""
+
+    async def _connect_unix(self, host: str, port: int) -> socket.socket | None:
+        return None
+
+
+NETS: dict[str, type[RealNet]] = {"tcp": TcpNet, "unix": RealNet}
+
+
+def identity(cluster_id: str = "", **more: Any) -> Identity:
+    return Identity(cluster_id, os.urandom(16).hex(), **more)
+
+
+class Served:
+    """`async with Served(...) as (server, peers, address)`; handlers are added before."""
+
+    def __init__(
+        self,
+        *,
+        net: type[RealNet] = RealNet,
+        limits: Limits | None = None,
+        mine: Identity | None = None,
+        theirs: Identity | None = None,
+    ) -> None:
+        self.server = Server(RealNet(), mine or identity("c" * 32), limits=limits or Limits())
+        self.peers = Peers(net(), theirs or identity())
+
+    async def __aenter__(self) -> tuple[Server, Peers, str]:
+        return self.server, self.peers, await self.server.start("127.0.0.1", 0)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.peers.close()
+        await self.server.stop(1.0)
+
+
+class RawPeer:
+    """Speaks bytes, to say what a well-behaved client never says."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def __aenter__(self) -> "RawPeer":
+        self.reader, self.writer = await asyncio.open_connection(*parse_address(self._address))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+    async def greet(self) -> None:
+        self.writer.write(hello_frame(identity(), with_token=True))
+        header, _ = await self.frame()
+        assert header.kind == frames.HELLO
+
+    async def frame(self) -> tuple[Header, bytes]:
+        head = await self.reader.readexactly(HEADER_BYTES)
+        header = frames.decode(head, 0, Limits())
+        return header, await self.reader.readexactly(header.body_bytes + header.inline_bytes)
+
+    async def goodbye(self) -> Exception:
+        """The error that the server sends before it closes."""
+        while True:
+            header, body = await self.frame()
+            if header.kind == frames.GOAWAY:
+                assert await self.reader.read() == b"", "it closes after the GOAWAY"
+                return frames.error_from(body)

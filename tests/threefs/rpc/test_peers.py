@@ -1,0 +1,78 @@
+import asyncio
+
+import pytest
+
+from tests.support.rpc import NETS, Served, identity, run
+from threefs.env.net import RealNet
+from threefs.errors import Unavailable
+from threefs.rpc.limits import Limits
+from threefs.rpc.methods import SPACE_INFO
+from threefs.rpc.peers import Peers
+from threefs.wire.storage_pb2 import SpaceInfoReply, SpaceInfoRequest
+
+
+async def space(request: SpaceInfoRequest) -> SpaceInfoReply:
+    return SpaceInfoReply()
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_callers_of_one_address_share_a_connection(net: str) -> None:
+    async def test() -> None:
+        async with Served(net=NETS[net]) as (server, peers, address):
+            server.serve(SPACE_INFO, space)
+            assert peers.live(address) is None
+            await asyncio.gather(*(peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5) for _ in range(20)))
+            assert len(server._sessions) == 1
+            assert peers.live(address) is await peers.connect(address, 5)
+
+    run(test)
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    async def test() -> None:
+        peers = Peers(RealNet(), identity())
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+            await peers.call("127.0.0.1:1", SPACE_INFO, SpaceInfoRequest(), timeout_s=1)
+        await peers.close()
+
+    run(test)
+
+
+def test_a_listener_that_says_nothing_is_unavailable() -> None:
+    async def test() -> None:
+        left = asyncio.Event()
+
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            await reader.read()
+            writer.close()
+            left.set()
+
+        silent = await asyncio.start_server(listen, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        peers = Peers(RealNet(), identity(), limits=Limits(hello_s=0.1))
+        with pytest.raises(Unavailable, match="HELLO"):
+            await peers.call(f"127.0.0.1:{port}", SPACE_INFO, SpaceInfoRequest(), timeout_s=2)
+        await peers.close()
+        await left.wait()
+        silent.close()
+
+    run(test)
+
+
+def test_a_restarted_server_is_found_again() -> None:
+    async def test() -> None:
+        async with Served() as (server, peers, address):
+            server.serve(SPACE_INFO, space)
+            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+            await server.stop(1)
+            with pytest.raises(Unavailable):
+                await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=1)
+            again = Served()
+            again.server.serve(SPACE_INFO, space)
+            host, port = address.rsplit(":", 1)
+            assert await again.server.start(host, int(port)) == address
+            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+            await again.server.stop(1)
+
+    run(test)
