@@ -7,7 +7,9 @@ caller) and little enough for a simulation to stand in for.
 import asyncio
 import contextlib
 import errno
+import os
 import socket
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -73,6 +75,7 @@ class SocketStream:
         self.peer = peer
         self._socket = sock
         self._loop = asyncio.get_running_loop()
+        _STREAMS.add(self)
         sock.setblocking(False)
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             with contextlib.suppress(OSError):
@@ -103,6 +106,24 @@ class SocketStream:
             self.on_readable(None)
             self.on_writable(None)
             self._socket.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close our copy of the descriptor, past the loop, whose epoll set the parent still uses."""
+        descriptor = self._socket.detach()
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+#: All that are open, so that a peer of a forked process sees the end of a connection when the parent ends it.
+_STREAMS: weakref.WeakSet[SocketStream] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for stream in list(_STREAMS):
+        stream.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class SocketListener:
