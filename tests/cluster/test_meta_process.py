@@ -1,0 +1,120 @@
+"""The meta service as a real process, with storage behind it."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.support.cluster import LocalCluster
+from tests.support.namespace_audit import audit
+from threefs.env.net import RealNet
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound
+from threefs.kv.rocks import RocksEngine
+from threefs.rpc import methods
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import CREATE
+from threefs.rpc.peers import Peers
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+
+T = TypeVar("T")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path) as running:
+        yield running
+    asyncio.run(_audited(tmp_path / "meta" / "data" / "kv"))
+
+
+async def _audited(directory: Path) -> None:
+    """Invariant I10 on what the stopped service has left."""
+    engine = await RocksEngine.open(directory)
+    try:
+        await audit(engine)
+    finally:
+        await engine.close()
+
+
+def chunks_of(cluster: LocalCluster) -> int:
+    """On all targets."""
+
+    async def ask() -> int:
+        peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
+        count = 0
+        for program in cluster.storage.values():
+            reply = await peers.call(program.address, methods.SPACE_INFO, storage_pb2.SpaceInfoRequest(), timeout_s=10)
+            count += sum(target.chunks for target in reply.targets)
+        await peers.close()
+        return count
+
+    return asyncio.run(ask())
+
+
+def eventually(what: Callable[[], T], is_true: Callable[[T], bool]) -> None:
+    for _ in range(100):
+        if is_true(seen := what()):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"still {seen}")
+
+
+def test_a_tree_survives_kill_9_and_is_collected(cluster: LocalCluster) -> None:
+    with cluster.connect() as fs:
+        fs.mkdir("/a/b/c", parents=True)
+        for number in range(20):
+            fs.write_file(f"/a/b/f{number}", os.urandom(1000))
+        fs.write_file("/a/b/c/big", b"x" * (3 * MIB))
+        fs.symlink("b/f0", "/a/link")
+        fs.hard_link("/a/b/f1", "/kept")
+        kept = fs.read_file("/kept")
+        fs.rename("/a/b/c", "/c")
+        before = {entry.name for entry in fs.list("/a/b")}
+        cluster.meta.settings["port"] = int(cluster.meta.address.rsplit(":", 1)[1])
+        cluster.meta.kill()
+        cluster.meta.start()
+        assert {entry.name for entry in fs.list("/a/b")} == before
+        assert fs.read_file("/c/big") == b"x" * (3 * MIB)
+        fs.truncate("/c/big", MIB + 5)
+        fs.truncate("/c/big", 2 * MIB)
+        assert fs.read_file("/c/big") == b"x" * (MIB + 5) + bytes(MIB - 5), "what was cut off reads as zeros"
+        fs.remove("/a", recursive=True)
+        fs.remove("/c", recursive=True)
+        assert [entry.name for entry in fs.list("/")] == ["kept"]
+        assert fs.read_file("/kept") == kept
+        eventually(lambda: chunks_of(cluster), lambda count: count == 3)
+        with pytest.raises(NotFound):
+            fs.read_file("/a/b/f3")
+
+
+def test_replays_and_bad_input_over_the_wire(cluster: LocalCluster) -> None:
+    async def ask() -> None:
+        peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
+
+        async def create(path: bytes, number: int) -> pb.CreateReply:
+            mutation = pb.Mutation(client=b"c" * 16, request=number)
+            request = pb.CreateRequest(mutation=mutation, place=pb.Place(path=path), exclusive=True)
+            return await peers.call(cluster.meta.address, CREATE, request, timeout_s=10)
+
+        first = await create(b"/once", 1)
+        assert await create(b"/once", 1) == first
+        with pytest.raises(AlreadyExists):
+            await create(b"/once", 2)
+        for path in (b"/\xff", b"/a\0b"):
+            with pytest.raises(InvalidArgument):
+                await create(path, 3)
+        await peers.close()
+
+    host, port = cluster.meta.address.rsplit(":", 1)
+    for size in (1, 31, 64, 4096, 100_000):
+        with socket.create_connection((host, int(port)), timeout=5) as stream:
+            stream.sendall(os.urandom(size))
+    asyncio.run(ask())
+    with cluster.connect() as fs:
+        eventually(fs.statfs, lambda space: space.capacity_bytes > 0)
