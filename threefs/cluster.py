@@ -18,6 +18,7 @@ from threefs.wire import manager_pb2 as pb
 POLL_MS = 20_000
 _ANSWER_S = 5.0  # beyond the time that the poll itself may take
 _LONGEST_PAUSE_S = 1.0
+_START_PAUSE_S = 0.1
 
 _LOG = structlog.get_logger()
 
@@ -38,19 +39,23 @@ class Cluster:
         self._follower: asyncio.Task[None] | None = None
 
     async def start(self, timeout_s: float) -> None:
-        """Fetch the first snapshot. Raises Unavailable, which says what to start, or why no manager took us."""
+        """Wait for the first snapshot. Raises Unavailable, which says what to start, or why no manager took us."""
         deadline = self._clock.monotonic() + timeout_s
-        while True:
+        while not self.routing.version:
+            failure = (
+                f"the manager at {', '.join(self._addresses)} has no plan yet; `threefs up` or `init` gives it one"
+            )
             try:
                 await self._poll_any(0, max(0.1, deadline - self._clock.monotonic()))
-                break
             except Unavailable as error:
-                if self._clock.monotonic() + 0.2 > deadline:
-                    where = ", ".join(self._addresses)
-                    raise Unavailable(
-                        f"no cluster answers at {where} ({error}); `threefs up` starts one on this machine"
-                    ) from None
-            await self._clock.sleep(0.1)
+                failure = (
+                    f"no cluster answers at {', '.join(self._addresses)} ({error}); "
+                    "`threefs up` starts one on this machine"
+                )
+            if not self.routing.version:
+                if self._clock.monotonic() + _START_PAUSE_S > deadline:
+                    raise Unavailable(failure)
+                await self._clock.sleep(_START_PAUSE_S)
         self._follower = asyncio.create_task(self._follow())
 
     async def refresh(self, newer_than: int, timeout_s: float) -> Routing:
@@ -82,6 +87,8 @@ class Cluster:
                 continue
             except ThreefsError as error:
                 _LOG.info("routing cannot be followed now", error=str(error))
+            except Exception:  # a snapshot that cannot be read must not end the following without a word
+                _LOG.exception("routing cannot be followed")
             await self._clock.sleep(self._random.uniform(pause_s / 2, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -95,22 +102,26 @@ class Cluster:
                 failure = error
                 continue
             if reply.HasField("routing"):
-                self._take(routing_module.from_wire(reply.routing))
+                self._take(address, routing_module.from_wire(reply.routing))
             return
         if isinstance(failure, (ConnectionError, TimeoutError)):
             raise Unavailable(str(failure))
         raise failure
 
-    def _take(self, routing: Routing) -> None:
+    def _take(self, address: str, routing: Routing) -> None:
         known = self.routing
-        if routing.version <= known.version:
-            return
         if known.cluster_id and routing.cluster_id != known.cluster_id:
-            raise WrongCluster(f"the manager now speaks for cluster {routing.cluster_id}, not {known.cluster_id}")
+            other = routing.cluster_id or "none yet"
+            raise WrongCluster(f"the manager at {address} now speaks for cluster {other}, not {known.cluster_id}")
+        if routing.version <= known.version:
+            raise Unavailable(f"the manager at {address} knows routing {routing.version}, older than {known.version}")
         self.routing = routing
         if not self._peers.identity.cluster_id:
             self._peers.identity = dataclasses.replace(self._peers.identity, cluster_id=routing.cluster_id)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         for callback in self._callbacks:
-            callback(routing)
+            try:
+                callback(routing)
+            except Exception:  # it is the callback's fault; the others still want to know
+                _LOG.exception("a callback failed on new routing", version=routing.version)

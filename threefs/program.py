@@ -18,8 +18,13 @@ S = TypeVar("S")
 Stop = asyncio.Event
 
 
+_told_ready = False
+
+
 def ready(*addresses: str) -> None:
     """Tell who started us that we serve, and where: one line on standard output."""
+    global _told_ready
+    _told_ready = True
     print("ready", *addresses, flush=True)
 
 
@@ -34,7 +39,7 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
     logs.configure(name)
     try:
         uvloop.run(_until_stopped(serve, settings))
-    except ThreefsError as error:
+    except OSError as error:  # of our own tree too: a directory that cannot be written, a port in use
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(1)
 
@@ -48,7 +53,18 @@ def assert_checks_run() -> None:
 
 async def _until_stopped(serve: Callable[[S, Stop], Awaitable[None]], settings: S) -> None:
     stop = Stop()
+    serving = asyncio.ensure_future(serve(settings, stop))
+
+    def ask() -> None:
+        stop.set()
+        if not _told_ready:
+            serving.cancel()  # it may be waiting for a manager that never comes
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await serve(settings, stop)
+        loop.add_signal_handler(number, ask)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise

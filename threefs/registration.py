@@ -1,6 +1,7 @@
 """A service's place in the cluster: it registers at the manager, then sends heartbeats."""
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -8,13 +9,19 @@ from typing import Protocol
 import structlog
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.errors import Retry, ThreefsError, WrongCluster
+from threefs.errors import AlreadyExists, Corrupt, Retry, ThreefsError, WrongCluster
 from threefs.ids import NodeId
 from threefs.routing import NodeKind
 from threefs.rpc.methods import HEARTBEAT, REGISTER, Method, Rep, Req
 from threefs.wire import manager_pb2 as pb
 
 _CALL_S = 5.0
+_PAUSE_S = 0.2
+#: After a restart of many, an address may still count as that of a node which has moved: it will register again, or be
+#: given up as silent.
+_ADDRESS_TAKEN_S = 15.0
+CLUSTER_ID_DIGITS = 32
+
 _LOG = structlog.get_logger()
 
 
@@ -62,33 +69,45 @@ class Registration:
     async def start(self) -> None:
         """Register, waiting for the manager as long as it takes, and begin to send heartbeats.
 
-        Raises what waiting cannot heal: WrongCluster, NotFound (the plan has no such node), NotAuthorised.
+        Raises what waiting cannot heal: WrongCluster, NotFound (the plan has no such node), NotAuthorised,
+        AlreadyExists (another node is alive at this address).
         """
+        reply = await self._register()
+        write_cluster_id(self._cluster_file, reply.cluster_id)
+        self.node_id = NodeId(reply.node_id)
+        self.cluster_id = reply.cluster_id
+        self._heart = asyncio.create_task(self._beat())
+
+    async def _register(self) -> pb.RegisterReply:
+        began = self._clock.monotonic()
+        said = ""
         while True:
             try:
-                reply = await self._manager.call(REGISTER, self._request, timeout_s=_CALL_S)
-                break
+                return await self._manager.call(REGISTER, self._request, timeout_s=_CALL_S)
+            except AlreadyExists as error:
+                if self._clock.monotonic() - began > _ADDRESS_TAKEN_S:
+                    raise
+                reason = str(error)
             except ThreefsError as error:
                 if error.retry is Retry.NEVER:
                     raise
-                _LOG.info("waiting for the manager", error=str(error))
-            await self._clock.sleep(0.2)
-        if self.cluster_id and self.cluster_id != reply.cluster_id:
-            raise WrongCluster(f"{self._cluster_file} says {self.cluster_id}, the manager {reply.cluster_id}")
-        self.node_id = NodeId(reply.node_id)
-        self.cluster_id = reply.cluster_id
-        write_cluster_id(self._cluster_file, reply.cluster_id)
-        self._heart = asyncio.create_task(self._beat())
+                reason = str(error)
+            if reason != said:
+                said = reason
+                _LOG.info("waiting for the manager", error=reason)
+            await self._clock.sleep(_PAUSE_S)
 
     async def _beat(self) -> None:
         while True:
-            request = pb.HeartbeatRequest(
-                node_id=self.node_id, incarnation=self._incarnation, targets=list(self._reports())
-            )
             try:
+                request = pb.HeartbeatRequest(
+                    node_id=self.node_id, incarnation=self._incarnation, targets=list(self._reports())
+                )
                 await self._manager.call(HEARTBEAT, request, timeout_s=_CALL_S)
             except ThreefsError as error:
                 _LOG.info("heartbeat not acknowledged", error=str(error))
+            except Exception:  # a node that falls silent would be given up; say why and go on
+                _LOG.exception("no heartbeat could be sent")
             await self._clock.sleep(self._heartbeat_s)
 
     async def stop(self) -> None:
@@ -99,9 +118,31 @@ class Registration:
 
 def read_cluster_id(file: Path) -> str:
     """The cluster that this data directory belongs to; empty when it belongs to none yet."""
-    return file.read_text(encoding="ascii").strip() if file.exists() else ""
+    try:
+        text = file.read_bytes().decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        return ""
+    if len(text) != CLUSTER_ID_DIGITS or set(text) - set("0123456789abcdef"):
+        raise Corrupt(f"{file} does not hold a cluster id of {CLUSTER_ID_DIGITS} hex digits; whose data is this?")
+    return text
 
 
 def write_cluster_id(file: Path, cluster_id: str) -> None:
-    if read_cluster_id(file) != cluster_id:
-        file.write_text(cluster_id + "\n", encoding="ascii")
+    """Durable and whole when it returns: half an id would be nobody's. Raises WrongCluster when another is there."""
+    found = read_cluster_id(file)
+    if found == cluster_id:
+        return
+    if found:
+        raise WrongCluster(f"{file} says cluster {found}, the manager {cluster_id}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(file.name + ".new")
+    with fresh.open("wb") as out:
+        out.write(cluster_id.encode("ascii") + b"\n")
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

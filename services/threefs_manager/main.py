@@ -8,7 +8,9 @@ import structlog
 from threefs import program
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
+from threefs.kv.port import Engine
 from threefs.kv.rocks import RocksEngine
+from threefs.registration import write_cluster_id
 from threefs.rpc.control import ControlServer
 from threefs.rpc.identity import Identity
 from threefs.rpc.server import Server
@@ -22,14 +24,26 @@ _GRACE_S = 2.0
 
 async def serve(settings: Settings, stop: program.Stop) -> None:
     """Run until told to stop."""
-    log = structlog.get_logger()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     engine = await RocksEngine.open(settings.data_dir / "kv")
+    try:
+        await _serve(settings, engine, stop)
+    finally:
+        await engine.close()
+
+
+async def _serve(settings: Settings, engine: Engine, stop: program.Stop) -> None:
+    log = structlog.get_logger()
     holder = RANDOM.token(16).hex()
     epoch = await Epoch.take(engine, holder)
     server = Server(RealNet(), Identity("", holder, settings.token, "threefs-manager"))
     control = ControlServer(settings.token)
-    manager = await Manager.open(Store(engine, epoch), silent_after_s=settings.silent_after_s, on_cluster=server.join)
+
+    def join(cluster_id: str) -> None:
+        write_cluster_id(settings.data_dir / "cluster_id", cluster_id)
+        server.join(cluster_id)
+
+    manager = await Manager.open(Store(engine, epoch), silent_after_s=settings.silent_after_s, on_cluster=join)
     manager.bind(server)
     manager.bind(control)
     try:
@@ -39,9 +53,9 @@ async def serve(settings: Settings, stop: program.Stop) -> None:
         program.ready(address, control_address)
         await stop.wait()
     finally:
+        manager.stop()
         await server.stop(_GRACE_S)
         await control.stop(_GRACE_S)
-        await engine.close()
 
 
 @click.command()

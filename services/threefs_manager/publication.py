@@ -2,6 +2,7 @@
 
 import asyncio
 
+from threefs.errors import Stopping
 from threefs.routing import EMPTY, Routing
 
 LONGEST_WAIT_MS = 60_000
@@ -13,22 +14,33 @@ class Publication:
     def __init__(self) -> None:
         self.routing: Routing = EMPTY
         self._changed = asyncio.Event()
+        self._stopping = False
 
     def publish(self, routing: Routing) -> None:
         if routing.version <= self.routing.version:
             return  # a later transaction was faster to get here
         self.routing = routing
+        self._wake()
+
+    def stop(self) -> None:
+        """Whoever waits is told to ask another manager: a long poll must not hold up the end of this one."""
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def newer_than(self, version: int, wait_ms: int) -> Routing | None:
-        """The current snapshot as soon as it is not of that version; None after the wait.
+        """The current snapshot as soon as it is not of that version; None after the wait. Raises Stopping.
 
         A version beyond ours is of another manager's time: the asker is told what is, and decides."""
-        if self.routing.version == version and wait_ms:
+        if self.routing.version == version and wait_ms and not self._stopping:
             try:
                 async with asyncio.timeout(min(wait_ms, LONGEST_WAIT_MS) / 1000):
                     await self._changed.wait()
             except TimeoutError:
                 return None
+        if self._stopping:
+            raise Stopping("this manager is stopping")
         return self.routing if self.routing.version != version else None

@@ -5,9 +5,10 @@ from typing import Any, Protocol
 
 from threefs import routing as routing_module
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import parse_address
 from threefs.env.random import RANDOM, Random
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable, WrongCluster
-from threefs.ids import NodeId, TableId
+from threefs.ids import NodeId, TableId, TargetId
 from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGISTER, Method
 from threefs.wire import manager_pb2 as pb
 from threefs_manager import placement
@@ -18,6 +19,7 @@ from threefs_manager.store import Store, Writer
 
 FIRST_META_NODE = 1_000_000
 _MOST_NAME_CHARS = 255
+_NODES_IN_WORDS = 5
 
 
 class Serves(Protocol):
@@ -60,6 +62,10 @@ class Manager:
             on_cluster(publication.routing.cluster_id)
         return manager
 
+    def stop(self) -> None:
+        """End the long polls."""
+        self._publication.stop()
+
     def bind(self, server: Serves) -> None:
         server.serve(INIT, self.init)
         server.serve(REGISTER, self.register)
@@ -69,20 +75,23 @@ class Manager:
 
     async def init(self, request: pb.InitRequest) -> pb.InitReply:
         """Make the cluster. The same plan again is fine; another one is AlreadyExists."""
-        disks = [Disk(NodeId(node.node_id), node.domain or f"node-{node.node_id}") for node in request.storage]
-        chains, targets = placement.place(disks, request.replicas, request.targets_per_disk)
+        plan = _in_order(request)
+        disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
+        placement.check_plan(disks, plan.replicas, plan.targets_per_disk)
         fresh_id = self._random.token(16).hex()
 
         async def write(writer: Writer) -> str:
-            if writer.cluster.cluster_id:
-                if writer.cluster.plan != request:
+            made = writer.cluster
+            if made.cluster_id:
+                if made.plan != plan:
                     raise AlreadyExists(
-                        f"the cluster {writer.cluster.cluster_id} was made from another plan, with "
-                        f"{len(writer.cluster.plan.storage)} storage nodes and {writer.cluster.plan.replicas} replicas"
+                        f"the cluster {made.cluster_id} was made from another plan: "
+                        f"{_in_words(made.plan)}, not {_in_words(plan)}"
                     )
-                return writer.cluster.cluster_id
+                return made.cluster_id
+            chains, targets = placement.place(disks, plan.replicas, plan.targets_per_disk)
             writer.cluster.cluster_id = fresh_id
-            writer.cluster.plan.CopyFrom(request)
+            writer.cluster.plan.CopyFrom(plan)
             writer.cluster.next_meta_node = FIRST_META_NODE
             for disk in disks:
                 writer.put_node(pb.Node(node_id=disk.node_id, kind=pb.STORAGE, domain=disk.domain))
@@ -97,8 +106,7 @@ class Manager:
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """A node has started at an address. Raises Unavailable before `init`, NotFound, WrongCluster,
         InvalidArgument, AlreadyExists."""
-        if not request.address or len(request.address) > _MOST_NAME_CHARS or len(request.domain) > _MOST_NAME_CHARS:
-            raise InvalidArgument('a node registers with its address, "host:port", of at most 255 characters')
+        _check_registration(request)
 
         async def write(writer: Writer) -> int:
             cluster = writer.cluster
@@ -117,11 +125,10 @@ class Manager:
                         raise AlreadyExists(f"node {other.node_id} is at {request.address}")
                     other.address = ""  # it is gone, and its port has been taken
                     writer.put_node(other)
-            node.address = request.address
-            node.incarnation = request.incarnation
-            if request.kind == pb.META:
-                node.domain = request.domain
-            writer.put_node(node)
+            domain = request.domain if request.kind == pb.META else node.domain
+            if (node.address, node.incarnation, node.domain) != (request.address, request.incarnation, domain):
+                node.address, node.incarnation, node.domain = request.address, request.incarnation, domain
+                writer.put_node(node)
             return node.node_id
 
         node_id, routing = await self._store.change(write)
@@ -136,6 +143,10 @@ class Manager:
             raise NotFound(f"no node {request.node_id} is in the plan")
         if node.incarnation != request.incarnation:
             raise NotFound(f"node {request.node_id} has been started anew since; register again")
+        for report in request.targets:
+            target = routing.targets.get(TargetId(report.target_id))
+            if target is None or target.node_id != node.node_id:
+                raise InvalidArgument(f"node {request.node_id} has no target {report.target_id}")
         self._membership.hear(request.node_id, request.incarnation, list(request.targets))
         return pb.HeartbeatReply(routing_version=routing.version)
 
@@ -154,6 +165,38 @@ class Manager:
             nodes=[self._membership.status(node) for node in routing.nodes],
             chains=routing.chains,
         )
+
+
+def _in_order(request: pb.InitRequest) -> pb.InitRequest:
+    """The plan as it is kept and compared: nodes by id, and each in a domain, if need be of its own."""
+    plan = pb.InitRequest(replicas=request.replicas, targets_per_disk=request.targets_per_disk)
+    for node in sorted(request.storage, key=lambda node: node.node_id):
+        if len(node.domain) > _MOST_NAME_CHARS:
+            raise InvalidArgument(f"the domain of node {node.node_id} has more than {_MOST_NAME_CHARS} characters")
+        plan.storage.add(node_id=node.node_id, domain=node.domain or f"node-{node.node_id}")
+    return plan
+
+
+def _in_words(plan: pb.InitRequest) -> str:
+    nodes = ", ".join(f"{node.node_id} in {node.domain}" for node in plan.storage[:_NODES_IN_WORDS])
+    more = ", ..." if len(plan.storage) > _NODES_IN_WORDS else ""
+    return (
+        f"{plan.replicas} replicas, {plan.targets_per_disk} targets per disk, {len(plan.storage)} storage nodes "
+        f"({nodes}{more})"
+    )
+
+
+def _check_registration(request: pb.RegisterRequest) -> None:
+    """Raises InvalidArgument."""
+    if request.kind not in (pb.STORAGE, pb.META):
+        raise InvalidArgument(f"a node registers as storage or meta service; {request.kind} is no kind of node")
+    if len(request.address) > _MOST_NAME_CHARS or len(request.domain) > _MOST_NAME_CHARS:
+        raise InvalidArgument(f"address and domain of a node have at most {_MOST_NAME_CHARS} characters")
+    host, port = parse_address(request.address)
+    if port == 0 or host in ("0.0.0.0", "::"):
+        raise InvalidArgument(f"{request.address!r} is not an address that others can connect to")
+    if request.incarnation == 0:
+        raise InvalidArgument("a node registers with a random incarnation, new at every start, not 0")
 
 
 def _registering(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from threefs import routing as routing_module
-from threefs.ids import ChainId, NodeId, TableId
+from threefs.ids import ChainId, TableId
 from threefs.kv import records
 from threefs.kv.port import Engine, Transaction
 from threefs.routing import Chain, Routing, Target
@@ -54,21 +54,19 @@ class Writer:
     def __init__(self, tx: Transaction, cluster: pb.ClusterRecord) -> None:
         self.cluster = cluster
         self._tx = tx
-
-    async def node(self, node_id: NodeId) -> pb.Node | None:
-        key = _key(b"NODE", node_id)
-        value = await self._tx.get(key)
-        return None if value is None else records.decode(value, pb.Node, key)
+        self._changed = False
 
     async def nodes(self) -> list[pb.Node]:
         return await _all(self._tx, b"NODE", pb.Node)
 
     def put_node(self, node: pb.Node) -> None:
+        self._changed = True
         self._tx.set(_key(b"NODE", node.node_id), records.encode(node))
 
     def put_chains(
         self, chains: Sequence[Chain], targets: Sequence[Target], tables: Mapping[TableId, Sequence[ChainId]]
     ) -> None:
+        self._changed = True
         for chain in chains:
             self._tx.set(_key(b"CHAI", chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
         for target in targets:
@@ -80,6 +78,9 @@ class Writer:
             )
 
     def finish(self) -> None:
+        """A new version of the routing, if anything in it is new: whoever follows it would be woken for nothing."""
+        if not self._changed:
+            return
         self.cluster.routing_version += 1
         self._tx.set(CLUSTER_KEY, records.encode(self.cluster))
 

@@ -37,7 +37,9 @@ def test_a_cluster_is_made_joined_and_remembered(manager: Program) -> None:
     async def first() -> tuple[str, int]:
         control, frames = ControlClient(manager.addresses[1]), peers()
         with pytest.raises(Unavailable, match="no plan yet"):
-            await control.call(REGISTER, pb.RegisterRequest(node_id=1, kind=pb.STORAGE, address="a:1"), timeout_s=5)
+            await control.call(
+                REGISTER, pb.RegisterRequest(node_id=1, kind=pb.STORAGE, address="a:1", incarnation=1), timeout_s=5
+            )
         made = await control.call(INIT, PLAN, timeout_s=5)
         again = await frames.call(manager.address, INIT, PLAN, timeout_s=5)
         assert again.cluster_id == made.cluster_id, "init is idempotent, over either binding"
@@ -55,7 +57,9 @@ def test_a_cluster_is_made_joined_and_remembered(manager: Program) -> None:
         with pytest.raises(NotFound, match="started anew"):
             await control.call(HEARTBEAT, pb.HeartbeatRequest(node_id=2, incarnation=6), timeout_s=5)
         with pytest.raises(NotFound, match="no storage node 9"):
-            await control.call(REGISTER, pb.RegisterRequest(node_id=9, kind=pb.STORAGE, address="a:1"), timeout_s=5)
+            await control.call(
+                REGISTER, pb.RegisterRequest(node_id=9, kind=pb.STORAGE, address="a:1", incarnation=1), timeout_s=5
+            )
         register.cluster_id = "ab" * 16
         with pytest.raises(WrongCluster):
             await control.call(REGISTER, register, timeout_s=5)
