@@ -1,21 +1,25 @@
-"""Which targets form which chain. Pure.
+"""Which targets form which chain. Pure: the same plan always gives the same answer.
 
 Every disk carries the same number of targets, and every chain takes its targets from different failure domains while
-there are enough of them. Beyond that, two disks should share as few chains as possible, and all pairs equally many:
-then the reads of a dead disk spread over all others instead of falling on one neighbour. A perfect solution is a
-balanced incomplete block design; this finds one greedily where it is easy, and comes close where none exists.
+there are enough of them. Beyond that, all pairs of disks (of different domains) should share equally many chains:
+then the reads of a dead disk spread over all others instead of falling on a few neighbours. A perfect solution is a
+balanced incomplete block design. `fill` makes a valid start, `even_out` searches from there.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from threefs.errors import InvalidArgument
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, PublicState, Target
+from threefs_manager.balance import choose_evenly, even_out
 
-TARGETS_PER_NODE_LIMIT = 99
+MOST_REPLICAS = 16
+MOST_TARGETS_PER_DISK = 99
+MOST_TARGETS = 10_000  # the plan is written in one transaction
+FIRST_META_NODE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,89 +32,82 @@ class Disk:
 
 def target_id(node_id: int, number: int) -> TargetId:
     """The number-th target of a node, counted from 1."""
-    return TargetId(node_id * (TARGETS_PER_NODE_LIMIT + 1) + number)
+    return TargetId(node_id * (MOST_TARGETS_PER_DISK + 1) + number)
 
 
 def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> None:
     """Raises InvalidArgument, which says what is wrong with the plan."""
-    if not 1 <= replicas <= 16:
-        raise InvalidArgument(f"replicas must be 1 to 16, not {replicas}")
-    if not 1 <= targets_per_disk <= TARGETS_PER_NODE_LIMIT:
-        raise InvalidArgument(f"targets per disk must be 1 to {TARGETS_PER_NODE_LIMIT}, not {targets_per_disk}")
-    if len({disk.node_id for disk in disks}) != len(disks):
-        raise InvalidArgument("a node is in the plan twice")
-    if any(not 1 <= disk.node_id < 1_000_000 for disk in disks):
-        raise InvalidArgument("ids of storage nodes must be 1 to 999999")
+    if not 1 <= replicas <= MOST_REPLICAS:
+        raise InvalidArgument(f"replicas must be 1 to {MOST_REPLICAS}, not {replicas}")
+    if not 1 <= targets_per_disk <= MOST_TARGETS_PER_DISK:
+        raise InvalidArgument(f"targets per disk must be 1 to {MOST_TARGETS_PER_DISK}, not {targets_per_disk}")
+    for node_id, times in Counter(disk.node_id for disk in disks).items():
+        if not 1 <= node_id < FIRST_META_NODE:
+            raise InvalidArgument(f"ids of storage nodes must be 1 to {FIRST_META_NODE - 1}, not {node_id}")
+        if times > 1:
+            raise InvalidArgument(f"node {node_id} is in the plan {times} times")
     if len(disks) < replicas:
         raise InvalidArgument(f"{replicas} replicas need {replicas} storage nodes; the plan has {len(disks)}")
-    if len(disks) * targets_per_disk % replicas:
+    targets = len(disks) * targets_per_disk
+    if targets > MOST_TARGETS:
+        raise InvalidArgument(f"the plan has {targets} targets; {MOST_TARGETS} can be made at once")
+    if targets % replicas:
+        step = replicas // math.gcd(len(disks), replicas)
         raise InvalidArgument(
-            f"{len(disks)} disks with {targets_per_disk} targets each are {len(disks) * targets_per_disk} targets, "
-            f"which {replicas} replicas do not divide; choose another number of targets per disk"
+            f"{len(disks)} disks with {targets_per_disk} targets each are {targets} targets, which {replicas} replicas "
+            f"do not divide; make targets per disk a multiple of {step}"
         )
 
 
 def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[list[Chain], list[Target]]:
-    """All chains, every target serving, and their targets. The same plan always gives the same answer."""
+    """All chains, every target serving, and their targets. Raises what `check_plan` does."""
     check_plan(disks, replicas, targets_per_disk)
-    free = {disk.node_id: targets_per_disk for disk in disks}
-    shared: Counter[tuple[NodeId, NodeId]] = Counter()
-    heads: Counter[NodeId] = Counter()
-    tails: Counter[NodeId] = Counter()
+    domain_of = {disk.node_id: disk.domain for disk in disks}
+    groups = in_order(even_out(fill(disks, replicas, targets_per_disk), domain_of))
+    used: Counter[NodeId] = Counter()
     chains: list[Chain] = []
     targets: list[Target] = []
-    count = len(disks) * targets_per_disk // replicas
-    for number in range(1, count + 1):
-        chosen = _choose(disks, replicas, free, shared, chains_left=count - number + 1)
-        shared.update(_pair(*pair) for pair in combinations(chosen, 2))
-        order = _in_turn(chosen, heads, tails)
+    for number, group in enumerate(groups, start=1):
         members = []
-        for node in order:
-            target = Target(target_id(node, targets_per_disk - free[node] + 1), node, ChainId(number))
-            free[node] -= 1
+        for node in group:
+            used[node] += 1
+            target = Target(target_id(node, used[node]), node, ChainId(number))
             targets.append(target)
             members.append(ChainMember(target.target_id, PublicState.SERVING))
         chains.append(Chain(ChainId(number), 1, tuple(members)))
     return chains, targets
 
 
-def _choose(
-    disks: Sequence[Disk],
-    replicas: int,
-    free: dict[NodeId, int],
-    shared: Counter[tuple[NodeId, NodeId]],
-    chains_left: int,
-) -> list[NodeId]:
-    """The disks of the next chain. One that has a target for every chain left cannot wait; then come new domains, full
-    stocks, and few chains in common."""
-    chosen: list[NodeId] = []
-    domains: Counter[str] = Counter()
-    for _ in range(replicas):
-        left = [disk for disk in disks if free[disk.node_id] and disk.node_id not in chosen]
-        best = min(
-            left,
-            key=lambda disk: (
-                free[disk.node_id] < chains_left,
-                domains[disk.domain],
-                -free[disk.node_id],
-                sum(shared[_pair(disk.node_id, other)] for other in chosen),
-                disk.node_id,
-            ),
-        )
-        chosen.append(best.node_id)
-        domains[best.domain] += 1
-    return chosen
+def crowded(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[str]:
+    """Domains so large that some chain must have two targets there, by name."""
+    chains = len(disks) * targets_per_disk // replicas
+    sizes = Counter(disk.domain for disk in disks)
+    return sorted(domain for domain, size in sizes.items() if size * targets_per_disk > chains)
 
 
-def _in_turn(chosen: Sequence[NodeId], heads: Counter[NodeId], tails: Counter[NodeId]) -> list[NodeId]:
-    """The order in the chain: each disk is the head, and the tail, of its share of chains."""
-    head = min(chosen, key=lambda node: (heads[node], node))
-    rest = sorted((node for node in chosen if node != head), key=lambda node: (-tails[node], node))
-    order = [head, *rest]
-    heads[head] += 1
-    tails[order[-1]] += 1
-    return order
+def fill(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
+    """Deal the targets, domain by domain and disk by disk, to the chains in turn: a valid placement, though uneven.
+
+    What lies together goes to chains one after the other. So no chain meets a disk twice, as no disk has more targets
+    than there are chains (that is what replicas <= disks says), nor a domain, unless it has more targets than that;
+    then no placement could avoid it.
+    """
+    count = len(disks) * targets_per_disk // replicas
+    groups: list[list[NodeId]] = [[] for _ in range(count)]
+    ordered = sorted(disks, key=lambda disk: (disk.domain, disk.node_id))
+    for place_in_row in range(len(disks) * targets_per_disk):
+        groups[place_in_row % count].append(ordered[place_in_row // targets_per_disk].node_id)
+    return groups
 
 
-def _pair(one: NodeId, other: NodeId) -> tuple[NodeId, NodeId]:
-    return (one, other) if one < other else (other, one)
+def in_order(groups: Sequence[Sequence[NodeId]]) -> list[list[NodeId]]:
+    """Each group from head to tail, so that every disk is the head, and the tail, of its share of chains."""
+    heads = choose_evenly(groups)
+    rests = [sorted(set(group) - {head}) for group, head in zip(groups, heads, strict=True)]
+    if not rests[0]:
+        return [[head] for head in heads]
+    tails = choose_evenly(rests)
+    return [
+        [head, *(node for node in rest if node != tail), tail]
+        for head, rest, tail in zip(heads, rests, tails, strict=True)
+    ]

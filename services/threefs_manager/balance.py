@@ -1,0 +1,155 @@
+"""Makes a placement even: which disks meet in chains, and which of them are heads and tails. Pure and repeatable.
+
+The cost is the sum over pairs of disks of (chains in common)², least when all are equal; a pair within one domain costs
+so much more that it is only kept where it cannot be avoided. The search exchanges two disks between two chains:
+simulated annealing, with a small generator of its own, because a plan must give the same chains on every machine and
+with every version of Python.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from threefs.ids import NodeId
+
+_MOST_STEPS = 300_000
+_STEPS_PER_TARGET = 1500
+_HOT, _COLD = 1.0, 0.08  # in units of cost; an exchange that costs 2 passes at the end once in 10^11
+_SAME_DOMAIN = 1_000_000  # more than any exchange can save elsewhere
+_MASK = (1 << 64) - 1
+
+Groups = list[list[NodeId]]
+
+
+def even_out(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]) -> Groups:
+    """The same disks equally often, in chains of the same size, with pairs as even as the search finds.
+
+    No disk comes to be in a chain twice, and no more pairs of one domain than there were.
+    """
+    search = _Search(groups, domain_of)
+    best, best_cost = search.groups(), search.cost
+    scale = max(len(groups) * len(groups[0]), 1)
+    steps = min(_MOST_STEPS, _STEPS_PER_TARGET * scale)
+    draws = _draws()
+    for step in range(steps):
+        if search.cost <= search.bound:
+            break
+        heat = _HOT * (_COLD / _HOT) ** (step / steps)
+        if search.exchange(draws, heat) and search.cost < best_cost:
+            best, best_cost = search.groups(), search.cost
+    return best
+
+
+def choose_evenly(groups: Sequence[Sequence[NodeId]]) -> list[NodeId]:
+    """One disk of each group, none chosen oftener than it must be.
+
+    As every group could give each of its disks an equal part, a choice exists in which no disk has more than its parts
+    rounded up; augmenting paths find it.
+    """
+    most = max(Counter(node for group in groups for node in group).values())
+    limit = math.ceil(most / len(groups[0]))
+    chosen: dict[int, NodeId] = {}
+    load: dict[NodeId, list[int]] = {node: [] for group in groups for node in group}
+    for start in range(len(groups)):
+        came_from: dict[NodeId, int] = {}
+        queue = deque([start])
+        free: NodeId | None = None
+        while free is None:
+            number = queue.popleft()
+            for node in sorted(groups[number], key=lambda node: (len(load[node]), node)):
+                if node not in came_from:
+                    came_from[node] = number
+                    queue.extend(load[node])
+                    if len(load[node]) < limit:
+                        free = node
+                        break
+        while free is not None:  # every group on the way changes over to the disk that led from it
+            number = came_from[free]
+            before = chosen.get(number)
+            chosen[number] = free
+            load[free].append(number)
+            if before is not None:
+                load[before].remove(number)
+            free = before
+    return [chosen[number] for number in range(len(groups))]
+
+
+class _Search:
+    """Groups of disks, numbered from 0, and how many groups each pair of them shares."""
+
+    def __init__(self, groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]) -> None:
+        self._nodes = sorted({node for group in groups for node in group})
+        number = {node: index for index, node in enumerate(self._nodes)}
+        self._groups = [[number[node] for node in group] for group in groups]
+        self._domains = [domain_of[node] for node in self._nodes]
+        self._shared: list[dict[int, int]] = [{} for _ in self._nodes]  # sparse: most pairs of many disks never meet
+        self.cost = 0
+        for group in self._groups:
+            for place, one in enumerate(group):
+                self.cost += sum(self._meet(one, other) for other in group[:place])
+        self.bound = self._least_cost()
+
+    def groups(self) -> Groups:
+        return [[self._nodes[number] for number in group] for group in self._groups]
+
+    def _least_cost(self) -> int:
+        """No placement costs less: all pairs of different domains share equally many groups, but for a remainder."""
+        pairs = math.comb(len(self._nodes), 2)
+        pairs -= sum(math.comb(size, 2) for size in Counter(self._domains).values())
+        meetings = sum(math.comb(len(group), 2) for group in self._groups)
+        if not pairs:
+            return 0
+        each, rest = divmod(meetings, pairs)
+        return rest * (each + 1) ** 2 + (pairs - rest) * each**2
+
+    def exchange(self, draws: Iterator[int], heat: float) -> bool:
+        """Draw two disks of two groups and exchange them, if that is cheaper or not too much dearer. Was it done?"""
+        drawn = next(draws)
+        mine = self._groups[drawn % len(self._groups)]
+        drawn >>= 16
+        theirs = self._groups[drawn % len(self._groups)]
+        drawn >>= 16
+        here, there = drawn % len(mine), (drawn >> 8) % len(theirs)
+        one, other = mine[here], theirs[there]
+        if one in theirs or other in mine:
+            return False  # a disk would be in a group twice, or nothing would change
+        dearer = self._move(mine, here, other) + self._move(theirs, there, one)
+        if dearer <= 0 or (drawn >> 16 & 0xFFFF) < 0x10000 * math.exp(-dearer / heat):
+            self.cost += dearer
+            return True
+        self._move(mine, here, one)
+        self._move(theirs, there, other)
+        return False
+
+    def _move(self, group: list[int], place: int, new: int) -> int:
+        """Put a disk in the place of another; by how much the cost grows."""
+        old = group[place]
+        group[place] = new
+        dearer = 0
+        for mate in group:
+            if mate != new:
+                dearer += self._meet(new, mate) - self._part(old, mate)
+        return dearer
+
+    def _meet(self, one: int, other: int) -> int:
+        """One more group in common; what it costs."""
+        now = self._shared[one].get(other, 0) + 1
+        self._shared[one][other] = self._shared[other][one] = now
+        return 2 * now - 1 + _SAME_DOMAIN * (self._domains[one] == self._domains[other])
+
+    def _part(self, one: int, other: int) -> int:
+        """One group less in common; what it saves."""
+        left = self._shared[one][other] - 1
+        self._shared[one][other] = self._shared[other][one] = left
+        return 2 * left + 1 + _SAME_DOMAIN * (self._domains[one] == self._domains[other])
+
+
+def _draws() -> Iterator[int]:
+    """64 bits a time, the same sequence everywhere (splitmix64)."""
+    state = 0
+    while True:
+        state = (state + 0x9E3779B97F4A7C15) & _MASK
+        value = state
+        value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+        yield value ^ (value >> 31)
