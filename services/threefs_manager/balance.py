@@ -93,14 +93,18 @@ class _Search:
         return [[self._nodes[number] for number in group] for group in self._groups]
 
     def _least_cost(self) -> int:
-        """No placement costs less: all pairs of different domains share equally many groups, but for a remainder."""
-        pairs = math.comb(len(self._nodes), 2)
-        pairs -= sum(math.comb(size, 2) for size in Counter(self._domains).values())
+        """No placement costs less. The targets of a domain lie at best one or none in each group, or, if it has more of
+        them than there are groups, in near equal numbers; and all pairs meet equally often, but for a remainder."""
+        sizes = Counter(self._domains)
+        within = 0
+        for targets in Counter(self._domains[node] for group in self._groups for node in group).values():
+            each, rest = divmod(targets, len(self._groups))
+            within += rest * math.comb(each + 1, 2) + (len(self._groups) - rest) * math.comb(each, 2)
         meetings = sum(math.comb(len(group), 2) for group in self._groups)
-        if not pairs:
-            return 0
-        each, rest = divmod(meetings, pairs)
-        return rest * (each + 1) ** 2 + (pairs - rest) * each**2
+        pairs_within = sum(math.comb(size, 2) for size in sizes.values())
+        pairs_across = math.comb(len(self._nodes), 2) - pairs_within
+        across = _least_squares(meetings - within, pairs_across)
+        return across + _least_squares(within, pairs_within) + _SAME_DOMAIN * within
 
     def exchange(self, draws: Iterator[int], heat: float) -> bool:
         """Draw two disks of two groups and exchange them, if that is cheaper or not too much dearer. Was it done?"""
@@ -142,6 +146,14 @@ class _Search:
         left = self._shared[one][other] - 1
         self._shared[one][other] = self._shared[other][one] = left
         return 2 * left + 1 + _SAME_DOMAIN * (self._domains[one] == self._domains[other])
+
+
+def _least_squares(total: int, parts: int) -> int:
+    """The least sum of squares of `parts` whole numbers that add up to `total`."""
+    if not parts:
+        return 0
+    each, rest = divmod(total, parts)
+    return rest * (each + 1) ** 2 + (parts - rest) * each**2
 
 
 def _draws() -> Iterator[int]:
