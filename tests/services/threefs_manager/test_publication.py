@@ -1,0 +1,60 @@
+import asyncio
+import dataclasses
+
+import pytest
+
+from threefs.errors import Stopping
+from threefs.routing import EMPTY, Routing
+from threefs_manager.publication import Publication
+
+
+def snapshot(version: int) -> Routing:
+    return dataclasses.replace(EMPTY, version=version, cluster_id="c")
+
+
+def published(version: int) -> Publication:
+    publication = Publication()
+    publication.publish(snapshot(version))
+    return publication
+
+
+def test_who_knows_another_version_is_answered_at_once() -> None:
+    async def main() -> None:
+        publication = published(5)
+        assert await publication.newer_than(4, 60_000) == snapshot(5)
+        assert await publication.newer_than(9, 60_000) == snapshot(5)
+        assert await publication.newer_than(5, 0) is None
+        assert await publication.newer_than(5, 1) is None
+
+    asyncio.run(main())
+
+
+def test_all_who_wait_get_the_next_snapshot() -> None:
+    async def main() -> None:
+        publication = published(5)
+        waiting = [asyncio.create_task(publication.newer_than(5, 60_000)) for _ in range(3)]
+        await asyncio.sleep(0)
+        publication.publish(snapshot(6))
+        assert await asyncio.gather(*waiting) == [snapshot(6)] * 3
+
+    asyncio.run(main())
+
+
+def test_a_snapshot_that_is_overtaken_is_not_published() -> None:
+    publication = published(6)
+    publication.publish(snapshot(5))
+    assert publication.routing == snapshot(6)
+
+
+def test_a_stop_ends_the_waiting() -> None:
+    async def main() -> None:
+        publication = published(5)
+        waiting = asyncio.create_task(publication.newer_than(5, 60_000))
+        await asyncio.sleep(0)
+        publication.stop()
+        with pytest.raises(Stopping):
+            await waiting
+        with pytest.raises(Stopping):
+            await publication.newer_than(5, 60_000)
+
+    asyncio.run(main())
