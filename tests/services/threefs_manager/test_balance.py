@@ -5,9 +5,9 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threefs_manager.balance import choose_evenly, even_out
 
 from threefs.ids import NodeId
-from threefs_manager.balance import choose_evenly, even_out
 
 
 def meetings(groups: Sequence[Sequence[int]]) -> Counter[frozenset[int]]:

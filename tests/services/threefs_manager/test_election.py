@@ -1,13 +1,13 @@
 import asyncio
 
 import pytest
+from threefs_manager.election import LEASE_KEY, Epoch, read_lease
 
 from tests.support.clocks import SteppedClock
 from tests.support.dice import Dice
 from threefs.errors import Corrupt, Fenced
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Transaction
-from threefs_manager.election import LEASE_KEY, Epoch, read_lease
 
 
 async def write(epoch: Epoch, key: bytes) -> None:

@@ -1,5 +1,4 @@
 from click.testing import CliRunner
-
 from threefs_manager.main import main
 
 

@@ -1,6 +1,7 @@
+from threefs_manager.membership import Membership
+
 from tests.support.clocks import SteppedClock
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.membership import Membership
 
 NODE = pb.Node(node_id=1, kind=pb.STORAGE, address="a:1")
 

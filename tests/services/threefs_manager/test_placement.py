@@ -5,11 +5,11 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threefs_manager.placement import MOST_TARGETS, Disk, check_plan, crowded, place, target_id
 
 from threefs.errors import InvalidArgument
 from threefs.ids import NodeId, TargetId
 from threefs.routing import Chain, PublicState, Target
-from threefs_manager.placement import MOST_TARGETS, Disk, check_plan, crowded, place, target_id
 
 
 def disks_in(domains: Iterable[str]) -> list[Disk]:

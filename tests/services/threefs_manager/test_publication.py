@@ -2,10 +2,10 @@ import asyncio
 import dataclasses
 
 import pytest
+from threefs_manager.publication import Publication
 
 from threefs.errors import Stopping
 from threefs.routing import EMPTY, Routing
-from threefs_manager.publication import Publication
 
 
 def snapshot(version: int) -> Routing:

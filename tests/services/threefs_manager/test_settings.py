@@ -1,10 +1,10 @@
 from pathlib import Path
 
 import pytest
+from threefs_manager.settings import Settings
 
 from threefs import settings
 from threefs.errors import InvalidSettings
-from threefs_manager.settings import Settings
 
 
 def test_only_the_directory_must_be_said(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 import asyncio
 
 import pytest
+from threefs_manager.election import Epoch
+from threefs_manager.placement import Disk, place
+from threefs_manager.store import CLUSTER_KEY, Store, Writer
 
 from tests.support.clocks import SteppedClock
 from tests.support.dice import Dice
@@ -8,9 +11,6 @@ from threefs.errors import Corrupt, Fenced, NotFound
 from threefs.ids import ChainId, NodeId, TableId
 from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.election import Epoch
-from threefs_manager.placement import Disk, place
-from threefs_manager.store import CLUSTER_KEY, Store, Writer
 
 CHAINS, TARGETS = place([Disk(NodeId(n), f"d{n}") for n in (1, 2, 3)], 3, 2)
 
