@@ -10,7 +10,6 @@ from threefs.ids import ChunkId
 from threefs_storage.craq import Craq
 from threefs_storage.targets import Target
 
-_PAGE = 1024
 _TURN_S = 30.0
 _LOG = structlog.get_logger()
 
@@ -50,11 +49,4 @@ class Finisher:
 
 
 def _unfinished(target: Target) -> list[ChunkId]:
-    found: list[ChunkId] = []
-    after: ChunkId | None = None
-    while True:
-        page = target.engine.inventory(after, _PAGE)
-        found += [chunk for chunk, record in page if record.pending is not None and chunk not in target.current]
-        if len(page) < _PAGE:
-            return found
-        after = page[-1][0]
+    return [chunk for chunk in target.engine.pending() if chunk not in target.current]

@@ -13,7 +13,7 @@ from threefs_storage.engine.records import Version
 from tests.support.chunk_engine import read_range
 from tests.support.lossy_disk import LossyDisk, LossyTable
 from threefs.checksums import crc32c
-from threefs.errors import ThreefsError
+from threefs.errors import NoSpace, ThreefsError
 from threefs.ids import ChunkId, WriteIdentity
 
 CHUNK_BYTES = 1 << 18
@@ -38,7 +38,8 @@ class Machine:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.disk = LossyDisk(seed)
+        self.disk = LossyDisk(seed, capacity_bytes=self.random.choice([1 << 40, 900_000]))
+        self.full = 0  # changes that found no room
         self.table = LossyTable(self.disk)
         self.models: dict[ChunkId, Model] = {}
         self.engine: ChunkEngine
@@ -61,7 +62,11 @@ class Machine:
             kind, version, 1, offset if payload else 0, length, crc32c(payload), CHUNK_BYTES,
             WriteIdentity(CLIENT, 1, version), entries=() if kind == Kind.REPLACE else None,
         )  # fmt: skip
-        await self.engine.stage(chunk, change, payload=payload)
+        try:
+            await self.engine.stage(chunk, change, payload=payload)
+        except NoSpace:
+            self.full += 1
+            return
         model.pending, model.pending_version, model.acknowledged = content, version, version
 
     def commit(self, chunk: ChunkId) -> None:

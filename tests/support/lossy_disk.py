@@ -11,6 +11,7 @@ from threefs.errors import DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.kv.port import Pair
 
 _SECTOR_BYTES = 512
+_UNIT_BYTES = 64 << 10
 
 
 class LossyDisk:
@@ -36,7 +37,7 @@ class LossyDisk:
         return DiskSpace(self.capacity_bytes, self.free_bytes())
 
     def free_bytes(self) -> int:
-        return self.capacity_bytes - sum(file.size() for file in self.files.values())
+        return self.capacity_bytes - sum(file.allocated() for file in self.files.values())
 
     def lose_power(self) -> None:
         """From now on everything fails, until `restore_power`."""
@@ -63,6 +64,7 @@ class LossyFile:
         self._disk = disk
         self._now = bytearray()
         self._durable = bytearray()
+        self._released: set[int] = set()  # numbers of units without room
         self._unsynced: list[tuple[int, bytes]] = []
 
     def read_now(self, offset: int, into: memoryview) -> int:
@@ -79,6 +81,7 @@ class LossyFile:
         for at, piece in ((offset, data[:middle]), (offset + middle, data[middle:])):
             await self._disk.pause()
             assert at + len(piece) <= len(self._now), "a write beyond what was allocated"
+            assert not piece or at // _UNIT_BYTES not in self._released, "a write into a hole"
             self._now[at : at + len(piece)] = piece
             self._unsynced.append((at, piece))
 
@@ -93,16 +96,24 @@ class LossyFile:
 
     async def allocate(self, offset: int, length: int) -> None:
         await self._disk.pause()
-        if length > self._disk.free_bytes():
+        units = self._released & set(range(offset // _UNIT_BYTES, (offset + length) // _UNIT_BYTES))
+        if max(0, offset + length - len(self._now)) + len(units) * _UNIT_BYTES > self._disk.free_bytes():
             raise NoSpace("full")
+        self._released -= units
         for content in (self._now, self._durable):
             content.extend(bytes(max(0, offset + length - len(content))))
 
     async def release(self, offset: int, length: int) -> None:
         await self._disk.pause()
+        self._released.update(range(offset // _UNIT_BYTES, (offset + length) // _UNIT_BYTES))
+        self._now[offset : offset + length] = bytes(length)
+        self._unsynced = [(at, data) for at, data in self._unsynced if not offset <= at < offset + length]
 
     def size(self) -> int:
         return len(self._now)
+
+    def allocated(self) -> int:
+        return len(self._now) - len(self._released) * _UNIT_BYTES
 
     async def close(self) -> None:
         pass

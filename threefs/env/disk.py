@@ -32,6 +32,7 @@ DIRECT_BYTES = 4096
 
 _IO_THREADS = 16
 _MOST_PARTS = 1024  # of one pwritev
+_STAT_BLOCK_BYTES = 512
 _PUNCH_HOLE_KEEP_SIZE = 0x01 | 0x02
 
 #: Offset in the file, and the bytes that go there.
@@ -72,6 +73,10 @@ class File(Protocol):
         ...
 
     def size(self) -> int: ...
+
+    def allocated(self) -> int:
+        """Bytes that it has room for on the disk: less than its size if there are holes."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -183,6 +188,10 @@ class RealFile:
     def size(self) -> int:
         with _mapped(self._path):
             return os.fstat(self._cached).st_size
+
+    def allocated(self) -> int:
+        with _mapped(self._path):
+            return os.fstat(self._cached).st_blocks * _STAT_BLOCK_BYTES
 
     async def close(self) -> None:
         await self._run(self._close)

@@ -1,17 +1,23 @@
 """Which blocks of one data file are in use. In memory only: it is rebuilt from the records when the engine opens.
 
+A block is free, in use, freed, or a hole: free, but without room on the disk, which must be found before it is used.
+
 A freed block is not reused at once. The record that gave it up must be durable first (after a crash the old record
 would come back and name a block with other content), and nobody may be reading it.
 """
 
+import re
 from collections import deque
 
-_FREE, _USED, _FREED = 0, 1, 2
+_FREE, _USED, _FREED, _HOLE = 0, 1, 2, 3
+_FREE_RUNS = re.compile(rb"\x00+")
+_HOLE_RUNS = re.compile(rb"\x03+")
 
 
 class Allocator:
     def __init__(self) -> None:
         self.used = 0  # blocks in use, with those that are freed but not yet reusable
+        self.holes = 0
         self._states = bytearray()
         self._hint = 0  # no free slot lies below
         self._freed: deque[tuple[int, int]] = deque()  # (number of the write that gave it up, slot)
@@ -22,14 +28,17 @@ class Allocator:
         """Slots that the file has room for."""
         return len(self._states)
 
-    def grow(self, slots: int) -> None:
-        self._states.extend(bytes(slots))
+    def grow(self, slots: int, *, holes: bool = False) -> None:
+        """More slots at the end."""
+        self._states.extend(bytes([_HOLE if holes else _FREE]) * slots)
+        self.holes += slots * holes
 
     def claim(self, slot: int) -> None:
         """Mark a block that a record names."""
         if slot >= len(self._states):
             self.grow(slot + 1 - len(self._states))
-        assert self._states[slot] == _FREE, f"two records name slot {slot}"
+        assert self._states[slot] in (_FREE, _HOLE), f"two records name slot {slot}"
+        self.holes -= self._states[slot] == _HOLE
         self._states[slot] = _USED
         self.used += 1
 
@@ -50,6 +59,33 @@ class Allocator:
         assert self._states[slot] == _USED, f"slot {slot} is freed twice"
         self._states[slot] = _FREED
         self._freed.append((number, slot))
+
+    def dig(self, durable: int) -> list[tuple[int, int]]:
+        """Make holes of all free blocks; the first slot and the number of slots of each."""
+        self._reclaim(durable)
+        runs = [(run.start(), run.end() - run.start()) for run in _FREE_RUNS.finditer(self._states)]
+        for slot, count in runs:
+            self._states[slot : slot + count] = bytes([_HOLE]) * count
+            self.holes += count
+        return runs
+
+    def all_holes(self) -> list[tuple[int, int]]:
+        """The first slot and the number of slots of each run of holes."""
+        return (
+            [(run.start(), run.end() - run.start()) for run in _HOLE_RUNS.finditer(self._states)] if self.holes else []
+        )
+
+    def first_hole(self, most: int) -> tuple[int, int] | None:
+        """The first slot and the number of slots of the lowest run of holes, cut at `most` slots."""
+        run = _HOLE_RUNS.search(self._states) if self.holes else None
+        return None if run is None else (run.start(), min(most, run.end() - run.start()))
+
+    def fill(self, slot: int, count: int) -> None:
+        """These holes have room now."""
+        assert self._states[slot : slot + count] == bytes([_HOLE]) * count
+        self._states[slot : slot + count] = bytes([_FREE]) * count
+        self.holes -= count
+        self._hint = min(self._hint, slot)
 
     def pin(self, slot: int) -> None:
         self._pins[slot] = self._pins.get(slot, 0) + 1

@@ -34,13 +34,16 @@ class BlockFiles:
         names = await self._disk.list_directory(self._directory)
         for bits, allocator in self._allocators.items():
             if _name(bits) in names:
-                allocator.grow((await self._open(bits)).size() >> bits)
+                file = await self._open(bits)
+                allocator.grow(file.size() >> bits, holes=file.allocated() < file.size())
 
-    async def open_claimed(self) -> None:
-        """Open the files of all claimed blocks. A missing one is created: reading it then fails, block by block."""
+    async def begin(self) -> None:
+        """Begin, once all blocks are claimed. A missing file is created: reading it then fails, block by block."""
         for bits, allocator in self._allocators.items():
             if allocator.used:
                 await self._open(bits)
+            for slot, count in allocator.all_holes():  # which of them have room after all is not known
+                await self._files[bits].release(slot << bits, count << bits)
 
     async def close(self) -> None:
         for file in self._files.values():
@@ -61,7 +64,7 @@ class BlockFiles:
             async with self._growing:
                 slot = allocator.take(durable)
                 while slot is None:
-                    await self._grow(bits, reserve)
+                    await self._grow(bits, durable, reserve)
                     slot = allocator.take(durable)
         return Block(bits, slot)
 
@@ -75,16 +78,16 @@ class BlockFiles:
     def unpin(self, block: Block) -> None:
         self._allocators[block.bits].unpin(block.slot)
 
-    def waiting(self, bits: int) -> bool:
-        """Whether blocks of this size would become free if the table were flushed."""
-        return self._allocators[bits].waiting
+    def waiting(self) -> bool:
+        """Whether blocks may become free if the table is flushed."""
+        return any(allocator.waiting for allocator in self._allocators.values())
 
     def used_bytes(self) -> int:
         return sum(allocator.used << bits for bits, allocator in self._allocators.items())
 
     def unused_bytes(self) -> int:
         """In the files, but in no use."""
-        return sum((a.capacity - a.used) << bits for bits, a in self._allocators.items())
+        return sum((a.capacity - a.used - a.holes) << bits for bits, a in self._allocators.items())
 
     async def _open(self, bits: int) -> File:
         file = self._files.get(bits)
@@ -92,23 +95,42 @@ class BlockFiles:
             file = self._files[bits] = await self._disk.open(self._directory / _name(bits))
         return file
 
-    async def _grow(self, bits: int, reserve: bool) -> None:
+    async def _grow(self, bits: int, durable: int, reserve: bool) -> None:
         """Make room for more blocks: many if the disk has plenty left, at least one."""
         file, allocator = await self._open(bits), self._allocators[bits]
-        size = allocator.capacity << bits
-        step = min(max(size // 4, _MIN_GROWTH_BYTES), _MAX_GROWTH_BYTES)
+        step = min(max(allocator.capacity << bits >> 2, _MIN_GROWTH_BYTES), _MAX_GROWTH_BYTES)
         for slots in (max(1, step >> bits), 1):
-            space = self._disk.space(self._directory)
-            left = space.free_bytes - (slots << bits)
-            if left < (0 if reserve else int(space.capacity_bytes * (1 - self._full_ratio))):
+            hole = allocator.first_hole(slots)
+            first, count = hole or (allocator.capacity, slots)
+            if not await self._allocate(file, first << bits, count << bits, reserve):
                 continue
-            try:
-                await file.allocate(size, slots << bits)
-            except NoSpace:
-                continue
-            allocator.grow(slots)
+            if hole is None:
+                allocator.grow(count)
+            else:
+                allocator.fill(first, count)
             return
-        raise NoSpace(f"no room for a block of {1 << bits} bytes in {self._directory}")
+        if not await self._dig(durable):
+            raise NoSpace(f"no room for a block of {1 << bits} bytes in {self._directory}")
+
+    async def _allocate(self, file: File, offset: int, length: int, reserve: bool) -> bool:
+        space = self._disk.space(self._directory)
+        kept_free = 0 if reserve else int(space.capacity_bytes * (1 - self._full_ratio))
+        if space.free_bytes - length < kept_free:
+            return False
+        try:
+            await file.allocate(offset, length)
+        except NoSpace:
+            return False
+        return True
+
+    async def _dig(self, durable: int) -> bool:
+        """Give the room of all free blocks, of whatever size, back to the disk. Whether there were any."""
+        dug = False
+        for bits, allocator in self._allocators.items():
+            for slot, count in allocator.dig(durable):
+                await self._files[bits].release(slot << bits, count << bits)
+                dug = True
+        return dug
 
 
 def _name(bits: int) -> str:

@@ -90,8 +90,9 @@ class ChunkEngine:
                 continue
             for block in _blocks(record):
                 files.claim(block)
+            store.note(chunk, record)
             engine._chunks += living(record) is not None
-        await files.open_claimed()
+        await files.begin()
         return engine
 
     async def close(self) -> None:
@@ -172,6 +173,10 @@ class ChunkEngine:
         """All records behind `after`, with tombstones and pending versions, in key order."""
         begin = b"" if after is None else after.key() + b"\0"
         return list(islice(self._store.scan(begin, _AFTER_ALL_KEYS), limit))
+
+    def pending(self) -> list[ChunkId]:
+        """Chunks that have a pending version, in key order."""
+        return sorted(self._store.pending)
 
     def space(self) -> Space:
         disk = self._disk.space(self._directory)

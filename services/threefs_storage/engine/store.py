@@ -35,6 +35,7 @@ class RecordStore:
     """
 
     def __init__(self, table: RecordTable, cached_records: int) -> None:
+        self.pending: set[ChunkId] = set()  # chunks that have a pending version
         self._table = table
         self._half = max(1, cached_records // 2)
         self._young: dict[ChunkId, Record | None] = {}
@@ -70,8 +71,16 @@ class RecordStore:
             {chunk.key(): None if record is None else encode(chunk, record) for chunk, record in records.items()}
         )
         for chunk, record in records.items():
+            self.note(chunk, record)
             self._remember(chunk, record)
         return number
+
+    def note(self, chunk: ChunkId, record: Record | None) -> None:
+        """Keep `pending` true. To be called for every record when the table is opened."""
+        if record is not None and record.pending is not None:
+            self.pending.add(chunk)
+        else:
+            self.pending.discard(chunk)
 
     async def flush(self, number: int | None = None) -> None:
         await self._table.flush(number)

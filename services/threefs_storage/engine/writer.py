@@ -120,7 +120,7 @@ class Writer:
         try:
             return await self._files.take(bits, self._store.durable, reserve=reserve)
         except NoSpace:
-            if not self._files.waiting(bits):
+            if not self._files.waiting():
                 raise
         await self._store.flush()
         return await self._files.take(bits, self._store.durable, reserve=reserve)

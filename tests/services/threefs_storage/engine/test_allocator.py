@@ -90,3 +90,31 @@ def test_no_block_is_ever_given_to_two(plan: list[tuple[str, int]]) -> None:
         elif action == "flush":
             durable = written
         assert allocator.used == len(used) + len(freed)
+
+
+def test_holes_are_not_taken_until_they_are_filled() -> None:
+    allocator = Allocator()
+    allocator.grow(8)
+    taken = [allocator.take(0) for _ in range(8)]
+    for slot in (1, 2, 3, 6):
+        allocator.free(slot, 1)
+    assert allocator.dig(0) == []
+    assert allocator.dig(1) == [(1, 3), (6, 1)]
+    assert taken == list(range(8))
+    assert (allocator.used, allocator.holes, allocator.take(1)) == (4, 4, None)
+    assert allocator.first_hole(2) == (1, 2)
+    allocator.fill(1, 2)
+    assert [allocator.take(1) for _ in range(3)] == [1, 2, None]
+    assert allocator.first_hole(9) == (3, 1)
+    assert allocator.holes == 2
+    assert allocator.all_holes() == [(3, 1), (6, 1)]
+
+
+def test_a_file_with_holes_is_opened_as_one_hole() -> None:
+    allocator = Allocator()
+    allocator.grow(4, holes=True)
+    allocator.claim(1)
+    assert allocator.take(0) is None
+    assert allocator.first_hole(9) == (0, 1)
+    allocator.fill(0, 1)
+    assert allocator.first_hole(9) == (2, 2)

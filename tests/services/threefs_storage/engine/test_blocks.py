@@ -37,7 +37,7 @@ def test_files_grow_and_free_blocks_are_found_again_after_reopening() -> None:
 
         files = await opened(disk)
         files.claim(Block(20, 0))
-        await files.open_claimed()
+        await files.begin()
         assert await files.take(20, 0, reserve=False) == Block(20, 1)
         assert files.used_bytes() == 2 * MIB
         assert files.used_bytes() + files.unused_bytes() == files.file(Block(20, 0)).size()
@@ -77,7 +77,7 @@ def test_pins_keep_a_freed_block() -> None:
         block = await files.take(16, 0, reserve=False)
         files.pin(block)
         files.free(block, 0)
-        assert files.waiting(16)
+        assert files.waiting()
         assert await files.take(16, 0, reserve=False) != block
         files.unpin(block)
         assert await files.take(16, 0, reserve=False) == block
@@ -89,7 +89,35 @@ def test_a_block_of_a_lost_file_can_be_claimed() -> None:
     async def main() -> None:
         files = await opened(LossyDisk(5))
         files.claim(Block(18, 3))
-        await files.open_claimed()
+        await files.begin()
         assert files.file(Block(18, 3)).read_now(3 << 18, memoryview(bytearray(10))) == 0
+
+    asyncio.run(main())
+
+
+def test_free_blocks_of_one_size_make_room_for_another_and_can_be_used_again() -> None:
+    async def main() -> None:
+        disk = LossyDisk(6, capacity_bytes=100 * MIB)
+        files = await opened(disk)
+        small = [await files.take(20, 0, reserve=False) for _ in range(98)]
+        with pytest.raises(NoSpace):
+            await files.take(22, 0, reserve=False)
+        for block in small[10:90]:
+            files.free(block, 1)
+        with pytest.raises(NoSpace):
+            await files.take(22, 0, reserve=False)
+        large = [await files.take(22, 1, reserve=False) for _ in range(20)]
+        assert files.used_bytes() == 98 * MIB
+        with pytest.raises(NoSpace):
+            await files.take(20, 1, reserve=False)
+
+        files = await opened(disk)
+        for block in small[:10] + large[:10]:
+            files.claim(block)
+        await files.begin()
+        again = [await files.take(20, 0, reserve=False) for _ in range(40)]
+        assert not set(again) & set(small[:10])
+        assert files.used_bytes() == 90 * MIB
+        assert disk.free_bytes() + files.unused_bytes() == 10 * MIB
 
     asyncio.run(main())

@@ -1,74 +1,21 @@
 import asyncio
-import contextlib
-import os
 import random
-import signal
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from threefs_storage.engine.content import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Entry, Record
 
-from tests.support import chunk_writer
-from tests.support.chunk_engine import change, opened, put, read_all, read_range, update
-from tests.support.chunk_machine import CHUNK_BYTES, Machine, expected
+from tests.support.chunk_engine import change, opened, put, read_all, update
+from tests.support.chunk_machine import expected
 from tests.support.lossy_disk import LossyDisk, LossyTable
 from threefs.checksums import crc32c
-from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable, VersionGap
+from threefs.errors import Corrupt, ThreefsError, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
 
 CHUNK = ChunkId(7, 0)
-
-chunks = st.builds(ChunkId, st.just(7), st.integers(0, 3))
-lengths = st.one_of(st.sampled_from([0, 1, 4096, 65536, 65537, CHUNK_BYTES // 2]), st.integers(0, CHUNK_BYTES // 2))
-changes = st.tuples(chunks, st.sampled_from(list(Kind)), lengths, lengths)
-steps = st.one_of(
-    st.tuples(st.just("stage"), st.lists(changes, min_size=1, max_size=4, unique_by=lambda change: change[0])),
-    st.tuples(st.just("write"), st.lists(changes, min_size=1, max_size=4, unique_by=lambda change: change[0])),
-    st.tuples(st.just("commit"), chunks),
-    st.tuples(st.just("commit"), chunks),
-    st.tuples(st.just("drop"), chunks),
-    st.tuples(st.just("power"), st.just(None)),
-    st.tuples(
-        st.just("crash"),
-        st.tuples(st.lists(changes, min_size=1, max_size=4, unique_by=lambda change: change[0]), st.integers(0, 25)),
-    ),
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 1 << 32), plan=st.lists(steps, max_size=25))
-def test_no_acknowledged_version_is_lost_whenever_the_power_fails(seed: int, plan: list[tuple[str, Any]]) -> None:
-    async def main() -> None:
-        machine = Machine(seed)
-        await machine.open()
-        for name, argument in plan:
-            await step(machine, name, argument)
-            await machine.check()
-
-    asyncio.run(main())
-
-
-async def step(machine: Machine, name: str, argument: Any) -> None:
-    if name == "commit":
-        machine.commit(argument)
-    elif name == "drop":
-        machine.drop(argument)
-    elif name == "power":
-        await machine.fail_power()
-    else:
-        todo, fail_after = argument if name == "crash" else (argument, None)
-        await machine.together([machine.stage(*change) for change in todo], fail_after)
-        if name == "write":
-            for chunk, *_ in todo:
-                machine.commit(chunk)
 
 
 @pytest.mark.parametrize("length", [1, 100, 4096, 65535, 65536, 100_000, 1 << 20, (1 << 20) - 5])
@@ -83,41 +30,6 @@ def test_what_was_written_is_read_back_after_reopening(tmp_path: Path, length: i
             assert await read_all(engine, CHUNK) == data
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("length", [1000, 100_000])
-@pytest.mark.parametrize("ending", ["commit", "drop"])
-def test_a_block_is_not_reused_before_it_is_durably_given_up(ending: str, length: int) -> None:
-    async def main(fail_after: int, seed: int) -> None:
-        machine = Machine(seed)
-        await machine.open()
-        for _ in range(2):
-            await machine.stage(CHUNK, Kind.WRITE, 0, length)
-            if ending == "commit":
-                machine.commit(CHUNK)
-            else:
-                machine.drop(CHUNK)
-        # The block that was given up just now is the lowest free one.
-        await machine.together([machine.stage(ChunkId(8, 0), Kind.WRITE, 0, length)], fail_after)
-
-    for fail_after in range(30):
-        for seed in range(5):
-            asyncio.run(main(fail_after, seed))
-
-
-def test_an_append_does_not_overwrite_a_dropped_one_that_a_crash_may_bring_back() -> None:
-    async def main(fail_after: int, seed: int) -> None:
-        machine = Machine(seed)
-        await machine.open()
-        await machine.stage(CHUNK, Kind.WRITE, 0, 1000)
-        machine.commit(CHUNK)
-        await machine.stage(CHUNK, Kind.WRITE, 1000, 3000)
-        machine.drop(CHUNK)
-        await machine.together([machine.stage(CHUNK, Kind.WRITE, 1000, 3000)], fail_after)
-
-    for fail_after in range(30):
-        for seed in range(5):
-            asyncio.run(main(fail_after, seed))
 
 
 def in_engine(directory: Path, body: Callable[[ChunkEngine], Awaitable[None]]) -> None:
@@ -163,6 +75,24 @@ def test_versions_follow_one_another(tmp_path: Path) -> None:
         assert await read_all(engine, CHUNK) == b"one"
 
     in_engine(tmp_path, body)
+
+
+def test_chunks_with_a_pending_version_are_known(tmp_path: Path) -> None:
+    async def stage(engine: ChunkEngine) -> None:
+        for number in (3, 1, 2):
+            chunk = ChunkId(1, number)
+            await engine.stage(chunk, update(engine, chunk, Kind.WRITE, b"x"), payload=b"x")
+        engine.commit(ChunkId(1, 2), 1, 1)
+        assert engine.pending() == [(1, 1), (1, 3)]
+
+    async def finish(engine: ChunkEngine) -> None:
+        assert engine.pending() == [(1, 1), (1, 3)]
+        engine.commit(ChunkId(1, 1), 1, 1)
+        engine.drop_pending(ChunkId(1, 3))
+        assert engine.pending() == []
+
+    in_engine(tmp_path, stage)
+    in_engine(tmp_path, finish)
 
 
 def test_a_removed_chunk_leaves_a_tombstone_and_its_numbers_go_on(tmp_path: Path) -> None:
@@ -375,114 +305,3 @@ def test_many_chunks_at_the_same_time_on_a_real_disk(tmp_path: Path) -> None:
 
     in_engine(tmp_path, write)
     in_engine(tmp_path, check)
-
-
-def durable_until_killed(directory: Path, changes: int) -> dict[int, int]:
-    """The newest version of each task that a writer has named before it was killed."""
-    process = subprocess.Popen(
-        [sys.executable, chunk_writer.__file__, str(directory)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert process.stdout is not None
-    durable: dict[int, int] = {}
-    with process.stdout:
-        for seen, line in enumerate(process.stdout):
-            task, version = map(int, line.split())
-            durable[task] = version
-            if seen == changes:
-                process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    return durable
-
-
-def test_nothing_durable_is_lost_by_kill_9(tmp_path: Path) -> None:
-    async def check(durable: dict[int, int]) -> None:
-        async with opened(tmp_path) as engine:
-            assert not engine.damaged
-            for task, version in durable.items():
-                record = engine.record(chunk_writer.chunk_of(task)) or Record()
-                found = [v for v in (record.committed, record.pending) if v is not None]
-                assert max(v.version for v in found) >= version
-                for v in found:
-                    assert await read_range(engine, v, 0, v.length) == chunk_writer.content(task, v.version)
-
-    for changes in (3, 60, 200):
-        durable = durable_until_killed(tmp_path, changes)
-        assert durable
-        asyncio.run(check(durable))
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("a small file system cannot be mounted here (needs root)")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_a_full_disk_takes_no_client_writes_but_everything_else(small_disk: Path) -> None:
-    data = os.urandom(1 << 20)
-
-    async def fill(engine: ChunkEngine) -> None:
-        number = 0
-        with pytest.raises(NoSpace):
-            while True:
-                await put(engine, ChunkId(1, number), data)
-                number += 1
-        assert number > 40
-        assert engine.failure is None
-        with pytest.raises(NoSpace):
-            await put(engine, ChunkId(1, 0), b"x", 5)
-        assert engine.space().chunks == number
-        for kept in range(1, number):
-            assert await read_all(engine, ChunkId(1, kept)) == data
-        await change(engine, ChunkId(1, 0), Kind.REMOVE)
-        await put(engine, ChunkId(2, 0), data)
-
-    async def check(engine: ChunkEngine) -> None:
-        assert await read_all(engine, ChunkId(2, 0)) == data
-        assert await read_all(engine, ChunkId(1, 1)) == data
-        assert await read_all(engine, ChunkId(1, 0)) is None
-
-    in_engine(small_disk, fill)
-    in_engine(small_disk, check)
-
-
-def test_a_disk_filled_by_others_loses_nothing(small_disk: Path) -> None:
-    data = os.urandom(50_000)
-    durable: list[int] = []
-
-    async def fill(engine: ChunkEngine) -> None:
-        await put(engine, ChunkId(1, 0), data)
-        durable.append(0)
-        with contextlib.suppress(OSError), (small_disk / "other").open("wb", buffering=0) as other:
-            while True:
-                other.write(bytes(1 << 16))
-        for number in range(1, 5000):
-            try:
-                await put(engine, ChunkId(1, number), data)
-            except (NoSpace, Unavailable):
-                break
-            durable.append(number)
-        else:
-            raise AssertionError("the disk never became full")
-        for number in durable:
-            assert await read_all(engine, ChunkId(1, number)) == data
-
-    async def check(engine: ChunkEngine) -> None:
-        for number in durable:
-            record = engine.record(ChunkId(1, number)) or Record()
-            version = record.committed or record.pending
-            assert version is not None
-            assert await read_range(engine, version, 0, version.length) == data
-        await put(engine, ChunkId(3, 0), data)
-
-    with contextlib.suppress(ThreefsError):  # what was not acknowledged cannot be made durable
-        in_engine(small_disk, fill)
-    assert durable
-    (small_disk / "other").unlink()
-    in_engine(small_disk, check)
