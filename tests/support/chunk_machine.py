@@ -30,7 +30,7 @@ class Model:
     pending_version: int = 0  # 0: none is pending
     acknowledged: int = 0  # the newest version that was durable, and not dropped
     #: Content by (version, checksum): more than one may have had the number of a version that was dropped.
-    known: dict[tuple[int, int], bytes | None] = field(default_factory=dict)
+    known: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
 
 class Machine:
@@ -57,7 +57,8 @@ class Machine:
         payload = self.random.randbytes(length) if kind in (Kind.WRITE, Kind.REPLACE) else b""
         version = max(model.version, model.pending_version) + 1
         content = expected(model.committed, kind, offset, length, payload)
-        model.known[version, crc32c(content or b"")] = content
+        if content is not None:
+            model.known[version, crc32c(content)] = content
         change = Update(
             kind, version, 1, offset if payload else 0, length, crc32c(payload), CHUNK_BYTES,
             WriteIdentity(CLIENT, 1, version), entries=() if kind == Kind.REPLACE else None,
@@ -130,7 +131,7 @@ class Machine:
         model.acknowledged = max(versions, default=0)
 
     def _known(self, model: Model, version: Version | None) -> bytes | None:
-        return None if version is None else model.known[version.version, version.checksum]
+        return None if version is None or version.removed else model.known[version.version, version.checksum]
 
     async def _content(self, version: Version | None) -> bytes | None:
         if version is None or version.removed:
