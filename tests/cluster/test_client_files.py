@@ -1,0 +1,366 @@
+"""The blocking client on a cluster of real processes."""
+
+import asyncio
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from threefs_client import FileSystem
+
+import threefs
+from tests.support.cluster import LocalCluster
+from threefs.errors import AlreadyExists, InvalidArgument, NotEmpty, NotFound, SessionLost, Unavailable
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def content_of(size: int, seed: int = 1) -> bytes:
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8).tobytes()
+
+
+@pytest.fixture
+def place(fs: FileSystem) -> str:
+    """A directory of this test's own, with small chunks."""
+    path = f"/client/{uuid.uuid4().hex}"
+    fs.mkdir(path, parents=True)
+    fs.set_layout(path, chunk_bytes=64 * KIB)
+    return path
+
+
+def in_child(work: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(60)
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 300 * KIB + 7, 5 * MIB + 3])
+def test_files_of_odd_sizes(fs: FileSystem, place: str, size: int) -> None:
+    content = content_of(size)
+    with fs.open(f"{place}/a", "wb") as file:
+        assert file.write(content) == size
+    assert fs.stat(f"{place}/a").length == size
+    with fs.open(f"{place}/a", "rb") as file:
+        assert file.read() == content
+        assert file.read() == b""
+    into = bytearray(size + 10)
+    with fs.open(f"{place}/a", "rb") as file:
+        assert file.readinto(into) == size
+    assert into[:size] == content
+
+
+def test_text_lines_and_standard_library_users(fs: FileSystem, place: str) -> None:
+    with fs.open(f"{place}/t", "w") as file:
+        file.write("ein\nzwei ä\n")
+        print("drei", file=file)
+    with fs.open(f"{place}/t", "r") as file:
+        assert list(file) == ["ein\n", "zwei ä\n", "drei\n"]
+    with fs.open(f"{place}/t", "rb") as file:
+        assert file.readline() == b"ein\n"
+        assert file.readlines() == ["zwei ä\n".encode(), b"drei\n"]
+    with fs.open(f"{place}/n.npy", "wb") as file:
+        np.save(file, np.arange(100_000))
+    with fs.open(f"{place}/n.npy", "rb") as file:
+        assert np.load(file).sum() == np.arange(100_000).sum()
+    with fs.open(f"{place}/p", "wb") as file:
+        pickle.dump({"a": [1, 2, 3]}, file)
+    with fs.open(f"{place}/p", "rb") as file:
+        assert pickle.load(file) == {"a": [1, 2, 3]}  # noqa: S301  (the test's own)
+    with fs.open(f"{place}/j", "x") as file:
+        json.dump([1, 2], file)
+    assert json.loads(fs.read_file(f"{place}/j")) == [1, 2]
+    with pytest.raises(FileExistsError):
+        fs.open(f"{place}/j", "x")
+
+
+def test_append_seek_truncate_and_holes(fs: FileSystem, place: str) -> None:
+    path = f"{place}/a"
+    fs.write_file(path, b"one")
+    with fs.open(path, "ab") as file:
+        file.write(b"two")
+        assert file.tell() == 6
+    with fs.open(path, "r+b") as file:
+        file.seek(200 * KIB)
+        file.write(b"end")
+        file.seek(0)
+        assert file.read() == b"onetwo" + bytes(200 * KIB - 6) + b"end"
+        file.truncate(4)
+        assert fs.read_file(path) == b"onet"
+        file.truncate(100 * KIB)
+    assert fs.read_file(path) == b"onet" + bytes(100 * KIB - 4)
+    assert fs.truncate(path, 2).length == 2
+    assert fs.read_file(path) == b"on"
+    fs.write_file(path, b"")
+    assert fs.read_file(path) == b""
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "read", "truncate", "batch", "flush", "reopen"]),
+        st.integers(0, 300 * KIB),
+        st.integers(0, 130 * KIB),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(OPERATIONS)
+def test_a_file_behaves_like_bytes_in_memory(
+    fs: FileSystem, place: str, operations: list[tuple[str, int, int]]
+) -> None:
+    model = bytearray()
+    path = f"{place}/{uuid.uuid4().hex}"
+    file = fs.open(path, "w+b")
+    for step, (kind, at, size) in enumerate(operations):
+        data = bytes([step + 1]) * size
+        if kind == "write":
+            file.seek(at)
+            file.write(data)
+        elif kind == "batch":
+            fs.write_batch([(file, at, data)])
+        if kind in ("write", "batch") and size:
+            model.extend(bytes(max(0, at - len(model))))
+            model[at : at + size] = data
+        elif kind == "read":
+            file.seek(at)
+            assert file.read(size) == model[at : at + size]
+        elif kind == "truncate":
+            file.truncate(at)
+            del model[at:]
+            model.extend(bytes(at - len(model)))
+        elif kind == "flush":
+            file.flush()
+            assert fs.read_file(path) == model
+        elif kind == "reopen":
+            file.close()
+            file = fs.open(path, "r+b")
+    file.close()
+    assert fs.read_file(path) == model
+    assert fs.stat(path).length == len(model)
+
+
+def test_batches(fs: FileSystem, place: str) -> None:
+    content = content_of(2 * MIB)
+    names = [f"{place}/{number}" for number in range(5)]
+    files = [fs.open(name, "wb") for name in names]
+    array = np.frombuffer(content, np.uint8)
+    rows = [(file, at, array[at : at + 50 * KIB]) for file in files for at in range(0, 2 * MIB, 50 * KIB)]
+    assert fs.write_batch(rows) == 5 * 2 * MIB
+    for file in files:
+        file.close()
+    random = np.random.default_rng(3)
+    wanted = [
+        (names[random.integers(5)], int(random.integers(2 * MIB)), int(random.integers(10_000))) for _ in range(300)
+    ]
+    for view, (_, at, size) in zip(fs.read_batch(wanted), wanted, strict=True):
+        assert view == content[at : at + size]
+    aligned = [(names[int(random.integers(5))], int(random.integers(512)) * 4 * KIB, 4 * KIB) for _ in range(256)]
+    into = np.zeros(256 * 4 * KIB, np.uint8)
+    fs.read_batch(aligned, into=into)
+    assert into.tobytes() == b"".join(content[at : at + size] for _, at, size in aligned)
+    assert [bytes(view) for view in fs.read_batch(aligned)] == [content[at : at + size] for _, at, size in aligned]
+
+
+def test_names(fs: FileSystem, place: str) -> None:
+    fs.mkdir(f"{place}/d/e", parents=True)
+    fs.mkdir(f"{place}/d/e", parents=True)
+    with pytest.raises(AlreadyExists):
+        fs.mkdir(f"{place}/d")
+    fs.write_file(f"{place}/d/ä b", b"12345")
+    fs.symlink("ä b", f"{place}/d/s")
+    fs.hard_link(f"{place}/d/ä b", f"{place}/d/e/h")
+    assert [entry.name for entry in fs.list(f"{place}/d")] == ["e", "s", "ä b"]
+    assert {entry.name: entry.kind for entry in fs.list(f"{place}/d")} == {
+        "e": "directory",
+        "s": "symlink",
+        "ä b": "file",
+    }
+    assert fs.readlink(f"{place}/d/s") == "ä b"
+    assert fs.stat(f"{place}/d/s").length == 5
+    assert fs.stat(f"{place}/d/s", follow=False).is_symlink
+    assert fs.stat(f"{place}/d/e/h").nlink == 2
+    walked = [(top, [e.name for e in dirs], [e.name for e in others]) for top, dirs, others in fs.walk(place)]
+    assert walked == [
+        (place, ["d"], []),
+        (f"{place}/d", ["e"], ["s", "ä b"]),
+        (f"{place}/d/e", [], ["h"]),
+    ]
+    usage = fs.usage(place)
+    assert (usage.files, usage.directories, usage.symlinks, usage.length) == (1, 3, 1, 5)
+    with pytest.raises(NotEmpty):
+        fs.rmdir(f"{place}/d/e")
+    fs.rename(f"{place}/d/e/h", f"{place}/moved")
+    assert not fs.exists(f"{place}/d/e/h")
+    with pytest.raises(AlreadyExists):
+        fs.rename(f"{place}/moved", f"{place}/d/s", replace=False)
+    fs.rmdir(f"{place}/d/e")
+    fs.unlink(f"{place}/d/s")
+    assert fs.chmod(f"{place}/moved", 0o600).mode == 0o600
+    assert fs.chown(f"{place}/moved", 12, -1).uid == 12
+    assert fs.utime(f"{place}/moved", 5, 7_000_000_000).mtime_ns == 7_000_000_000
+    found = fs.stat_many([f"{place}/moved", f"{place}/none", place])
+    assert [item and item.kind for item in found] == ["file", None, "directory"]
+    fs.remove(place, recursive=True)
+    with pytest.raises(NotFound):
+        fs.stat(place)
+    assert fs.statfs().replicas == 3
+
+
+def test_long_listings_come_in_pages(fs: FileSystem, place: str) -> None:
+    names = [f"{number:05}" for number in range(2500)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: fs.open(f"{place}/{name}", "xb").close(), names))
+    assert [entry.name for entry in fs.list(place)] == names
+    assert sum(1 for entry in fs.list(place, with_attributes=True) if entry.attributes is not None) == 2500
+
+
+def test_many_threads_share_a_connection_and_a_file(fs: FileSystem, place: str) -> None:
+    def work(number: int) -> None:
+        content = content_of(200 * KIB, seed=number)
+        fs.write_file(f"{place}/{number}", content)
+        assert fs.read_file(f"{place}/{number}") == content
+
+    with fs.open(f"{place}/log", "wb") as shared, ThreadPoolExecutor(12) as pool:
+        list(pool.map(work, range(24)))
+        list(pool.map(lambda number: shared.write(b"%05d\n" % number), range(1000)))
+    assert sorted(fs.read_file(f"{place}/log").split()) == [b"%05d" % number for number in range(1000)]
+
+
+def test_inside_a_running_loop_and_beside_the_asyncio_client(cluster: LocalCluster, fs: FileSystem, place: str) -> None:
+    async def work() -> None:
+        fs.write_file(f"{place}/a", b"blocking")
+        async with await threefs.connect_async(cluster.address) as other:
+            assert await other.read_file(f"{place}/a") == b"blocking"
+            await other.write_file(f"{place}/b", b"async")
+            assert [entry.name async for entry in other.list(place)] == ["a", "b"]
+            assert [top async for top, _, _ in other.walk(place)] == [place]
+        assert fs.read_file(f"{place}/b") == b"async"
+
+    asyncio.run(work())
+
+
+def test_a_forked_child_connects_anew_and_leaves_the_parent_alone(fs: FileSystem, place: str) -> None:
+    fs.write_file(f"{place}/a", b"parent")
+    reader, writer = fs.open(f"{place}/a", "rb"), fs.open(f"{place}/w", "wb")
+    writer.write(b"held back by the parent")
+    client = fs.link().client
+
+    def child() -> None:
+        assert reader.read() == b"parent"
+        assert fs.link().client != client
+        fs.write_file(f"{place}/c", b"child")
+        with pytest.raises(SessionLost):
+            writer.write(b"x")
+        writer.close()
+        assert [bytes(view) for view in fs.read_batch([(reader, 1, 3), (f"{place}/c", 0, 5)])] == [b"are", b"child"]
+
+    assert in_child(child) == 0
+    assert fs.link().client == client
+    assert fs.read_file(f"{place}/c") == b"child"
+    writer.close()
+    assert fs.read_file(f"{place}/w") == b"held back by the parent"
+    assert reader.read() == b"parent"
+
+
+def test_a_fork_in_the_middle_of_other_threads_work(fs: FileSystem, place: str) -> None:
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def work(number: int) -> None:
+        try:
+            while not stop.is_set():
+                fs.write_file(f"{place}/{number}", b"z" * 100 * KIB)
+                assert len(fs.read_file(f"{place}/{number}")) == 100 * KIB
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    codes = [in_child(lambda: fs.write_file(f"{place}/c", b"child")) for _ in range(5)]
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 5
+    assert not failures
+
+
+def _pool_work(fs: FileSystem, path: str) -> bytes:
+    return fs.read_file(path)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_pickled_into_worker_processes(fs: FileSystem, place: str, method: str) -> None:
+    fs.write_file(f"{place}/a", b"pickled")
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.starmap(_pool_work, [(fs, f"{place}/a")] * 6) == [b"pickled"] * 6
+    assert b"token" not in pickle.dumps(fs)
+    with fs.open(f"{place}/a", "rb") as file, pytest.raises(TypeError, match="pickle the file system"):
+        pickle.dumps(file)
+
+
+def test_misuse(fs: FileSystem, place: str) -> None:
+    fs.write_file(f"{place}/a", b"x")
+    with pytest.raises(InvalidArgument):
+        fs.open(f"{place}/a", "rb", encoding="utf-8")
+    with pytest.raises(InvalidArgument):
+        fs.open(f"{place}/a", "z")
+    file = fs.open(f"{place}/a", "rb")
+    with pytest.raises(io.UnsupportedOperation):
+        file.write(b"x")
+    file.close()
+    with pytest.raises(ValueError, match="closed"):
+        file.read()
+    with pytest.raises(IsADirectoryError):
+        fs.open(place, "rb")
+    with pytest.raises(NotFound):
+        fs.read_file(f"{place}/none")
+    with pytest.raises(OSError, match="255 bytes"):
+        fs.write_file(f"{place}/{'n' * 300}", b"")
+
+
+def test_a_closed_file_system(cluster: LocalCluster) -> None:
+    with cluster.connect() as other:
+        other.exists("/")
+    with pytest.raises(ValueError, match="closed"):
+        other.exists("/")
+
+
+def test_a_missing_server_is_named() -> None:
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9.*threefs up"):
+        threefs.connect("threefs://127.0.0.1:9", connect_timeout_s=0.3)
+
+
+def test_reads_go_on_when_a_storage_process_dies(tmp_path: Path) -> None:
+    content = content_of(3 * MIB)
+    with LocalCluster(tmp_path) as own, own.connect() as fs:
+        fs.write_file("/a", content)
+        file = fs.open("/a", "rb")
+        rows = [(file, at, 4 * KIB) for at in range(0, 3 * MIB, 4 * KIB)]
+        for turn in range(6):
+            if turn == 1:
+                own.storage[2].kill()
+            if turn == 3:
+                own.storage[1].kill()
+            assert b"".join(fs.read_batch(rows)) == content
+            assert fs.read_file("/a") == content
+        own.kill()
