@@ -23,6 +23,7 @@ class LossyDisk:
         self.capacity_bytes = capacity_bytes
         self.cold = 0.3  # the share of reads that find nothing in memory
         self.lost_power = False
+        self.held: asyncio.Event | None = None  # what cold reads wait for
 
     async def open(self, path: Path) -> "LossyFile":
         return self.files.setdefault(path, LossyFile(self))
@@ -73,6 +74,8 @@ class LossyFile:
 
     async def read(self, offset: int, into: memoryview, *, direct: bool = False) -> int:
         await self._disk.pause()
+        if self._disk.held is not None:
+            await self._disk.held.wait()
         return self._read(offset, into)
 
     async def write(self, offset: int, parts: Sequence[Buffer], *, direct: bool = False) -> None:
