@@ -111,7 +111,7 @@ class AsyncFile:
         await self.send_held()
         parts = []
         while size > 0:
-            got = await self._fetch(self._position, size)
+            got = self._window.rest(self._position)[:size] or await self._fetch(self._position, size)
             if not got:
                 break
             self._position += len(got)

@@ -71,6 +71,8 @@ class Handle:
     async def write(self, offset: int, data: memoryview) -> None:
         """Durable on all replicas when it returns; the length is settled by `sync` or `close`."""
         self.check_write(offset, len(data))
+        if not len(data):
+            return  # that does not make the file longer
         try:
             await self.link.chunks.apply(list(self.updates(offset, data)), timeout_s=self.link.options.timeout_s)
         except OutcomeUnknown:

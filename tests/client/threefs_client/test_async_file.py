@@ -15,13 +15,11 @@ from threefs.errors import (
     ConnectionLost,
     FileTooLarge,
     InvalidArgument,
-    IsADirectory,
     NoSpace,
     NotFound,
     OutcomeUnknown,
     SessionLost,
 )
-from threefs.wire import meta_pb2 as pb
 
 KIB = 1 << 10
 
@@ -248,17 +246,6 @@ def test_misuse_is_refused_before_anything_is_sent() -> None:
             await fs.open("/a", "r")
         with pytest.raises(NotFound, match="/none"):
             await fs.read_batch([("/none", 0, 1)])
-
-    play(scene)
-
-
-def test_directories_do_not_open_as_files() -> None:
-    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
-        files.meta.files[b"d"] = pb.Inode(inode=99, type=pb.DIRECTORY)
-        with pytest.raises(IsADirectory):
-            await fs.open("/d")
-        with pytest.raises(IsADirectory):
-            await fs.read_batch([("/d", 0, 1)])
 
     play(scene)
 

@@ -1,0 +1,42 @@
+import stat
+
+from threefs_client import attributes
+
+from threefs.wire import meta_pb2 as pb
+
+
+def test_a_file() -> None:
+    layout = pb.Layout(chunk_bytes=1 << 20, table_id=1, stripe=3, seed=9)
+    inode = pb.Inode(inode=7, type=pb.FILE, mode=0o640, uid=1, gid=2, nlink=3, length=44, mtime_ns=-5, layout=layout)
+    found = attributes.of_inode(inode)
+    assert (found.inode, found.mode, found.uid, found.gid, found.nlink, found.length) == (7, 0o640, 1, 2, 3, 44)
+    assert found.is_file
+    assert not found.is_directory
+    assert found.mtime_ns == -5
+    assert found.layout is not None
+    assert (found.layout.stripe, found.layout.seed) == (3, 9)
+    assert stat.S_ISREG(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o640
+
+
+def test_a_directory_and_a_symlink() -> None:
+    directory = attributes.of_inode(pb.Inode(inode=1, type=pb.DIRECTORY, mode=0o755, layout=pb.Layout(stripe=2)))
+    assert directory.is_directory
+    assert directory.layout is None
+    assert stat.S_ISDIR(directory.st_mode)
+    link = attributes.of_inode(pb.Inode(inode=2, type=pb.SYMLINK, target="ä".encode()))
+    assert link.is_symlink
+    assert (link.target, link.length) == ("ä", 2)
+
+
+def test_entries_with_and_without_attributes() -> None:
+    bare = attributes.of_entry(pb.Entry(name=b"\xff", inode=3, type=pb.DIRECTORY))
+    assert (bare.name, bare.attributes, bare.is_directory) == ("\udcff", None, True)
+    full = attributes.of_entry(pb.Entry(name=b"a", inode=3, type=pb.SYMLINK, attributes=pb.Inode(type=pb.SYMLINK)))
+    assert full.attributes is not None
+    assert full.attributes.is_symlink
+
+
+def test_space() -> None:
+    reply = pb.StatFsReply(capacity_bytes=9, used_bytes=4, free_bytes=5, inodes=2, replicas=3)
+    assert attributes.of_space(reply) == attributes.Space(9, 4, 5, 2, 3)

@@ -1,0 +1,109 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.handles import Handle
+
+from tests.support.memory_cluster import MemoryFiles
+from threefs.errors import ConnectionLost, OutcomeUnknown, SessionLost
+
+
+def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
+    async def run() -> None:
+        files = MemoryFiles()
+        await scene(files, AsyncFileSystem(files.link))
+
+    asyncio.run(run())
+
+
+async def opened(fs: AsyncFileSystem, mode: str = "w+b") -> Handle:
+    return (await fs.open("/a", mode)).handle
+
+
+def test_reads_end_at_the_length() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(100_000, memoryview(b"end"))
+        view = memoryview(bytearray(b"?" * 10))
+        assert await handle.read_into(99_999, view) == 4
+        assert bytes(view) == b"\0end??????"
+        assert await handle.read_into(200_000, view) == 0
+        assert await handle.read_into(0, view[:0]) == 0
+
+    play(scene)
+
+
+def test_a_hint_from_before_a_truncate_does_not_count() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        first, second = await opened(fs), await opened(fs, "r+b")
+        await first.write(0, memoryview(b"x" * 1000))
+        await second.truncate(10)
+        await first.close()
+        assert files.meta.files[b"a"].length == 10
+        assert first.length == 10
+
+    play(scene)
+
+
+def test_an_empty_write_does_not_make_a_file_longer() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(1000, memoryview(b""))
+        assert handle.length == 0
+        await handle.close()
+        assert files.meta.files[b"a"].length == 0
+
+    play(scene)
+
+
+def test_a_failed_sync_is_done_again() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"abc"))
+        files.link.meta._attempt_timeout_s = 0.01
+        files.peers.meta_faults = [(False, SessionLost())]
+        with pytest.raises(SessionLost):
+            await handle.sync()
+        assert files.meta.files[b"a"].length == 0
+        await handle.sync()
+        assert files.meta.files[b"a"].length == 3
+
+    play(scene)
+
+
+def test_a_lost_close_is_repeated_under_the_same_identity() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        files.peers.meta_faults = [(True, ConnectionLost())]
+        await handle.close()
+        await handle.close()
+        assert not files.meta.sessions - {b""}
+
+    play(scene)
+
+
+def test_nothing_is_written_without_a_session() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.close()
+        with pytest.raises(SessionLost):
+            await handle.write(0, memoryview(b"x"))
+        with pytest.raises(SessionLost):
+            await handle.truncate(0)
+        assert not files.storage.calls
+
+    play(scene)
+
+
+def test_an_open_outcome_asks_for_the_exact_length() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        files.storage.before = [lambda *_: ConnectionLost(), lambda *_: SessionLost()]
+        with pytest.raises(OutcomeUnknown):
+            await handle.write(0, memoryview(b"abc"))
+        await handle.sync()
+        syncs = [request for _, name, request in files.peers.meta_calls if name == "Sync"]
+        assert [request.exact for request in syncs] == [True]
+
+    play(scene)

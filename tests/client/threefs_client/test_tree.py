@@ -1,0 +1,153 @@
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.tree import wanted_layout
+
+from tests.support.memory_cluster import MemoryFiles
+from threefs.errors import FileTooLarge, InvalidArgument, NotFound, PermissionDenied
+from threefs.wire import meta_pb2 as pb
+
+
+class Meta:
+    """Answers each call with what a function makes of the request."""
+
+    def __init__(self, answer: Callable[[str, Any], Any]) -> None:
+        self._answer = answer
+        self.requests: list[Any] = []
+
+    async def answer(self, name: str, request: Any) -> Any:
+        self.requests.append(request)
+        return self._answer(name, request)
+
+
+def go(
+    answer: Callable[[str, Any], Any], scene: Callable[[AsyncFileSystem], Coroutine[Any, Any, Any]]
+) -> tuple[Any, list[Any]]:
+    async def run() -> tuple[Any, list[Any]]:
+        files = MemoryFiles()
+        meta = Meta(answer)
+        files.peers.meta = meta  # type: ignore[assignment]
+        return await scene(AsyncFileSystem(files.link)), meta.requests
+
+    return asyncio.run(run())
+
+
+DIRECTORY = pb.Inode(inode=5, type=pb.DIRECTORY)
+
+
+def one(_name: str, _request: Any) -> pb.InodeReply:
+    return pb.InodeReply(inode=DIRECTORY)
+
+
+def test_changes_carry_what_was_asked_for() -> None:
+    async def scene(fs: AsyncFileSystem) -> None:
+        await fs.mkdir("/d", mode=0o700, parents=True)
+        await fs.rename("/a", "/b", replace=False)
+        await fs.symlink("to", "/l")
+        await fs.hard_link("/a", "/h")
+        await fs.chmod("/a", 0o644, follow=False)
+        await fs.chown("/a", -1, 7)
+        await fs.utime("/a", 1, 2)
+        await fs.truncate("/a", 9)
+        await fs.set_layout("/d", chunk_bytes=1 << 16, stripe=2)
+
+    _, requests = go(one, scene)
+    mkdir, rename, symlink, link, chmod, chown, utime, truncate, layout = requests
+    assert len({request.mutation.request for request in requests}) == 9
+    assert (mkdir.place.path, mkdir.mode, mkdir.parents) == (b"/d", 0o700, True)
+    assert (rename.source.path, rename.destination.path, rename.no_replace) == (b"/a", b"/b", True)
+    assert (symlink.place.path, symlink.target) == (b"/l", b"to")
+    assert (link.source.path, link.destination.path) == (b"/a", b"/h")
+    assert (chmod.mode, chmod.follow, chmod.HasField("uid")) == (0o644, False, False)
+    assert (chown.HasField("uid"), chown.gid, chown.HasField("mode")) == (False, 7, False)
+    assert (utime.atime_ns, utime.mtime_ns) == (1, 2)
+    assert truncate.length == 9
+    assert (layout.layout.chunk_bytes, layout.layout.stripe) == (1 << 16, 2)
+
+
+def test_removals_say_what_they_expect() -> None:
+    async def scene(fs: AsyncFileSystem) -> None:
+        await fs.remove("/a", recursive=True)
+        await fs.unlink("/a")
+        await fs.rmdir("/a")
+
+    _, requests = go(lambda *_: pb.RemoveReply(), scene)
+    assert [(request.kind, request.recursive) for request in requests] == [
+        (pb.ANYTHING, True),
+        (pb.NOT_DIRECTORY, False),
+        (pb.ONLY_DIRECTORY, False),
+    ]
+
+
+def test_senseless_arguments_are_refused_before_anything_is_sent() -> None:
+    async def scene(fs: AsyncFileSystem) -> None:
+        with pytest.raises(InvalidArgument):
+            await fs.chmod("/a", 0o10000)
+        with pytest.raises(InvalidArgument):
+            await fs.mkdir("/a", mode=-1)
+        with pytest.raises(InvalidArgument):
+            await fs.chown("/a", -2, 0)
+        with pytest.raises(InvalidArgument):
+            await fs.utime("/a", 1 << 63, 0)
+        with pytest.raises(InvalidArgument):
+            await fs.truncate("/a", -1)
+        with pytest.raises(FileTooLarge):
+            await fs.truncate("/a", 1 << 60)
+        with pytest.raises(InvalidArgument):
+            await fs.set_layout("/a", chunk_bytes=5)
+        with pytest.raises(InvalidArgument):
+            await fs.stat("a\0b")
+
+    _, requests = go(one, scene)
+    assert not requests
+
+
+def test_listings_follow_pages_to_the_end() -> None:
+    names = [b"%02d" % number for number in range(10)]
+
+    def answer(_: str, request: pb.ListRequest) -> pb.ListReply:
+        rest = [name for name in names if name > request.after]
+        return pb.ListReply(entries=[pb.Entry(name=name, type=pb.FILE) for name in rest[:3]], more=len(rest) > 3)
+
+    async def scene(fs: AsyncFileSystem) -> list[str]:
+        return [entry.name async for entry in fs.list("/d")]
+
+    found, requests = go(answer, scene)
+    assert found == [name.decode() for name in names]
+    assert len(requests) == 4
+
+
+def test_many_stats_are_one_call_and_only_missing_ones_are_none() -> None:
+    def answer(_: str, request: pb.BatchStatRequest) -> pb.BatchStatReply:
+        code = {b"/a": 0, b"/none": NotFound.code, b"/no": PermissionDenied.code}
+        return pb.BatchStatReply(
+            results=[pb.StatResult(code=code[place.path], inode=DIRECTORY) for place in request.places]
+        )
+
+    async def scene(fs: AsyncFileSystem) -> None:
+        assert [found is not None for found in await fs.stat_many(["/a", "/none", "/a"])] == [True, False, True]
+        assert await fs.exists("/a")
+        assert not await fs.exists("/none")
+        with pytest.raises(PermissionDenied, match="/no"):
+            await fs.stat_many(["/a", "/no"])
+        assert await fs.stat_many([]) == []
+
+    assert len(go(answer, scene)[1]) == 4
+
+
+def test_readlink_of_something_else() -> None:
+    async def scene(fs: AsyncFileSystem) -> None:
+        with pytest.raises(InvalidArgument, match="/d is not a symbolic link"):
+            await fs.readlink("/d")
+
+    go(one, scene)
+
+
+def test_wanted_layout() -> None:
+    assert wanted_layout(0, 0) is None
+    assert wanted_layout(1 << 16, 0) == pb.Layout(chunk_bytes=1 << 16)
+    with pytest.raises(InvalidArgument):
+        wanted_layout(0, -1)
