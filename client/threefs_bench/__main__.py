@@ -1,0 +1,3 @@
+from threefs_bench.main import main
+
+main()

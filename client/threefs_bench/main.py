@@ -1,0 +1,57 @@
+"""`python -m threefs_bench`: measurements on the command line."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import click
+import uvloop
+from rich.console import Console
+from rich.table import Table
+from threefs_cli.cluster_file import Plan
+from threefs_cli.local_cluster import LocalCluster
+
+from threefs.errors import ThreefsError
+from threefs_bench import smoke
+
+
+@click.group()
+def main() -> None:
+    """Measure a cluster, and what its machine could do."""
+
+
+@main.command("smoke")
+@click.option("--address", help="Cluster to measure, threefs://HOST:PORT. Without it one is started for the time.")
+@click.option("--disk", type=click.Path(path_type=Path, file_okay=False), help="Directory on the disk it stores on.")
+@click.option("--rounds", default=smoke.ROUNDS, show_default=True, help="Medians are taken over so many.")
+@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here too.")
+def smoke_command(address: str | None, disk: Path | None, rounds: int, file: Path | None) -> None:
+    """Ratios of the hot paths to raw sockets and to fio, in about two minutes.
+
+    \b
+    Example: python -m threefs_bench smoke --json smoke.json
+    """
+    console = Console(stderr=True)
+    try:
+        figures = uvloop.run(_smoke(address, disk, rounds, console))
+    except ThreefsError as error:
+        raise click.ClickException(str(error)) from None
+    table = Table("figure", "value")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.3f}" if isinstance(value, float) else str(value))
+    Console().print(table)
+    if file is not None:
+        file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+async def _smoke(address: str | None, disk: Path | None, rounds: int, console: Console) -> dict[str, float | str | int]:
+    with tempfile.TemporaryDirectory(prefix="threefs-bench-", dir=disk) as place:
+        if address is not None:
+            return (await smoke.measure(address, Path(place), console.print, rounds=rounds)).table()
+        cluster = LocalCluster(Path(place) / "cluster")
+        console.print("starting a cluster of 3 storage processes")
+        started = await cluster.up(Plan(storage=3, replicas=3))
+        try:
+            return (await smoke.measure(started.address, Path(place), console.print, rounds=rounds)).table()
+        finally:
+            await cluster.down()

@@ -1,0 +1,60 @@
+"""What a measurement costs: seconds on the clock, and CPU seconds of the whole machine."""
+
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from threefs.env.clock import CLOCK
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Round:
+    """One timed piece of work. `amount` is in bytes or operations, set by whoever did it."""
+
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    amount: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        return self.amount / self.seconds
+
+
+@dataclass
+class Series:
+    """Rounds of the same work. All figures are medians."""
+
+    rounds: list[Round] = field(default_factory=list)
+
+    @contextmanager
+    def round(self) -> Iterator[Round]:
+        one = Round()
+        cpu, begin = busy_s(), CLOCK.monotonic()
+        yield one
+        one.seconds = CLOCK.monotonic() - begin
+        one.cpu_s = busy_s() - cpu
+        self.rounds.append(one)
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(one.rate for one in self.rounds)
+
+    def cpu_per(self, unit: float) -> float:
+        """CPU seconds of all processes of the machine per `unit` of work."""
+        return statistics.median(one.cpu_s / one.amount * unit for one in self.rounds)
+
+
+def busy_s(stat: Path = Path("/proc/stat")) -> float:
+    """CPU seconds that all cores have been busy since the machine started."""
+    return busy_ticks(stat.read_text().split("\n", 1)[0].split()[1:]) / _TICKS_PER_S
+
+
+def busy_ticks(fields: Sequence[str]) -> int:
+    """Of the first line of /proc/stat: user, nice, system, irq, softirq, steal; not idle and iowait."""
+    ticks = [int(value) for value in fields[:8]]
+    return sum(ticks) - ticks[3] - ticks[4]
