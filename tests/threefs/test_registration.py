@@ -1,0 +1,167 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.support.clocks import SteppedClock
+from threefs.errors import AlreadyExists, Corrupt, DeadlineExceeded, NotFound, ThreefsError, Unavailable, WrongCluster
+from threefs.registration import Registration, read_cluster_id, write_cluster_id
+from threefs.routing import NodeKind
+from threefs.rpc.methods import HEARTBEAT, REGISTER
+from threefs.wire import manager_pb2 as pb
+
+ONE, OTHER = "ab" * 16, "cd" * 16
+
+
+class Manager:
+    """Fails with the errors it is given, one a call, then answers."""
+
+    def __init__(self, *errors: ThreefsError) -> None:
+        self.errors = list(errors)
+        self.requests: list[Any] = []
+        self.heard = asyncio.Event()
+
+    async def call(self, method: Any, request: Any, *, timeout_s: float) -> Any:
+        await asyncio.sleep(0)
+        self.requests.append(request)
+        if self.errors:
+            raise self.errors.pop(0)
+        if method is REGISTER:
+            return pb.RegisterReply(node_id=request.node_id or 1_000_001, cluster_id=ONE)
+        assert method is HEARTBEAT
+        self.heard.set()
+        return pb.HeartbeatReply(routing_version=1)
+
+
+def registration(manager: Manager, directory: Path, **options: Any) -> Registration:
+    return Registration(
+        manager,
+        kind=NodeKind.META,
+        node_id=0,
+        address="h:1",
+        incarnation=7,
+        domain="d",
+        cluster_file=directory / "cluster_id",
+        clock=options.pop("clock", SteppedClock()),
+        **options,
+    )
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with capture_logs():
+            await body()
+
+    asyncio.run(main())
+
+
+def test_it_learns_its_id_and_cluster_and_beats(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager()
+        place = registration(manager, tmp_path, reports=lambda: [pb.TargetReport(target_id=101)])
+        await place.start()
+        assert (place.node_id, place.cluster_id) == (1_000_001, ONE)
+        assert read_cluster_id(tmp_path / "cluster_id") == ONE
+        await manager.heard.wait()
+        await place.stop()
+        first, beat = manager.requests[:2]
+        assert (first.kind, first.address, first.incarnation, first.domain, first.cluster_id) == (2, "h:1", 7, "d", "")
+        assert (beat.node_id, beat.incarnation, [t.target_id for t in beat.targets]) == (1_000_001, 7, [101])
+        again = Manager()
+        await registration(again, tmp_path).start()
+        assert again.requests[0].cluster_id == ONE, "the next start says where it belongs"
+
+    run(body)
+
+
+def test_it_waits_for_the_manager_and_says_so_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        manager = Manager(*[Unavailable("nobody there")] * 5, DeadlineExceeded("slow"), Unavailable("no plan yet"))
+        place = registration(manager, tmp_path)
+        with capture_logs() as logs:
+            await place.start()
+            await place.stop()
+        assert len(manager.requests) >= 8
+        assert [entry["error"] for entry in logs] == ["nobody there", "slow", "no plan yet"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [WrongCluster("no"), NotFound("no such node")])
+def test_what_waiting_cannot_heal_is_raised(error: ThreefsError, tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager(error)
+        with pytest.raises(type(error)):
+            await registration(manager, tmp_path).start()
+        assert len(manager.requests) == 1 and not (tmp_path / "cluster_id").exists()
+
+    run(body)
+
+
+def test_a_taken_address_may_become_free(tmp_path: Path) -> None:
+    async def body() -> None:
+        patient = registration(Manager(*[AlreadyExists("node 1 is at h:1")] * 20), tmp_path)
+        await patient.start()
+        await patient.stop()
+        clock = SteppedClock()
+        began = clock.monotonic()
+        with pytest.raises(AlreadyExists):
+            await registration(Manager(*[AlreadyExists("node 1 is at h:1")] * 200), tmp_path, clock=clock).start()
+        assert 15 < clock.monotonic() - began < 16
+
+    run(body)
+
+
+def test_the_heart_goes_on_through_failures(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager()
+        reported = 0
+
+        def reports() -> list[pb.TargetReport]:
+            nonlocal reported
+            reported += 1
+            if reported == 2:
+                raise ZeroDivisionError
+            return []
+
+        place = registration(manager, tmp_path, reports=reports)
+        await place.start()
+        await manager.heard.wait()
+        manager.errors = [Unavailable("away"), NotFound("started anew since")]
+        manager.heard.clear()
+        while reported < 4:
+            await asyncio.sleep(0)
+        await manager.heard.wait()
+        await place.stop()
+
+    run(body)
+
+
+def test_data_of_another_cluster_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    async def body() -> None:
+        file = tmp_path / "cluster_id"
+        write_cluster_id(file, OTHER)
+        with pytest.raises(WrongCluster, match=f"{OTHER}.*{ONE}"):
+            await registration(Manager(), tmp_path).start()
+        assert read_cluster_id(file) == OTHER
+
+    run(body)
+
+
+def test_the_file_of_the_cluster_id(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "cluster_id"
+    assert read_cluster_id(file) == ""
+    write_cluster_id(file, ONE)
+    write_cluster_id(file, ONE)
+    assert file.read_text() == ONE + "\n" and list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"ab" * 15, b"AB" * 16, b"xy" * 16, b"\xff" * 32])
+def test_half_an_id_is_nobodys(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "cluster_id"
+    file.write_bytes(content)
+    with pytest.raises(Corrupt, match="cluster_id does not hold a cluster id"):
+        read_cluster_id(file)
