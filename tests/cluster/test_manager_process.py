@@ -6,15 +6,20 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.support.processes import Program
 from threefs.cluster import Cluster
 from threefs.env.net import RealNet
-from threefs.errors import AlreadyExists, NotFound, Unavailable, WrongCluster
+from threefs.errors import AlreadyExists, NotFound, Stopping, Unavailable, WrongCluster
+from threefs.registration import Registration
+from threefs.routing import NodeKind
 from threefs.rpc.control import ControlClient
 from threefs.rpc.identity import Identity
-from threefs.rpc.methods import GET_STATUS, HEARTBEAT, INIT, REGISTER
+from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGISTER
 from threefs.rpc.peers import Peers
 from threefs.wire import manager_pb2 as pb
 
@@ -80,16 +85,11 @@ def test_a_cluster_is_made_joined_and_remembered(manager: Program) -> None:
 
     cluster_id, epoch = asyncio.run(first())
     manager.kill()
-    status = asyncio.run(second_after(manager, second))
+    manager.start()
+    status = asyncio.run(second())
     assert (status.cluster_id, status.manager_epoch) == (cluster_id, epoch + 1), "a restart keeps all, in a new epoch"
     assert status.nodes[1].node.address == "127.0.0.1:9"
     assert len(status.chains) == 2
-
-
-async def second_after(manager: Program, second) -> pb.GetStatusReply:  # type: ignore[no-untyped-def]
-    manager.start()
-    reply: pb.GetStatusReply = await second()
-    return reply
 
 
 def test_random_bytes_on_either_port_do_no_harm(manager: Program) -> None:
@@ -102,13 +102,7 @@ def test_random_bytes_on_either_port_do_no_harm(manager: Program) -> None:
                 except OSError:
                     continue
 
-    async def ask() -> pb.InitReply:
-        frames = peers()
-        reply = await frames.call(manager.address, INIT, PLAN, timeout_s=5)
-        await frames.close()
-        return reply
-
-    assert asyncio.run(ask()).cluster_id
+    assert asyncio.run(call_init(manager))
 
 
 def test_nobody_there_is_said_with_the_address() -> None:
@@ -121,9 +115,128 @@ def test_nobody_there_is_said_with_the_address() -> None:
 
 
 def test_bad_settings_are_named(tmp_path: Path) -> None:
-    program = Program("threefs_manager", tmp_path, colour="red")
+    assert "unknown setting 'colour'" in ends_with(Program("threefs_manager", tmp_path, colour="red"), 2)
+
+
+def ends_with(program: Program, code: int) -> str:
+    """Launch a program that is to fail; its log."""
     program.launch()
-    assert program.process.wait(30) == 2
+    assert program.process.wait(30) == code, program.log()
     assert program.process.stdout is not None
     program.process.stdout.close()
-    assert "unknown setting 'colour'" in program.log()
+    return program.log()
+
+
+def test_data_belongs_to_one_manager_at_a_time(manager: Program, tmp_path: Path) -> None:
+    second = Program("threefs_manager", tmp_path / "second", port=0, control_port=0)
+    second.settings["data_dir"] = manager.settings["data_dir"]
+    text = ends_with(second, 1)
+    assert "threefs-manager: " in text and "Traceback" not in text and str(manager.settings["data_dir"]) in text
+
+
+@pytest.mark.parametrize("which", ["port", "control_port"])
+def test_a_port_in_use_is_named(which: str, manager: Program, tmp_path: Path) -> None:
+    taken = manager.addresses[["port", "control_port"].index(which)]
+    ports = {"port": 0, "control_port": 0, which: int(taken.rpartition(":")[2])}
+    text = ends_with(Program("threefs_manager", tmp_path / "second", **ports), 1)
+    assert taken in text and "Traceback" not in text
+
+
+def test_data_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    program = Program("threefs_manager", tmp_path, port=0, control_port=0).start()
+    asyncio.run(call_init(program))
+    program.stop()
+    file = tmp_path / "data" / "cluster_id"
+    own = file.read_text().strip()
+    file.write_text("ab" * 16 + "\n")
+    text = ends_with(program, 1)
+    assert own in text and "ab" * 16 in text and "Traceback" not in text
+
+
+async def call_init(program: Program) -> str:
+    frames = peers()
+    reply = await frames.call(program.address, INIT, PLAN, timeout_s=5)
+    await frames.close()
+    return reply.cluster_id
+
+
+def test_those_who_wait_do_not_hold_up_the_stop(tmp_path: Path) -> None:
+    program = Program("threefs_manager", tmp_path, port=0, control_port=0).start()
+
+    async def wait_and_stop() -> None:
+        await call_init(program)
+        control, frames = ControlClient(program.addresses[1]), peers()
+        request = pb.GetRoutingRequest(known_version=1, wait_ms=60_000)
+        waiting = [
+            asyncio.ensure_future(control.call(GET_ROUTING, request, timeout_s=60)),
+            asyncio.ensure_future(frames.call(program.address, GET_ROUTING, request, timeout_s=60)),
+        ]
+        await control.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)
+        await frames.call(program.address, GET_STATUS, pb.GetStatusRequest(), timeout_s=5)
+        await asyncio.to_thread(program.stop)
+        assert [type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)] == [Stopping, Stopping]
+        await frames.close()
+        await control.close()
+
+    asyncio.run(wait_and_stop())
+    assert "cut off" not in program.log()
+
+
+def test_health_and_reflection_are_there_for_other_languages(manager: Program) -> None:
+    with grpc.insecure_channel(manager.addresses[1]) as channel:
+        request = health_pb2.HealthCheckRequest(service="threefs.wire.Manager")
+        reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        listing = reflection_pb2.ServerReflectionRequest(list_services="")
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        (answer,) = stub.ServerReflectionInfo(iter([listing]), timeout=5)
+        assert "threefs.wire.Manager" in {service.name for service in answer.list_services_response.service}
+
+
+def test_a_service_registers_as_soon_as_it_can_and_survives_a_new_manager(tmp_path: Path) -> None:
+    program = Program("threefs_manager", tmp_path / "manager", port=free_port(), control_port=free_port())
+
+    async def main() -> None:
+        control = ControlClient(f"127.0.0.1:{program.settings['control_port']}")
+        node = Registration(
+            control,
+            kind=NodeKind.STORAGE,
+            node_id=2,
+            address="127.0.0.1:9",
+            incarnation=5,
+            domain="",
+            cluster_file=tmp_path / "node" / "cluster_id",
+            heartbeat_s=0.05,
+        )
+        starting = asyncio.create_task(node.start())
+        await asyncio.to_thread(program.start)
+        assert not starting.done(), "there is no plan yet"
+        cluster_id = await call_init(program)
+        await starting
+        assert node.cluster_id == cluster_id == (tmp_path / "node" / "cluster_id").read_text().strip()
+        await alive(control)
+        await asyncio.to_thread(program.kill)
+        await asyncio.to_thread(program.start)
+        status = await alive(control)
+        assert status.manager_epoch == 2 and status.nodes[1].node.incarnation == 5, "without a new registration"
+        await node.stop()
+        await control.close()
+
+    async def alive(control: ControlClient) -> pb.GetStatusReply:
+        while True:
+            try:
+                status = await control.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)
+                if status.nodes[1].alive:
+                    return status
+            except Unavailable:
+                pass
+            await asyncio.sleep(0.05)
+
+    with program:
+        asyncio.run(main())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
