@@ -32,7 +32,7 @@ proto-check: $(READY) ## Fail if threefs/wire is not what proto/ generates
 	echo "$(WIRE) matches proto/"
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
-	$(BIN)/python -m threefs_bench $(if $(JSON),--json $(JSON))
+	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))
 
 venv: $(READY) ## Set up .venv with the versions of constraints.txt
 

@@ -1,0 +1,1 @@
+"""The program `threefs`: local clusters, files, and a demonstration."""

@@ -1,0 +1,3 @@
+from threefs_cli.main import main
+
+main()

@@ -1,0 +1,189 @@
+"""`threefs up`, `down`, `status`."""
+
+import asyncio
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+from rich.table import Table
+from threefs_client import AsyncFileSystem, addresses
+
+from threefs.rpc.methods import GET_STATUS
+from threefs.wire import manager_pb2 as pb
+from threefs_cli import cluster_file, output
+from threefs_cli.cluster_file import ClusterFile, Plan
+from threefs_cli.local_cluster import LocalCluster
+from threefs_cli.reach import Reach, reaching
+
+_ANSWER_S = 10.0
+
+directory_option = click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="Where the cluster and its data are."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs up
+  threefs up --dir /tmp/small --storage 1 --replicas 1
+  threefs up --port 7000 --foreground
+"""
+)
+@directory_option
+@click.option("--storage", type=click.IntRange(1, 100), help="Storage processes.  [default: 3]")
+@click.option("--replicas", type=click.IntRange(1, 10), help="Copies of every chunk.  [default: 3]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the manager at its first start; 0: any.")
+@click.option("--foreground/--detach", default=False, help="Stay until Ctrl-C, then stop it.  [default: detach]")
+@json_option
+def up(
+    directory: Path | None, storage: int | None, replicas: int | None, port: int, foreground: bool, as_json: bool
+) -> None:
+    """Start a cluster on this machine, or what is missing of it.
+
+    It has one manager, one meta service and several storage processes. Started again on the same directory, it has its
+    data and its addresses back.
+    """
+    cluster = LocalCluster(directory or cluster_file.default_directory())
+    plan = _wanted(cluster, storage, replicas)
+
+    async def work() -> None:
+        tell = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
+        state = await cluster.up(plan, port=port, tell=tell)
+        _show_up(cluster, state, as_json)
+        if foreground:
+            await _stay(cluster)
+
+    uvloop.run(work())
+
+
+def _wanted(cluster: LocalCluster, storage: int | None, replicas: int | None) -> Plan | None:
+    """The plan that the options make, over that of the cluster that is there; None leaves it alone."""
+    if storage is None and replicas is None:
+        return None
+    known = cluster.load()
+    base = known.plan if known else Plan()
+    storage = base.storage if storage is None else storage
+    if replicas is None:
+        replicas = base.replicas if known else min(base.replicas, storage)
+    return Plan(storage, replicas)
+
+
+def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {"name": program.name, "address": program.addresses[0], "pid": program.process.pid}
+            for program in state.programs
+            if program.process is not None
+        ]
+        output.print_json({"address": state.address, "directory": str(cluster.directory), "programs": rows})
+    else:
+        click.echo(f"{state.address} is up, in {cluster.directory}")
+
+
+async def _stay(cluster: LocalCluster) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await cluster.watch(lambda line: click.echo(line, err=True), stop.is_set)
+    finally:
+        await cluster.down()
+
+
+@click.command()
+@directory_option
+@json_option
+def down(directory: Path | None, as_json: bool) -> None:
+    """Stop the cluster of this machine. Its data stays."""
+    cluster = LocalCluster(directory or cluster_file.default_directory())
+    stopped = uvloop.run(cluster.down())
+    if as_json:
+        output.print_json({"directory": str(cluster.directory), "stopped": stopped})
+    else:
+        click.echo(f"stopped {', '.join(stopped)}" if stopped else f"no cluster runs in {cluster.directory}")
+
+
+@click.command()
+@reaching
+def status(reach: Reach) -> None:
+    """Show the nodes and chains of a cluster. Exit code 1 when a node does not answer."""
+    url = reach.url()
+
+    async def work(fs: AsyncFileSystem) -> pb.GetStatusReply:
+        manager = addresses.parse(url)[0]
+        return await fs.link.peers.call(manager, GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
+
+    found = describe(url, reach.run(work))
+    if reach.as_json:
+        output.print_json(found)
+    else:
+        _print_status(found)
+    if not all(node["alive"] for node in found["nodes"]):
+        click.get_current_context().exit(1)
+
+
+def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
+    return {
+        "address": url,
+        "cluster_id": reply.cluster_id,
+        "manager_epoch": reply.manager_epoch,
+        "routing_version": reply.routing_version,
+        "nodes": [_node(row) for row in reply.nodes],
+        "chains": [
+            {
+                "chain_id": chain.chain_id,
+                "version": chain.version,
+                "members": [
+                    {"target_id": member.target_id, "state": pb.PublicState.Name(member.state).lower()}
+                    for member in chain.members
+                ],
+            }
+            for chain in reply.chains
+        ],
+    }
+
+
+def _node(row: pb.NodeStatus) -> dict[str, Any]:
+    return {
+        "node_id": row.node.node_id,
+        "kind": pb.NodeKind.Name(row.node.kind).lower(),
+        "address": row.node.address,
+        "domain": row.node.domain,
+        "alive": row.alive,
+        "silent_ms": row.silent_ms,
+        "targets": len(row.targets),
+        "chunks": sum(target.chunks for target in row.targets),
+        "used_bytes": sum(target.used_bytes for target in row.targets),
+        # targets of one process share its disk
+        "capacity_bytes": max((target.capacity_bytes for target in row.targets), default=0),
+    }
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    click.echo(f"cluster {found['cluster_id']} at {found['address']}, manager epoch {found['manager_epoch']}")
+    table = Table("node", "kind", "address", "domain", "state", "chunks", "used", "disk")
+    for node in found["nodes"]:
+        alive = "alive" if node["alive"] else f"silent for {node['silent_ms'] / 1000:.1f} s"
+        table.add_row(
+            str(node["node_id"]),
+            node["kind"],
+            node["address"] or "not started yet",
+            node["domain"],
+            alive,
+            str(node["chunks"]) if node["kind"] == "storage" else "",
+            output.size(node["used_bytes"]) if node["kind"] == "storage" else "",
+            output.size(node["capacity_bytes"]) if node["kind"] == "storage" else "",
+        )
+    output.print_table(table)
+    states = Counter(member["state"] for chain in found["chains"] for member in chain["members"])
+    shown = ", ".join(f"{count} {state}" for state, count in states.items())
+    click.echo(f"{len(found['chains'])} chains; targets: {shown}")
+
+
+COMMANDS = (up, down, status)

@@ -1,0 +1,108 @@
+"""`cluster.json` in the directory of a local cluster: its plan, its programs, and which processes they are."""
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threefs.errors import Corrupt, InvalidArgument, NotFound
+from threefs_cli.processes import Process
+
+NAME = "cluster.json"
+DIRECTORY_VARIABLE = "XDG_DATA_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a local cluster is made of. It stays as it was when the cluster was made."""
+
+    storage: int = 3  # storage processes
+    replicas: int = 3
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.replicas <= self.storage:
+            raise InvalidArgument(
+                f"{self.replicas} replicas need at least that many storage processes, and there are {self.storage}"
+            )
+
+    @property
+    def targets_per_disk(self) -> int:
+        """As many as replicas: then every disk is the head of a chain, in the middle of one, and the tail of one."""
+        return self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One service. Its addresses stay the same over restarts, once it has been given some."""
+
+    name: str
+    module: str
+    addresses: tuple[str, ...] = ()
+    process: Process | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    plan: Plan
+    programs: tuple[Program, ...]
+
+    @property
+    def address(self) -> str:
+        """What clients are given; empty before the manager's first start."""
+        manager = self.program("manager")
+        return f"threefs://{manager.addresses[0]}" if manager.addresses else ""
+
+    def program(self, name: str) -> Program:
+        return next(program for program in self.programs if program.name == name)
+
+    def replace(self, changed: Program) -> "ClusterFile":
+        programs = tuple(changed if program.name == changed.name else program for program in self.programs)
+        return dataclasses.replace(self, programs=programs)
+
+
+def fresh(plan: Plan) -> ClusterFile:
+    storage = (Program(f"storage-{number}", "threefs_storage") for number in range(1, plan.storage + 1))
+    return ClusterFile(plan, (Program("manager", "threefs_manager"), Program("meta", "threefs_meta"), *storage))
+
+
+def load(directory: Path) -> ClusterFile | None:
+    """None when there is no cluster. Raises Corrupt."""
+    path = directory / NAME
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        table = json.loads(content)
+        return ClusterFile(Plan(**table["plan"]), tuple(_program(row) for row in table["programs"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise Corrupt(f"{path} is not the record of a local cluster: {error}") from None
+
+
+def _program(row: dict[str, Any]) -> Program:
+    process = None if row["process"] is None else Process(**row["process"])
+    return Program(row["name"], row["module"], tuple(row["addresses"]), process)
+
+
+def save(directory: Path, cluster: ClusterFile) -> None:
+    """Replace the file in one step: a command that is killed leaves the old one."""
+    content = {"address": cluster.address, **dataclasses.asdict(cluster)}
+    unfinished = directory / f"{NAME}.unfinished"
+    unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    unfinished.replace(directory / NAME)
+
+
+def default_directory() -> Path:
+    """Where a local cluster is when no directory is named."""
+    data = os.environ.get(DIRECTORY_VARIABLE, "")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "threefs" / "local"
+
+
+def address_in(directory: Path) -> str:
+    """The address of the cluster in `directory`. Raises NotFound, which says how to start one."""
+    found = load(directory)
+    if found is None or not found.address:
+        raise NotFound(f"there is no cluster in {directory}; `threefs up --dir {directory}` starts one")
+    return found.address

@@ -1,0 +1,1 @@
+"""`threefs demo`: a cluster used as in training, with every result checked."""

@@ -1,0 +1,253 @@
+"""A cluster on this machine: starts the service programs, finds them again, and stops them.
+
+    DIRECTORY/cluster.json          plan, addresses, processes
+    DIRECTORY/NAME/settings.toml    of each program: manager, meta, storage-1, storage-2, ...
+    DIRECTORY/NAME/log, data/
+
+It runs programs and never imports them.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from threefs_client.options import TOKEN_VARIABLE
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import RealNet, parse_address
+from threefs.env.random import RANDOM
+from threefs.errors import AlreadyExists, InvalidArgument, Unavailable
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import INIT
+from threefs.rpc.peers import Peers
+from threefs.wire import manager_pb2 as pb
+from threefs_cli import cluster_file, processes
+from threefs_cli.cluster_file import ClusterFile, Plan, Program
+
+HOST = "127.0.0.1"
+START_S = 60.0
+STOP_S = 15.0
+_POLL_S = 0.02
+_LOCK_NAME = "lock"
+_LOG_TAIL_BYTES = 2000
+
+Tell = Callable[[str], None]
+
+
+class LocalCluster:
+    """The cluster in `directory`, running or not."""
+
+    def __init__(self, directory: Path, *, clock: Clock = CLOCK) -> None:
+        self.directory = directory.absolute()
+        self._clock = clock
+
+    def load(self) -> ClusterFile | None:
+        return cluster_file.load(self.directory)
+
+    def running(self) -> list[Program]:
+        found = self.load()
+        return [program for program in found.programs if _runs(program)] if found else []
+
+    async def up(self, wanted: Plan | None = None, *, port: int = 0, tell: Tell = lambda line: None) -> ClusterFile:
+        """Start what does not run yet, and wait until all of it serves. The data of an earlier start is kept.
+
+        Raises InvalidArgument for another plan than that of the cluster that is there, Unavailable for a program that
+        does not start.
+        """
+        with self._lock():
+            state = self._planned(wanted)
+            before = {program.name for program in state.programs if _runs(program)}
+            try:
+                state = await self._start(state, ("manager",), port, tell)
+                await self._init(state)
+                rest = tuple(program.name for program in state.programs if program.name != "manager")
+                return await self._start(state, rest, port, tell)
+            except BaseException:
+                await self._stop([program for program in self.running() if program.name not in before])
+                raise
+
+    async def down(self) -> list[str]:
+        """Stop all programs; the names of those that ran."""
+        if self.load() is None:
+            return []
+        with self._lock():
+            running = self.running()
+            # Services tell the manager nothing when they stop, but they would complain about one that is gone.
+            await self._stop([program for program in running if program.name != "manager"])
+            await self._stop([program for program in running if program.name == "manager"])
+            return [program.name for program in running]
+
+    async def kill(self, name: str) -> None:
+        """kill -9, and wait until it is gone. For demonstrations."""
+        await self._end([program for program in self.running() if program.name == name], signal.SIGKILL)
+
+    async def watch(self, tell: Tell, stopped: Callable[[], bool]) -> None:
+        """Until `stopped`, tell of each program that ends."""
+        running = {program.name for program in self.running()}
+        while not stopped():
+            now = {program.name for program in self.running()}
+            for name in sorted(running - now):
+                tell(f"{name} has ended; its log is {self._log(name)}")
+            running = now
+            await self._clock.sleep(0.25)
+
+    # ---- starting ----
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """One command at a time works on a directory."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / _LOCK_NAME).open("wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Unavailable(f"another threefs command is at work in {self.directory}") from None
+            yield
+
+    def _planned(self, wanted: Plan | None) -> ClusterFile:
+        state = self.load()
+        if state is None:
+            strange = [entry.name for entry in self.directory.iterdir() if entry.name != _LOCK_NAME]
+            if strange:
+                raise AlreadyExists(f"{self.directory} is not empty and holds no cluster; choose another directory")
+            state = cluster_file.fresh(wanted or Plan())
+            cluster_file.save(self.directory, state)
+        elif wanted is not None and wanted != state.plan:
+            raise InvalidArgument(
+                f"the cluster in {self.directory} has {state.plan.storage} storage processes and "
+                f"{state.plan.replicas} replicas, and that cannot be changed"
+            )
+        return state
+
+    async def _start(self, state: ClusterFile, names: Sequence[str], port: int, tell: Tell) -> ClusterFile:
+        started = []
+        for name in names:
+            program = state.program(name)
+            if not _runs(program):
+                state = state.replace(self._launch(state, program, port))
+                cluster_file.save(self.directory, state)
+                started.append(name)
+        for name in started:
+            addresses = await self._ready(state.program(name))
+            state = state.replace(dataclasses.replace(state.program(name), addresses=addresses))
+            cluster_file.save(self.directory, state)
+            tell(f"{name} serves at {addresses[0]}")
+        return state
+
+    def _launch(self, state: ClusterFile, program: Program, port: int) -> Program:
+        home = self.directory / program.name
+        home.mkdir(exist_ok=True)
+        settings = home / "settings.toml"
+        settings.touch(mode=0o600)  # it may hold the token
+        settings.write_text(toml(self._settings(state, program, port)), encoding="utf-8")
+        process = processes.start(
+            [sys.executable, "-m", program.module, "--settings", str(settings)],
+            output=self._output(program.name),
+            log=self._log(program.name),
+            environment=_environment(),
+        )
+        return dataclasses.replace(program, process=process)
+
+    def _settings(self, state: ClusterFile, program: Program, port: int) -> dict[str, str | int]:
+        ports = [parse_address(address)[1] for address in program.addresses]
+        settings: dict[str, str | int] = {
+            "data_dir": str(self.directory / program.name / "data"),
+            "host": HOST,
+            "token": os.environ.get(TOKEN_VARIABLE, ""),
+        }
+        if program.name == "manager":
+            first, control = ports or [port, 0]
+            return {**settings, "port": first, "control_port": control}
+        framed, control_address = state.program("manager").addresses
+        settings |= {"port": ports[0] if ports else 0, "manager": framed, "control": control_address}
+        if program.module == "threefs_storage":
+            settings |= {"node_id": _node_id(program), "domain": program.name}
+        return settings
+
+    async def _ready(self, program: Program) -> tuple[str, ...]:
+        """Wait for its `ready` line: the addresses in it."""
+        assert program.process is not None, "it was launched"
+        deadline = self._clock.monotonic() + START_S
+        while self._clock.monotonic() < deadline:
+            line, complete, _ = self._output(program.name).read_text(encoding="utf-8").partition("\n")
+            if complete and line.startswith("ready "):
+                return tuple(line.split()[1:])
+            if not processes.alive(program.process):
+                raise Unavailable(
+                    f"{program.name} did not start: {self._last_words(program.name)} (log: {self._log(program.name)})"
+                )
+            await self._clock.sleep(_POLL_S)
+        raise Unavailable(f"{program.name} was not ready after {START_S:.0f} s (log: {self._log(program.name)})")
+
+    async def _init(self, state: ClusterFile) -> None:
+        """Give the cluster its plan; it may have it already."""
+        plan = state.plan
+        request = pb.InitRequest(
+            storage=[
+                pb.PlannedNode(node_id=_node_id(program), domain=program.name)
+                for program in state.programs
+                if program.module == "threefs_storage"
+            ],
+            replicas=plan.replicas,
+            targets_per_disk=plan.targets_per_disk,
+        )
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        peers = Peers(RealNet(), Identity("", RANDOM.token(16).hex(), token, "threefs"))
+        try:
+            await peers.call(state.program("manager").addresses[0], INIT, request, timeout_s=START_S)
+        finally:
+            await peers.close()
+
+    def _output(self, name: str) -> Path:
+        return self.directory / name / "ready"
+
+    def _log(self, name: str) -> Path:
+        return self.directory / name / "log"
+
+    def _last_words(self, name: str) -> str:
+        lines = self._log(name).read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    # ---- stopping ----
+
+    async def _stop(self, programs: Sequence[Program]) -> None:
+        """SIGTERM to all, and SIGKILL for what does not listen to it."""
+        await self._end(await self._end(programs, signal.SIGTERM), signal.SIGKILL)
+
+    async def _end(self, programs: Sequence[Program], number: signal.Signals) -> list[Program]:
+        """Signal, and wait; those that still run after a while."""
+        for program in programs:
+            if program.process is not None:
+                processes.send(program.process, number)
+        deadline = self._clock.monotonic() + STOP_S
+        while (left := [program for program in programs if _runs(program)]) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(_POLL_S)
+        return left
+
+
+def toml(settings: dict[str, str | int]) -> str:
+    """Strings as JSON writes them are TOML too."""
+    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
+
+
+def _node_id(program: Program) -> int:
+    return int(program.name.rpartition("-")[2])
+
+
+def _runs(program: Program) -> bool:
+    return program.process is not None and processes.alive(program.process)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without depending on the directory we were called from."""
+    environment = dict(os.environ)
+    path = environment.get("PYTHONPATH", "")
+    if path:
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep))
+    return environment

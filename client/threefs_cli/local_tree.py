@@ -1,0 +1,88 @@
+"""Trees on the local disk: what `put` copies."""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from threefs.errors import IsADirectory, NotSupported
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    source: str
+    destination: str
+    length_bytes: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTree:
+    """Everything below some paths, with where it goes."""
+
+    levels: list[list[str]] = field(default_factory=list)  # directories to make, those above first
+    files: list[LocalFile] = field(default_factory=list)
+    symlinks: list[tuple[str, str]] = field(default_factory=list)  # (what is in it, where it goes)
+    skipped: list[str] = field(default_factory=list)  # sockets, pipes, devices
+
+    @property
+    def directories(self) -> int:
+        return sum(len(level) for level in self.levels)
+
+    @property
+    def length_bytes(self) -> int:
+        return sum(file.length_bytes for file in self.files)
+
+    def add(self, source: str, destination: str, *, recursive: bool) -> None:
+        """Raises OSError, IsADirectory without `recursive`, NotSupported for a source that is no file at all."""
+        found = os.stat(source)
+        if stat.S_ISREG(found.st_mode):
+            self.files.append(LocalFile(source, destination, found.st_size, stat.S_IMODE(found.st_mode)))
+        elif not stat.S_ISDIR(found.st_mode):
+            raise NotSupported(f"{source} is neither a file nor a directory")
+        elif not recursive:
+            raise IsADirectory(f"{source} is a directory; -r copies it with all that is in it")
+        else:
+            self._add_directory(source, destination, 0)
+
+    def add_files(self, top: str, destination: str, names: Iterable[str]) -> None:
+        """Only the files of these names below `top`, with the directories that they need. Raises OSError."""
+        made = {destination}
+        self._level(0).append(destination)
+        for name in names:
+            parts = name.split("/")
+            for depth in range(1, len(parts)):
+                directory = "/".join((destination, *parts[:depth]))
+                if directory not in made:
+                    made.add(directory)
+                    self._level(depth).append(directory)
+            source = os.path.join(top, name)
+            found = os.stat(source)
+            mode = stat.S_IMODE(found.st_mode)
+            self.files.append(LocalFile(source, f"{destination}/{name}", found.st_size, mode))
+
+    def _level(self, depth: int) -> list[str]:
+        while depth >= len(self.levels):
+            self.levels.append([])
+        return self.levels[depth]
+
+    def _add_directory(self, source: str, destination: str, depth: int) -> None:
+        waiting = [(source, destination, depth)]
+        while waiting:
+            source, destination, depth = waiting.pop()
+            self._level(depth).append(destination)
+            waiting += self._scan(source, destination, depth)
+
+    def _scan(self, source: str, destination: str, depth: int) -> Iterator[tuple[str, str, int]]:
+        with os.scandir(source) as entries:
+            for entry in entries:
+                below = f"{destination.rstrip('/')}/{entry.name}"
+                if entry.is_symlink():
+                    self.symlinks.append((os.readlink(entry.path), below))
+                elif entry.is_dir():
+                    yield entry.path, below, depth + 1
+                elif entry.is_file():
+                    found = entry.stat()
+                    self.files.append(LocalFile(entry.path, below, found.st_size, stat.S_IMODE(found.st_mode)))
+                else:
+                    self.skipped.append(entry.path)

@@ -1,0 +1,56 @@
+"""The program `threefs`."""
+
+import errno
+from typing import Any
+
+import click
+
+from threefs import __version__
+from threefs.errors import InvalidArgument, ThreefsError
+from threefs_cli import change_commands, cluster_commands, demo_command, look_commands, transfer_commands
+
+_EXAMPLES = """
+\b
+Examples:
+  threefs up                          start a cluster on this machine
+  threefs put -r ~/photos /photos     copy a directory into it
+  threefs ls -l /photos
+  threefs get -r /photos /tmp/back    and out again
+  threefs status
+  threefs down                        stop it; the data stays
+
+The cluster is named by --address, by --dir (of a local one), by $THREEFS_ADDRESS, or is the one
+that `threefs up` started without --dir. Every command takes --json.
+"""
+
+
+class Commands(click.Group):
+    """Says in one line what went wrong. Exit code 2 for what the user asked, 1 for what did not work."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InvalidArgument as error:
+            raise _Unusable(str(error)) from None
+        except ThreefsError as error:
+            raise click.ClickException(str(error)) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # whoever read our output has enough of it: click ends quietly
+            where = f"{error.filename}: " if error.filename else ""
+            raise click.ClickException(f"{where}{error.strerror or error}") from None
+
+
+class _Unusable(click.ClickException):
+    exit_code = 2
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLES)
+@click.version_option(__version__, prog_name="threefs")
+def main() -> None:
+    """threefs, a distributed file system for AI training and inference."""
+
+
+for module in (cluster_commands, look_commands, transfer_commands, change_commands, demo_command):
+    for command in module.COMMANDS:
+        main.add_command(command)

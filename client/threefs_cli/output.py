@@ -1,0 +1,76 @@
+"""What commands print: JSON for programs, text and tables for people."""
+
+import json
+import stat
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from threefs_client import Attributes
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_WIDE = 160
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_table(table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)  # nothing is cut off in a file or a pipe
+    console.print(table)
+
+
+def size(length_bytes: float) -> str:
+    """For people: 1536 is "1.5 KiB"."""
+    if length_bytes < 1024:
+        return f"{length_bytes:.0f} B"
+    for unit in _UNITS:
+        length_bytes /= 1024
+        if length_bytes < 1024 or unit == _UNITS[-1]:
+            break
+    return f"{length_bytes:.1f} {unit}"
+
+
+def moment(time_ns: int) -> str:
+    """Seconds in UTC, as ISO 8601."""
+    return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def printable(name: str) -> str:
+    """A name without control characters and without what cannot be encoded."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)
+
+
+def attributes_json(path: str, found: Attributes) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "path": path,
+        "kind": found.kind,
+        "inode": found.inode,
+        "mode": f"{found.mode:04o}",
+        "uid": found.uid,
+        "gid": found.gid,
+        "nlink": found.nlink,
+        "length_bytes": found.length,
+        "atime_ns": found.atime_ns,
+        "mtime_ns": found.mtime_ns,
+        "ctime_ns": found.ctime_ns,
+        "birth_ns": found.birth_ns,
+    }
+    if found.layout is not None:
+        described["chunk_bytes"] = found.layout.chunk_bytes
+        described["stripe"] = found.layout.stripe
+    if found.is_symlink:
+        described["target"] = found.target
+    return described
+
+
+def long_line(name: str, found: Attributes) -> str:
+    """As `ls -l` shows it."""
+    shown = printable(name) + (f" -> {printable(found.target)}" if found.is_symlink else "")
+    mode = stat.filemode(found.st_mode)
+    return f"{mode} {found.nlink:>3} {found.uid:>5} {found.gid:>5} {found.length:>14} {moment(found.mtime_ns)} {shown}"

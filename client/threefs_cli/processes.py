@@ -1,0 +1,74 @@
+"""Processes that outlive the command that started them, and are recognised by a later one.
+
+A pid alone is not enough: it may belong to somebody else by now. So the moment of the start is kept with it, and a
+signal goes through a handle of the very process that was checked.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_NOBODY = "ZX"  # states of a process that has ended
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    started_ticks: int  # clock ticks after the machine started
+
+
+def start(command: Sequence[str], *, output: Path, log: Path, environment: Mapping[str, str]) -> Process:
+    """Run `command` in a session of its own, standard output to the fresh file `output`, errors behind `log`."""
+    write = os.O_WRONLY | os.O_CREAT
+    pid = os.posix_spawn(
+        command[0],
+        list(command),
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(output), write | os.O_TRUNC, 0o644),
+            (os.POSIX_SPAWN_OPEN, 2, str(log), write | os.O_APPEND, 0o644),
+        ],
+        setsid=True,
+    )
+    found = _look(pid)
+    assert found is not None, "a child stays visible until it is waited for"
+    return Process(pid, found[1])
+
+
+def alive(process: Process) -> bool:
+    """Whether exactly this process still runs."""
+    with contextlib.suppress(ChildProcessError):  # not a child of ours: somebody else reaps it
+        os.waitpid(process.pid, os.WNOHANG)
+    found = _look(process.pid)
+    return found is not None and found[0] not in _NOBODY and found[1] == process.started_ticks
+
+
+def send(process: Process, number: signal.Signals) -> bool:
+    """Signal the process; False when it has ended already."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not alive(process):
+            return False
+        signal.pidfd_send_signal(handle, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _look(pid: int) -> tuple[str, int] | None:
+    """(state, ticks at its start) of whatever process has this pid now."""
+    try:
+        content = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = content.rpartition(")")[2].split()  # the name before it may contain anything
+    return fields[0], int(fields[19])

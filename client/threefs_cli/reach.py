@@ -1,0 +1,69 @@
+"""Which cluster a command means, and the connection to it."""
+
+import functools
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import uvloop
+from threefs_client import AsyncFileSystem, connect_async
+
+from threefs.errors import NotFound
+from threefs_cli import cluster_file
+
+ADDRESS_VARIABLE = "THREEFS_ADDRESS"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What the user said about the cluster, and about the output."""
+
+    address: str | None
+    directory: Path | None
+    as_json: bool
+
+    def url(self) -> str:
+        """Raises NotFound, which says how to name or start a cluster."""
+        if self.address:
+            return self.address
+        if self.directory:
+            return cluster_file.address_in(self.directory)
+        named = os.environ.get(ADDRESS_VARIABLE, "")
+        if named:
+            return named
+        try:
+            return cluster_file.address_in(cluster_file.default_directory())
+        except NotFound:
+            raise NotFound(
+                f"no cluster is named and none was started here: `threefs up` starts one; "
+                f"--address, --dir or ${ADDRESS_VARIABLE} names another"
+            ) from None
+
+    def run(self, work: Callable[[AsyncFileSystem], Awaitable[T]], **options: Any) -> T:
+        """Run `work` with a connection."""
+        url = self.url()
+
+        async def connected() -> T:
+            async with await connect_async(url, **options) as fs:
+                return await work(fs)
+
+        return uvloop.run(connected())
+
+
+def reaching(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --address, --dir and --json to a command, which gets them as its first argument, a Reach."""
+
+    @click.option("--address", metavar="URL", help="Cluster to use, threefs://host:port.")
+    @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory of a local cluster.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @functools.wraps(command)
+    def with_reach(address: str | None, directory: Path | None, as_json: bool, **rest: Any) -> None:
+        if address and directory:
+            raise click.UsageError("--address and --dir both name a cluster; give one of them")
+        command(Reach(address, directory, as_json), **rest)
+
+    return with_reach

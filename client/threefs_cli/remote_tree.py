@@ -1,0 +1,61 @@
+"""Trees in the cluster: what `get` copies."""
+
+from dataclasses import dataclass, field
+
+from threefs_client import AsyncFileSystem, Attributes
+
+from threefs.errors import Corrupt, IsADirectory
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    source: str
+    destination: str
+    length_bytes: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTree:
+    """Everything below some paths, with where it goes on the local disk."""
+
+    directories: list[str] = field(default_factory=list)  # those above first
+    files: list[RemoteFile] = field(default_factory=list)
+    symlinks: list[tuple[str, str]] = field(default_factory=list)  # (what is in it, where it goes)
+
+    @property
+    def length_bytes(self) -> int:
+        return sum(file.length_bytes for file in self.files)
+
+    async def add(self, fs: AsyncFileSystem, source: str, destination: str, *, recursive: bool) -> None:
+        """Raises NotFound, IsADirectory without `recursive`."""
+        found = await fs.stat(source)
+        if not found.is_directory:
+            self._add_entry(source, destination, found)
+            return
+        if not recursive:
+            raise IsADirectory(f"{source} is a directory; -r copies it with all that is in it")
+        waiting = [(source.rstrip("/") or "/", destination)]
+        while waiting:
+            source, destination = waiting.pop()
+            self.directories.append(destination)
+            async for entry in fs.list(source, with_attributes=True):
+                assert entry.attributes is not None, "they were asked for"
+                below = (f"{source.rstrip('/')}/{entry.name}", f"{destination}/{safe_name(entry.name)}")
+                if entry.is_directory:
+                    waiting.append(below)
+                else:
+                    self._add_entry(*below, entry.attributes)
+
+    def _add_entry(self, source: str, destination: str, found: Attributes) -> None:
+        if found.is_symlink:
+            self.symlinks.append((found.target, destination))
+        else:
+            self.files.append(RemoteFile(source, destination, found.length, found.mode))
+
+
+def safe_name(name: str) -> str:
+    """A name that a listing gave us, if it is one: never a way out of the destination."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise Corrupt(f"{name!r} is not a name of a file")
+    return name

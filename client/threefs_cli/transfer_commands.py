@@ -1,0 +1,156 @@
+"""`threefs put`, `get`, `cat`."""
+
+import base64
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from threefs_client import AsyncFileSystem
+
+from threefs.env.clock import CLOCK
+from threefs_cli import copying, output
+from threefs_cli.copying import Moved
+from threefs_cli.local_tree import LocalTree
+from threefs_cli.reach import Reach, reaching
+from threefs_cli.remote_tree import RemoteTree
+
+_CAT_BYTES = 8 << 20
+_WARNED = 5
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs put model.bin /models/model.bin
+  threefs put -r photos/ /photos         /photos must not exist, else it becomes /photos/photos
+  threefs put a.txt b.txt /texts         /texts is a directory
+"""
+)
+@click.argument("sources", nargs=-1, required=True, metavar="LOCAL...")
+@click.argument("destination", metavar="PATH")
+@click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
+@reaching
+def put(reach: Reach, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
+    """Copy local files into the cluster. Files that exist there are replaced.
+
+    What a symbolic link below a directory points to is not copied, but the link is.
+    """
+
+    async def work(fs: AsyncFileSystem) -> LocalTree:
+        (found,) = await fs.stat_many([destination])
+        tree = LocalTree()
+        into = found is not None and found.is_directory
+        for source, target in copying.destinations(sources, destination, into=into):
+            tree.add(source, target, recursive=recursive)
+        await _copy(reach, tree, lambda moved: copying.put(fs, tree, moved))
+        return tree
+
+    tree = reach.run(work)
+    for path in tree.skipped[:_WARNED]:
+        click.echo(f"skipped {output.printable(path)}: neither a file nor a directory", err=True)
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs get /models/model.bin .
+  threefs get -r /photos back
+"""
+)
+@click.argument("sources", nargs=-1, required=True, metavar="PATH...")
+@click.argument("destination", metavar="LOCAL")
+@click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
+@reaching
+def get(reach: Reach, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
+    """Copy files of the cluster to the local disk. Files that exist there are replaced."""
+
+    async def work(fs: AsyncFileSystem) -> None:
+        tree = RemoteTree()
+        for source, target in copying.destinations(sources, destination, into=os.path.isdir(destination)):
+            await tree.add(fs, source, target, recursive=recursive)
+        await _copy(reach, tree, lambda moved: copying.get(fs, tree, moved))
+
+    reach.run(work)
+
+
+async def _copy(reach: Reach, tree: LocalTree | RemoteTree, copy: Callable[[Moved], Awaitable[None]]) -> None:
+    """Copy with a progress bar, and say what was copied."""
+    began = CLOCK.monotonic()
+    with _progress(tree, quiet=reach.as_json) as moved:
+        await copy(moved)
+    seconds = max(CLOCK.monotonic() - began, 1e-6)
+    directories = tree.directories if isinstance(tree.directories, int) else len(tree.directories)
+    facts = {
+        "files": len(tree.files),
+        "directories": directories,
+        "symlinks": len(tree.symlinks),
+        "length_bytes": tree.length_bytes,
+        "seconds": round(seconds, 3),
+    }
+    if reach.as_json:
+        output.print_json(facts)
+    else:
+        rate = output.size(tree.length_bytes / seconds)
+        click.echo(f"{len(tree.files)} files, {output.size(tree.length_bytes)} in {seconds:.1f} s ({rate}/s)")
+
+
+@contextmanager
+def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[Moved]:
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda files, size: None
+        return
+    columns = (
+        TextColumn("{task.fields[files]}/{task.fields[all]} files"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    count = 0
+    with Progress(*columns, console=console, transient=True) as progress:
+        everything = len(tree.files) + len(tree.symlinks)
+        bar = progress.add_task("", total=max(1, tree.length_bytes), files=0, all=everything)
+
+        def moved(files: int, size: int) -> None:
+            nonlocal count
+            count += files
+            progress.update(bar, advance=size, files=count)
+
+        yield moved
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@reaching
+def cat(reach: Reach, paths: tuple[str, ...]) -> None:
+    """Write the content of files to standard output. With --json, in base64."""
+
+    async def whole(fs: AsyncFileSystem) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        for path in paths:
+            content = await fs.read_file(path)
+            rows.append({"path": path, "length_bytes": len(content), "base64": base64.b64encode(content).decode()})
+        return rows
+
+    async def pieces(fs: AsyncFileSystem) -> None:
+        out = sys.stdout.buffer
+        for path in paths:
+            async with await fs.open(path) as file:
+                while piece := await file.read(_CAT_BYTES):
+                    out.write(piece)
+        out.flush()
+
+    if reach.as_json:
+        output.print_json(reach.run(whole))
+    else:
+        reach.run(pieces)
+
+
+COMMANDS = (put, get, cat)
