@@ -4,11 +4,13 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import threefs_client
 
 from threefs.env.loopback import raw_rate
+from threefs.env.worker import ThreadWorker
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_bench.disk import durable_write_rate
@@ -89,20 +91,22 @@ async def _measure(
     replicas = (await fs.statfs()).replicas
     series = {name: Series() for name in ("tcp", "unix", "disk", "read_1m", "read_4k", "write_1m", "creates")}
     by = ""
+    thread = ThreadWorker("limits")
     await _write(fs, f"{directory}/read", series=None)
     for number in range(rounds):
         progress(f"round {number + 1} of {rounds}")
         for name, unix in (("tcp", False), ("unix", True)):
             with series[name].round() as one:
-                rate = await asyncio.to_thread(raw_rate, unix=unix, seconds=RAW_S)
+                rate = await thread.run(partial(raw_rate, unix=unix, seconds=RAW_S))
             one.amount = rate * one.seconds
         with series["disk"].round() as one:
-            rate, by = await asyncio.to_thread(durable_write_rate, disk, FILE_BYTES)
+            rate, by = await thread.run(durable_write_rate, disk, FILE_BYTES)
         one.amount = rate * one.seconds
         await _read_large(fs, f"{directory}/read", series["read_1m"])
         await _read_small(fs, f"{directory}/read", series["read_4k"])
         await _write(fs, f"{directory}/write", series["write_1m"])
         await _create(fs, f"{directory}/creates-{number}", series["creates"])
+    await thread.close()
     return Figures(
         series["tcp"],
         series["unix"],
