@@ -66,9 +66,9 @@ def test_a_failed_batch_of_writes_makes_lengths_exact() -> None:
             await fs.write_batch([(file, 0, b"x"), (file, 64 * KIB, b"y")])
         await file.close()
         assert files.meta.files[b"a"].length in (1, 64 * KIB + 1)
+        file = await fs.open("/a", "wb")
+        files.storage.after = [lambda *_: OutcomeUnknown()] * 100_000
         with pytest.raises(OutcomeUnknown):
-            files.storage.after = [lambda *_: OutcomeUnknown()] * 100_000
-            file = await fs.open("/a", "wb")
             await fs.write_batch([(file, 0, b"x")], timeout_s=0.02)
 
     play(scene)
