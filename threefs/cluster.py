@@ -4,8 +4,6 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from threefs import routing as routing_module
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
@@ -13,6 +11,7 @@ from threefs.errors import ThreefsError, Unavailable, WrongCluster
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import GET_ROUTING
 from threefs.rpc.peers import Peers
+from threefs.telemetry.library import LibraryLogger
 from threefs.wire import manager_pb2 as pb
 
 POLL_MS = 20_000
@@ -20,7 +19,7 @@ _ANSWER_S = 5.0  # beyond the time that the poll itself may take
 _LONGEST_PAUSE_S = 1.0
 _START_PAUSE_S = 0.1
 
-_LOG = structlog.get_logger()
+_LOG = LibraryLogger(__name__)
 
 
 class Cluster:
