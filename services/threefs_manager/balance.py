@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from threefs.ids import NodeId
 
-_MOST_STEPS = 300_000
+_MOST_MEETINGS = 900_000  # looked at: a second or two
 _STEPS_PER_TARGET = 1500
 _HOT, _COLD = 1.0, 0.08  # in units of cost; an exchange that costs 2 passes at the end once in 10^11
 _SAME_DOMAIN = 1_000_000  # more than any exchange can save elsewhere
@@ -28,8 +28,8 @@ def even_out(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]
     """
     search = _Search(groups, domain_of)
     best, best_cost = search.groups(), search.cost
-    scale = max(len(groups) * len(groups[0]), 1)
-    steps = min(_MOST_STEPS, _STEPS_PER_TARGET * scale)
+    scale = len(groups) * len(groups[0])
+    steps = min(_MOST_MEETINGS // len(groups[0]), _STEPS_PER_TARGET * scale)
     draws = _draws()
     for step in range(steps):
         if search.cost <= search.bound:

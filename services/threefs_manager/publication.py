@@ -2,8 +2,10 @@
 
 import asyncio
 
+from threefs import routing as routing_module
 from threefs.errors import Stopping
 from threefs.routing import EMPTY, Routing
+from threefs.wire import manager_pb2 as pb
 
 LONGEST_WAIT_MS = 60_000
 
@@ -15,12 +17,19 @@ class Publication:
         self.routing: Routing = EMPTY
         self._changed = asyncio.Event()
         self._stopping = False
+        self._message = pb.Routing()
 
     def publish(self, routing: Routing) -> None:
         if routing.version <= self.routing.version:
             return  # a later transaction was faster to get here
         self.routing = routing
         self._wake()
+
+    def message(self, routing: Routing) -> pb.Routing:
+        """That snapshot for the wire. Not to be changed: made once, as thousands may ask for the current one."""
+        if self._message.version != routing.version:
+            self._message = routing_module.to_wire(routing)
+        return self._message
 
     def stop(self) -> None:
         """Whoever waits is told to ask another manager: a long poll must not hold up the end of this one."""

@@ -1,14 +1,16 @@
 """The methods of the manager. The same functions answer over gRPC and over frames."""
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from threefs import routing as routing_module
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import parse_address
 from threefs.env.random import RANDOM, Random
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable, WrongCluster
 from threefs.ids import NodeId, TableId, TargetId
+from threefs.routing import Chain, Target
 from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGISTER, Method
 from threefs.wire import manager_pb2 as pb
 from threefs_manager import placement
@@ -79,20 +81,20 @@ class Manager:
         disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
         placement.check_plan(disks, plan.replicas, plan.targets_per_disk)
         fresh_id = self._random.token(16).hex()
+        chains: list[Chain] = []
+        targets: list[Target] = []
+        if not self._publication.routing.cluster_id:  # for large plans it takes longer than a transaction may
+            chains, targets = placement.place(disks, plan.replicas, plan.targets_per_disk)
 
         async def write(writer: Writer) -> str:
             made = writer.cluster
             if made.cluster_id:
-                if made.plan != plan:
-                    raise AlreadyExists(
-                        f"the cluster {made.cluster_id} was made from another plan: "
-                        f"{_in_words(made.plan)}, not {_in_words(plan)}"
-                    )
+                await _check_same(writer, plan)
                 return made.cluster_id
-            chains, targets = placement.place(disks, plan.replicas, plan.targets_per_disk)
-            writer.cluster.cluster_id = fresh_id
-            writer.cluster.plan.CopyFrom(plan)
-            writer.cluster.next_meta_node = FIRST_META_NODE
+            made.cluster_id = fresh_id
+            made.plan_digest = _digest(plan)
+            made.replicas, made.targets_per_disk = plan.replicas, plan.targets_per_disk
+            made.next_meta_node = FIRST_META_NODE
             for disk in disks:
                 writer.put_node(pb.Node(node_id=disk.node_id, kind=pb.STORAGE, domain=disk.domain))
             writer.put_chains(chains, targets, {TableId(1): [chain.chain_id for chain in chains]})
@@ -134,7 +136,9 @@ class Manager:
         node_id, routing = await self._store.change(write)
         self._publication.publish(routing)
         self._membership.hear(node_id, request.incarnation, ())
-        return pb.RegisterReply(node_id=node_id, cluster_id=routing.cluster_id, routing=routing_module.to_wire(routing))
+        return pb.RegisterReply(
+            node_id=node_id, cluster_id=routing.cluster_id, routing=self._publication.message(routing)
+        )
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         routing = self._publication.routing
@@ -154,10 +158,10 @@ class Manager:
         routing = await self._publication.newer_than(request.known_version, request.wait_ms)
         if routing is None:
             return pb.GetRoutingReply()
-        return pb.GetRoutingReply(routing=routing_module.to_wire(routing))
+        return pb.GetRoutingReply(routing=self._publication.message(routing))
 
     async def get_status(self, request: pb.GetStatusRequest) -> pb.GetStatusReply:
-        routing = routing_module.to_wire(self._publication.routing)
+        routing = self._publication.message(self._publication.routing)
         return pb.GetStatusReply(
             routing_version=routing.version,
             cluster_id=routing.cluster_id,
@@ -175,6 +179,27 @@ def _in_order(request: pb.InitRequest) -> pb.InitRequest:
             raise InvalidArgument(f"the domain of node {node.node_id} has more than {_MOST_NAME_CHARS} characters")
         plan.storage.add(node_id=node.node_id, domain=node.domain or f"node-{node.node_id}")
     return plan
+
+
+def _digest(plan: pb.InitRequest) -> bytes:
+    """Equal for equal plans, whatever version of whichever library wrote them down."""
+    said = [(node.node_id, node.domain) for node in plan.storage]
+    text = json.dumps([plan.replicas, plan.targets_per_disk, said], separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).digest()
+
+
+async def _check_same(writer: Writer, plan: pb.InitRequest) -> None:
+    """Raises AlreadyExists."""
+    made = writer.cluster
+    if made.plan_digest == _digest(plan):
+        return
+    made_from = pb.InitRequest(replicas=made.replicas, targets_per_disk=made.targets_per_disk)
+    for node in await writer.nodes():
+        if node.kind == pb.STORAGE:
+            made_from.storage.add(node_id=node.node_id, domain=node.domain)
+    raise AlreadyExists(
+        f"the cluster {made.cluster_id} was made from another plan: {_in_words(made_from)}, not {_in_words(plan)}"
+    )
 
 
 def _in_words(plan: pb.InitRequest) -> str:

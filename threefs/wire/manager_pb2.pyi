@@ -248,13 +248,17 @@ class Lease(_message.Message):
     def __init__(self, holder: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., length_ms: _Optional[int] = ...) -> None: ...
 
 class ClusterRecord(_message.Message):
-    __slots__ = ("cluster_id", "routing_version", "plan", "next_meta_node")
+    __slots__ = ("cluster_id", "routing_version", "plan_digest", "next_meta_node", "replicas", "targets_per_disk")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
-    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     NEXT_META_NODE_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_PER_DISK_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     routing_version: int
-    plan: InitRequest
+    plan_digest: bytes
     next_meta_node: int
-    def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan: _Optional[_Union[InitRequest, _Mapping]] = ..., next_meta_node: _Optional[int] = ...) -> None: ...
+    replicas: int
+    targets_per_disk: int
+    def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan_digest: _Optional[bytes] = ..., next_meta_node: _Optional[int] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ...) -> None: ...

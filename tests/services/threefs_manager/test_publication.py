@@ -4,6 +4,7 @@ import dataclasses
 import pytest
 from threefs_manager.publication import Publication
 
+from threefs import routing as routing_module
 from threefs.errors import Stopping
 from threefs.routing import EMPTY, Routing
 
@@ -58,3 +59,12 @@ def test_a_stop_ends_the_waiting() -> None:
             await publication.newer_than(5, 60_000)
 
     asyncio.run(main())
+
+
+def test_the_message_is_made_once_and_is_that_of_the_snapshot_asked_for() -> None:
+    publication = published(5)
+    message = publication.message(publication.routing)
+    assert message is publication.message(snapshot(5)) and message.version == 5
+    assert publication.message(snapshot(4)).version == 4
+    publication.publish(snapshot(6))
+    assert publication.message(publication.routing) == routing_module.to_wire(snapshot(6))

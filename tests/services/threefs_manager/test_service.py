@@ -304,3 +304,16 @@ def test_registrations_survive_conflicts_and_unknown_commits(seed: int) -> None:
         ), "and no record was left over by an attempt"
 
     asyncio.run(main())
+
+
+def test_a_plan_of_thousands_of_disks_is_taken_and_remembered() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        big = plan(*(f"machine-{number // 10}" for number in range(3000)), replicas=3, targets_per_disk=1)
+        first = await manager.init(big)
+        assert await manager.init(big) == first
+        assert len((await manager.get_status(pb.GetStatusRequest())).chains) == 1000
+        big.storage[2999].domain = "elsewhere"
+        with pytest.raises(AlreadyExists, match=r"3000 storage nodes \(1 in machine-0, .*, \.\.\.\)"):
+            await manager.init(big)
+
+    run(body)
