@@ -43,9 +43,9 @@ class FileSystem:
 
     def _start(self) -> None:
         self._lock = loop_thread.new_lock()
-        self._generation = loop_thread.generation()
         self._connected: AsyncFileSystem | None = None
         self._closed = False
+        self._generation = loop_thread.generation()  # last: another thread that sees it must find the rest done
 
     @property
     def address(self) -> str:

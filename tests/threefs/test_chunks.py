@@ -225,6 +225,13 @@ def test_length_listing_and_removal_of_a_whole_file() -> None:
     assert list(s.storage.data) == [ChunkId(InodeId(78), 0)]
 
 
+def test_a_length_that_cannot_be_asked_for_is_a_plain_error() -> None:
+    s = Setting()
+    s.storage.down = {"storage-1:1", "storage-2:1", "storage-3:1"}
+    with pytest.raises(Unavailable):
+        go(s.chunks.file_length(LAYOUT, INODE, timeout_s=0.02))
+
+
 @pytest.mark.parametrize("length", [0, 1, 64 * KIB, 64 * KIB + 1, 3 * 64 * KIB, 500 * KIB])
 def test_truncate_makes_the_last_chunk_exact(length: int) -> None:
     s = Setting()
