@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,12 +102,16 @@ class Client:
                 length=[length],
             )
             reply = await self.peers.call(
-                routing.address_of(target), READ, request, timeout_s=5, sink=lambda _, size, into=into: [into[:size]]
+                routing.address_of(target), READ, request, timeout_s=5, sink=partial(_front, into)
             )
             data = bytes(into[: reply.length[0]])
             assert reply.checksum[0] == crc32c(data)
             found.append((reply.code[0], reply.version[0], data))
         return found
+
+
+def _front(into: memoryview, reply: object, size: int) -> list[memoryview]:
+    return [into[:size]]
 
 
 @pytest.fixture
