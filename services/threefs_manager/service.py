@@ -5,6 +5,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+import structlog
+
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import parse_address
 from threefs.env.random import RANDOM, Random
@@ -15,13 +17,13 @@ from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGIST
 from threefs.wire import manager_pb2 as pb
 from threefs_manager import placement
 from threefs_manager.membership import Membership
-from threefs_manager.placement import Disk
+from threefs_manager.placement import FIRST_META_NODE, Disk
 from threefs_manager.publication import Publication
 from threefs_manager.store import Store, Writer
 
-FIRST_META_NODE = 1_000_000
 _MOST_NAME_CHARS = 255
 _NODES_IN_WORDS = 5
+_LOG = structlog.get_logger()
 
 
 class Serves(Protocol):
@@ -85,6 +87,8 @@ class Manager:
         targets: list[Target] = []
         if not self._publication.routing.cluster_id:  # for large plans it takes longer than a transaction may
             chains, targets = placement.place(disks, plan.replicas, plan.targets_per_disk)
+            if crowded := placement.crowded(disks, plan.replicas, plan.targets_per_disk):
+                _LOG.warning("domains too large: some chains have several targets in one", domains=crowded)
 
         async def write(writer: Writer) -> str:
             made = writer.cluster

@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.support.processes import Program
+from tests.support.processes import Program, free_port
 from threefs.cluster import Cluster
 from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, NotFound, Stopping, Unavailable, WrongCluster
@@ -234,9 +234,3 @@ def test_a_service_registers_as_soon_as_it_can_and_survives_a_new_manager(tmp_pa
 
     with program:
         asyncio.run(main())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,13 @@ def toml(settings: dict[str, Any]) -> str:
         text = str(value).lower() if isinstance(value, bool) else value
         lines.append(f"{name} = {text}" if isinstance(value, int | float) else f'{name} = "{text}"')
     return "\n".join(lines) + "\n"
+
+
+def free_port() -> int:
+    """For those who must know a port before anybody serves there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Program:

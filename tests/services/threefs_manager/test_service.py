@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from structlog.testing import capture_logs
 from threefs_manager.election import Epoch
 from threefs_manager.placement import FIRST_META_NODE
 from threefs_manager.service import Manager
@@ -315,5 +316,16 @@ def test_a_plan_of_thousands_of_disks_is_taken_and_remembered() -> None:
         big.storage[2999].domain = "elsewhere"
         with pytest.raises(AlreadyExists, match=r"3000 storage nodes \(1 in machine-0, .*, \.\.\.\)"):
             await manager.init(big)
+
+    run(body)
+
+
+@pytest.mark.parametrize(("domains", "warned"), [("aab", ["a"]), ("abc", None)])
+def test_domains_that_must_hold_two_targets_of_a_chain_are_logged(domains: str, warned: list[str] | None) -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        with capture_logs() as logs:
+            await manager.init(plan(*domains))
+            await manager.init(plan(*domains))
+        assert [entry["domains"] for entry in logs] == ([warned] if warned else [])
 
     run(body)
