@@ -48,7 +48,8 @@ def test_more_workers_than_batches(fs: LocalFiles) -> None:
 
 
 def test_workers_end_when_the_reader_stops_early(fs: LocalFiles) -> None:
-    found = batches(fs, "/ds", Epoch(), batch_size=10, workers=3, start_method="fork")
+    pack(fs, [bytes(8192)] * 300, "/large")  # more than pipes hold, so no worker can have come to its end
+    found = batches(fs, "/large", Epoch(), batch_size=10, workers=3, start_method="fork")
     next(found)
     assert len(multiprocessing.active_children()) == 3
     found.close()  # type: ignore[attr-defined]
