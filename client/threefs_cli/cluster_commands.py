@@ -50,7 +50,7 @@ def up(
     data and its addresses back.
     """
     cluster = LocalCluster(directory or cluster_file.default_directory())
-    plan = _wanted(cluster, storage, replicas)
+    plan = wanted_plan(cluster, storage, replicas)
 
     async def work() -> None:
         tell = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
@@ -62,7 +62,7 @@ def up(
     uvloop.run(work())
 
 
-def _wanted(cluster: LocalCluster, storage: int | None, replicas: int | None) -> Plan | None:
+def wanted_plan(cluster: LocalCluster, storage: int | None, replicas: int | None) -> Plan | None:
     """The plan that the options make, over that of the cluster that is there; None leaves it alone."""
     if storage is None and replicas is None:
         return None
@@ -123,7 +123,7 @@ def status(reach: Reach) -> None:
     if reach.as_json:
         output.print_json(found)
     else:
-        _print_status(found)
+        print_status(found)
     if not all(node["alive"] for node in found["nodes"]):
         click.get_current_context().exit(1)
 
@@ -165,7 +165,7 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
     }
 
 
-def _print_status(found: dict[str, Any]) -> None:
+def print_status(found: dict[str, Any]) -> None:
     click.echo(f"cluster {found['cluster_id']} at {found['address']}, manager epoch {found['manager_epoch']}")
     table = Table("node", "kind", "address", "domain", "state", "chunks", "used", "disk")
     for node in found["nodes"]:

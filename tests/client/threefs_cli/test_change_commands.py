@@ -1,0 +1,45 @@
+from threefs_client import FileSystem
+
+from tests.support.command_line import CommandLine
+
+
+def test_mkdir(threefs: CommandLine, fs: FileSystem) -> None:
+    threefs.ok("mkdir", "/made")
+    assert "exists" in threefs.error("mkdir", "/made")
+    assert "/none" in threefs.error("mkdir", "/none/below")
+    assert threefs.json("mkdir", "-p", "/made", "/made/a/b") == {"made": ["/made", "/made/a/b"]}
+    assert fs.stat("/made/a/b").is_directory
+
+
+def test_rm(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/rm/full", parents=True)
+    for path in ("/rm/a", "/rm/b", "/rm/full/c"):
+        fs.write_file(path, b"x")
+    assert threefs.json("rm", "/rm/a") == {"removed": ["/rm/a"]}
+    threefs.error("rm", "/rm/a")
+    assert threefs.json("rm", "-f", "/rm/a", "/rm/b") == {"removed": ["/rm/b"]}
+    assert "directory" in threefs.error("rm", "/rm/full")
+    threefs.ok("rm", "-r", "/rm/full")
+    assert [entry.name for entry in fs.list("/rm")] == []
+
+
+def test_mv(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/mv/into", parents=True)
+    fs.write_file("/mv/a", b"a")
+    fs.write_file("/mv/b", b"b")
+    assert threefs.json("mv", "/mv/a", "/mv/into")["destination"] == "/mv/into/a"
+    assert "exists" in threefs.error("mv", "-n", "/mv/b", "/mv/into/a")
+    threefs.ok("mv", "/mv/b", "/mv/into/a")
+    assert fs.read_file("/mv/into/a") == b"b"
+
+
+def test_ln(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/ln")
+    fs.write_file("/ln/a", b"a")
+    threefs.ok("ln", "/ln/a", "/ln/same")
+    threefs.ok("ln", "-s", "nowhere", "/ln/link")
+    assert fs.stat("/ln/a").nlink == 2
+    assert fs.readlink("/ln/link") == "nowhere"
+    fs.mkdir("/ln/into")
+    assert threefs.json("ln", "-s", "/ln/a", "/ln/into")["destination"] == "/ln/into/a"
+    assert fs.readlink("/ln/into/a") == "/ln/a"

@@ -1,0 +1,85 @@
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from threefs_cli import cluster_commands
+from threefs_cli.cluster_file import Plan
+from threefs_cli.local_cluster import LocalCluster
+from threefs_cli.main import main
+
+from tests.support.command_line import CommandLine
+from threefs.wire import manager_pb2 as pb
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path / "cluster")
+    CliRunner().invoke(main, ["down", "--dir", str(tmp_path / "cluster")])
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, [*arguments])
+    return result.exit_code, result.stdout or result.stderr
+
+
+def test_up_status_down(directory: str) -> None:
+    code, printed = run("up", "--dir", directory, "--storage", "1", "--json")
+    assert code == 0, printed
+    state = json.loads(printed)
+    assert state["address"].startswith("threefs://127.0.0.1:")
+    assert [row["name"] for row in state["programs"]] == ["manager", "meta", "storage-1"]
+    code, printed = run("status", "--dir", directory)
+    assert code == 0 and printed.count("alive") == 2 and "1 chains; targets: 1 serving" in printed
+    assert run("up", "--dir", directory, "--replicas", "2")[0] == 2
+    code, printed = run("up", "--dir", directory)
+    assert code == 0 and printed.startswith(f"{state['address']} is up")
+    assert run("down", "--dir", directory) == (0, "stopped manager, meta, storage-1\n")
+    assert run("down", "--dir", directory) == (0, f"no cluster runs in {directory}\n")
+    code, printed = run("ls", "--dir", directory)
+    assert code == 1 and "threefs up" in printed
+
+
+def test_impossible_plans(directory: str) -> None:
+    code, printed = run("up", "--dir", directory, "--storage", "2", "--replicas", "3")
+    assert code == 2 and "3 replicas need" in printed
+    assert run("up", "--storage", "0")[0] == 2
+    assert not Path(directory).exists()
+
+
+def test_status_as_json(threefs: CommandLine) -> None:
+    found = threefs.json("status")
+    assert [node["kind"] for node in found["nodes"]] == ["storage"] * 3 + ["meta"]
+    assert all(member["state"] == "serving" for chain in found["chains"] for member in chain["members"])
+
+
+def test_a_silent_node_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    node = pb.Node(node_id=1, kind=pb.STORAGE, address="h:1", domain="d")
+    target = pb.TargetReport(chunks=2, used_bytes=10, capacity_bytes=100)
+    reply = pb.GetStatusReply(
+        cluster_id="c", nodes=[pb.NodeStatus(node=node, silent_ms=4000, targets=[target, target])]
+    )
+    found = cluster_commands.describe("threefs://h:0", reply)
+    assert found["nodes"][0] == {
+        "node_id": 1,
+        "kind": "storage",
+        "address": "h:1",
+        "domain": "d",
+        "alive": False,
+        "silent_ms": 4000,
+        "targets": 2,
+        "chunks": 4,
+        "used_bytes": 20,
+        "capacity_bytes": 100,
+    }
+    cluster_commands.print_status(found)
+    assert "silent for 4.0 s" in capsys.readouterr().out
+
+
+def test_fewer_storage_processes_bring_fewer_replicas(tmp_path: Path) -> None:
+    fresh = LocalCluster(tmp_path)
+    assert cluster_commands.wanted_plan(fresh, None, None) is None
+    assert cluster_commands.wanted_plan(fresh, 1, None) == Plan(1, 1)
+    assert cluster_commands.wanted_plan(fresh, 5, None) == Plan(5, 3)
+    assert cluster_commands.wanted_plan(fresh, None, 2) == Plan(3, 2)

@@ -1,0 +1,54 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+from threefs_cli import cluster_file
+from threefs_cli.cluster_file import Plan
+from threefs_cli.processes import Process
+
+from threefs.errors import Corrupt, InvalidArgument, NotFound
+
+
+def test_it_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    fresh = cluster_file.fresh(Plan(storage=2, replicas=1))
+    assert [program.name for program in fresh.programs] == ["manager", "meta", "storage-1", "storage-2"]
+    manager = dataclasses.replace(fresh.program("manager"), addresses=("h:1", "h:2"), process=Process(7, 8))
+    state = fresh.replace(manager)
+    cluster_file.save(tmp_path, state)
+    assert cluster_file.load(tmp_path) == state
+    assert [path.name for path in tmp_path.iterdir()] == [cluster_file.NAME]
+
+
+def test_nothing_there_is_none(tmp_path: Path) -> None:
+    assert cluster_file.load(tmp_path) is None
+    assert cluster_file.load(tmp_path / "nowhere") is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"plan": {}}', '{"plan": {"disks": 3}, "programs": []}'])
+def test_anything_else_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / cluster_file.NAME).write_text(content)
+    with pytest.raises(Corrupt, match=r"cluster\.json"):
+        cluster_file.load(tmp_path)
+
+
+@pytest.mark.parametrize(("storage", "replicas"), [(3, 4), (0, 0), (2, 0)])
+def test_a_plan_that_cannot_be(storage: int, replicas: int) -> None:
+    with pytest.raises(InvalidArgument):
+        Plan(storage, replicas)
+
+
+def test_the_address_is_that_of_the_manager(tmp_path: Path) -> None:
+    state = cluster_file.fresh(Plan())
+    cluster_file.save(tmp_path, state)
+    with pytest.raises(NotFound, match="threefs up --dir"):
+        cluster_file.address_in(tmp_path)  # it was never started
+    cluster_file.save(tmp_path, state.replace(dataclasses.replace(state.program("manager"), addresses=("h:1", "h:2"))))
+    assert cluster_file.address_in(tmp_path) == "threefs://h:1"
+
+
+def test_the_default_directory_follows_the_convention(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(cluster_file.DIRECTORY_VARIABLE, str(tmp_path))
+    assert cluster_file.default_directory() == tmp_path / "threefs" / "local"
+    monkeypatch.delenv(cluster_file.DIRECTORY_VARIABLE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cluster_file.default_directory() == tmp_path / ".local" / "share" / "threefs" / "local"

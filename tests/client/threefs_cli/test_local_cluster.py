@@ -1,0 +1,111 @@
+import asyncio
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import threefs_client
+from threefs_cli import cluster_file, local_cluster
+from threefs_cli.cluster_file import Plan
+from threefs_cli.local_cluster import LocalCluster
+
+from threefs.errors import AlreadyExists, InvalidArgument, Unavailable
+
+SMALL = Plan(storage=1, replicas=1)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalCluster]:
+    made = LocalCluster(tmp_path / "cluster")
+    yield made
+    asyncio.run(made.down())
+    assert not made.running()
+
+
+def names(cluster: LocalCluster) -> set[str]:
+    return {program.name for program in cluster.running()}
+
+
+def test_it_keeps_data_and_addresses_over_a_restart(local: LocalCluster) -> None:
+    told: list[str] = []
+    first = asyncio.run(local.up(SMALL, tell=told.append))
+    assert [line.split()[0] for line in told] == ["manager", "meta", "storage-1"]
+    with threefs_client.connect(first.address) as fs:
+        fs.write_file("/kept", b"content")
+    assert set(asyncio.run(local.down())) == {"manager", "meta", "storage-1"}
+    assert names(local) == set()
+    second = asyncio.run(local.up())
+    assert [program.addresses for program in second.programs] == [program.addresses for program in first.programs]
+    with threefs_client.connect(second.address) as fs:
+        assert fs.read_file("/kept") == b"content"
+
+
+def test_up_starts_only_what_is_missing(local: LocalCluster) -> None:
+    first = asyncio.run(local.up(SMALL))
+    assert asyncio.run(local.up()) == first
+    asyncio.run(local.kill("storage-1"))
+    assert names(local) == {"manager", "meta"}
+    again = asyncio.run(local.up(SMALL))
+    assert names(local) == {"manager", "meta", "storage-1"}
+    assert again.program("meta").process == first.program("meta").process
+    assert again.program("storage-1").process != first.program("storage-1").process
+    with pytest.raises(InvalidArgument, match="cannot be changed"):
+        asyncio.run(local.up(Plan(storage=2, replicas=1)))
+
+
+def test_watch_tells_what_has_ended(local: LocalCluster) -> None:
+    told: list[str] = []
+
+    async def work() -> None:
+        await local.up(SMALL)
+        watch = asyncio.create_task(local.watch(told.append, lambda: bool(told)))
+        await asyncio.sleep(0)  # it has looked once
+        await local.kill("meta")
+        await watch
+
+    asyncio.run(work())
+    assert len(told) == 1 and told[0].startswith("meta has ended")
+
+
+def test_a_program_that_does_not_start_is_named_with_its_reason(local: LocalCluster) -> None:
+    local.directory.mkdir()
+    blocked = cluster_file.fresh(SMALL)
+    cluster_file.save(local.directory, blocked)
+    data = local.directory / "manager" / "data"
+    data.mkdir(parents=True)
+    (data / "kv").write_text("not a directory")
+    with pytest.raises(Unavailable, match=r"manager did not start: .+ \(log: .*manager/log\)"):
+        asyncio.run(local.up(SMALL))
+    assert names(local) == set()
+
+
+def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(AlreadyExists, match="not empty"):
+        asyncio.run(LocalCluster(tmp_path).up(SMALL))
+    assert not (tmp_path / "manager").exists()
+
+
+def test_nothing_to_stop(tmp_path: Path) -> None:
+    assert asyncio.run(LocalCluster(tmp_path / "nowhere").down()) == []
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_one_command_at_a_time(tmp_path: Path) -> None:
+    async def work() -> None:
+        one, other = LocalCluster(tmp_path / "c"), LocalCluster(tmp_path / "c")
+        first = asyncio.create_task(one.up(SMALL))
+        await asyncio.sleep(0)
+        try:
+            with pytest.raises(Unavailable, match="another threefs command"):
+                await other.up(SMALL)
+        finally:
+            await first
+            await one.down()
+
+    asyncio.run(work())
+
+
+def test_settings_are_toml() -> None:
+    settings: dict[str, str | int] = {"data_dir": 'a "b" \\ ü\n', "port": 7}
+    assert tomllib.loads(local_cluster.toml(settings)) == settings

@@ -1,0 +1,53 @@
+import errno
+
+import click
+import pytest
+from click.testing import CliRunner
+from threefs_cli.main import Commands, main
+
+from threefs.errors import InvalidArgument, NotFound
+
+NAMES = ["up", "down", "status", "ls", "stat", "put", "get", "cat", "mkdir", "rm", "mv", "ln", "du", "df", "demo"]
+
+
+def test_all_commands_are_there_and_explain_themselves() -> None:
+    assert sorted(main.commands) == sorted(NAMES)
+    for name in NAMES:
+        result = CliRunner().invoke(main, [name, "--help"])
+        assert result.exit_code == 0, name
+        assert "--json" in result.output, name
+        assert (main.commands[name].help or "").strip(), name
+    assert "threefs put -r" in CliRunner().invoke(main, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (NotFound("/x: no such file"), 1, "Error: /x: no such file\n"),
+        (InvalidArgument("no port"), 2, "Error: no port\n"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "there"), 1, "Error: there: No such file"),
+        (KeyboardInterrupt(), 1, "Aborted!\n"),
+    ],
+)
+def test_an_error_is_one_line(error: BaseException, code: int, said: str) -> None:
+    @click.group(cls=Commands)
+    def group() -> None: ...
+
+    @group.command()
+    def fail() -> None:
+        raise error
+
+    result = CliRunner().invoke(group, ["fail"])
+    assert result.exit_code == code
+    assert result.stderr.lstrip("\n").startswith(said) and result.stderr.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize("arguments", [["no-such-command"], ["ls", "--no-such-option"], ["mv", "/a"], ["rm"]])
+def test_bad_usage_is_exit_code_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(main, arguments).exit_code == 2
+
+
+def test_no_cluster_at_an_address_says_what_to_start() -> None:
+    result = CliRunner().invoke(main, ["ls", "--address", "threefs://127.0.0.1:nowhere"])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "port 'nowhere'" in result.stderr

@@ -1,0 +1,56 @@
+import json
+
+import pytest
+from rich.table import Table
+from threefs_cli import output
+from threefs_client import Attributes
+
+from threefs.ids import TableId
+from threefs.layout import FileLayout
+
+FILE = Attributes(
+    inode=9,
+    kind="file",
+    mode=0o640,
+    uid=1,
+    gid=2,
+    nlink=1,
+    length=5,
+    atime_ns=0,
+    mtime_ns=1_700_000_000_999_999_999,
+    ctime_ns=0,
+    birth_ns=0,
+    layout=FileLayout(1 << 20, TableId(1), 3),
+    target="",
+)
+
+
+@pytest.mark.parametrize(
+    ("length", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 40, "1.0 TiB"), (1 << 74, "16384.0 EiB")],
+)
+def test_sizes_for_people(length: int, shown: str) -> None:
+    assert output.size(length) == shown
+
+
+def test_names_cannot_play_with_the_terminal() -> None:
+    assert output.printable("a\x1b[31mb\nc\udcff ü") == r"a\x1b[31mb\nc\udcff ü"
+
+
+def test_attributes_as_json() -> None:
+    row = json.loads(json.dumps(output.attributes_json("/f", FILE)))
+    assert (row["path"], row["mode"], row["length_bytes"], row["chunk_bytes"]) == ("/f", "0640", 5, 1 << 20)
+    assert "target" not in row
+
+
+def test_a_long_line() -> None:
+    line = output.long_line("f", FILE)
+    assert line.startswith("-rw-r----- ") and line.endswith(" 5 2023-11-14T22:13:20Z f")
+
+
+def test_a_table_in_a_pipe_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("a", "b")
+    table.add_row("x" * 70, "y" * 70)
+    output.print_table(table)
+    printed = capsys.readouterr().out
+    assert "x" * 70 in printed and "y" * 70 in printed

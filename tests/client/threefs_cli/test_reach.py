@@ -1,0 +1,49 @@
+import dataclasses
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from threefs_cli import cluster_file
+from threefs_cli.cluster_file import Plan
+from threefs_cli.reach import ADDRESS_VARIABLE, Reach, reaching
+
+from threefs.errors import NotFound
+
+
+@pytest.fixture(autouse=True)
+def nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
+    monkeypatch.setenv(cluster_file.DIRECTORY_VARIABLE, str(tmp_path / "data"))
+
+
+def cluster_at(directory: Path, address: str) -> None:
+    directory.mkdir(parents=True)
+    state = cluster_file.fresh(Plan())
+    manager = dataclasses.replace(state.program("manager"), addresses=(address, "c:1"))
+    cluster_file.save(directory, state.replace(manager))
+
+
+def test_what_is_said_goes_before_what_lies_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    named = Reach(None, None, False)
+    with pytest.raises(NotFound, match=r"threefs up.*--address, --dir or \$THREEFS_ADDRESS"):
+        named.url()
+    cluster_at(cluster_file.default_directory(), "default:1")
+    assert named.url() == "threefs://default:1"
+    monkeypatch.setenv(ADDRESS_VARIABLE, "threefs://variable:1")
+    assert named.url() == "threefs://variable:1"
+    cluster_at(tmp_path / "other", "other:1")
+    assert Reach(None, tmp_path / "other", False).url() == "threefs://other:1"
+    assert Reach("said:1", None, False).url() == "said:1"
+
+
+def test_two_names_for_a_cluster_are_one_too_many() -> None:
+    @click.command()
+    @reaching
+    def look(reach: Reach) -> None:
+        click.echo(f"{reach.address} {reach.as_json}")
+
+    runner = CliRunner()
+    both = runner.invoke(look, ["--address", "h:1", "--dir", "d"])
+    assert both.exit_code == 2 and "--address and --dir" in both.output
+    assert runner.invoke(look, ["--address", "h:1", "--json"]).output == "h:1 True\n"
