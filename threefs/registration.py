@@ -64,6 +64,7 @@ class Registration:
         self._reports = reports
         self._heartbeat_s = heartbeat_s
         self._clock = clock
+        self._news = asyncio.Event()
         self._heart: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -108,7 +109,16 @@ class Registration:
                 _LOG.info("heartbeat not acknowledged", error=str(error))
             except Exception:  # a node that falls silent would be given up; say why and go on
                 _LOG.exception("no heartbeat could be sent")
-            await self._clock.sleep(self._heartbeat_s)
+            try:
+                async with asyncio.timeout(self._heartbeat_s):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+
+    def report(self) -> None:
+        """Send a heartbeat now: the targets have something new to say."""
+        self._news.set()
 
     async def stop(self) -> None:
         if self._heart is not None:

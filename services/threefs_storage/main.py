@@ -62,6 +62,7 @@ async def serve(settings: Settings, stop: program.Stop) -> None:
         await cluster.start(_MANAGER_S)
         await targets.open(cluster.routing)
         storage.start(server)
+        registration.report()
         structlog.get_logger().info("serving", address=address, targets=sorted(targets.by_id))
         program.ready(address)
         await stop.wait()

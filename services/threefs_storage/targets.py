@@ -110,6 +110,8 @@ class Targets:
                     capacity_bytes=space.capacity_bytes,
                     used_bytes=space.used_bytes,
                     chunks=space.chunks,
+                    free_bytes=space.free_bytes,
+                    disk=space.disk,
                 )
             )
         return reports

@@ -77,6 +77,21 @@ def test_it_learns_its_id_and_cluster_and_beats(tmp_path: Path) -> None:
     run(body)
 
 
+def test_news_are_reported_at_once(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager()
+        place = registration(manager, tmp_path, heartbeat_s=3600.0)
+        await place.start()
+        for _ in range(3):
+            await manager.heard.wait()
+            manager.heard.clear()
+            place.report()
+        await manager.heard.wait()
+        await place.stop()
+
+    run(body)
+
+
 def test_it_waits_for_the_manager_and_says_so_once(tmp_path: Path) -> None:
     async def main() -> None:
         manager = Manager(*[Unavailable("nobody there")] * 5, DeadlineExceeded("slow"), Unavailable("no plan yet"))

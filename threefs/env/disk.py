@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
@@ -43,6 +44,7 @@ Write = tuple[int, Sequence[Buffer]]
 class DiskSpace:
     capacity_bytes: int
     free_bytes: int
+    disk: str = ""  # names the file system while this machine runs: directories on one disk share it
 
 
 class File(Protocol):
@@ -131,7 +133,10 @@ class RealDisk:
     def space(self, path: Path) -> DiskSpace:
         with _mapped(path):
             status = os.statvfs(path)
-        return DiskSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+            device = os.stat(path).st_dev
+        return DiskSpace(
+            status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize, f"{_boot_id()}:{device:x}"
+        )
 
     async def close(self) -> None:
         """Return when every call has ended. Files are to be closed before."""
@@ -240,6 +245,12 @@ class RealFile:
         os.close(self._cached)
         if self._direct is not None:
             os.close(self._direct)
+
+
+@lru_cache(maxsize=1)
+def _boot_id() -> str:
+    """Tells this machine, as long as it runs, from others."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def is_aligned(part: Buffer) -> bool:

@@ -160,20 +160,24 @@ class RegisterReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
 class TargetReport(_message.Message):
-    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks")
+    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STATE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     local_state: LocalState
     chain_version: int
     capacity_bytes: int
     used_bytes: int
     chunks: int
-    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+    free_bytes: int
+    disk: str
+    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("node_id", "incarnation", "targets")

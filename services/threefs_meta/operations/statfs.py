@@ -21,14 +21,16 @@ async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:
 
 
 def space(status: manager_pb2.GetStatusReply) -> pb.StatFsReply:
-    """A process has one disk, which all its targets share."""
+    """Each disk counts once, however many targets and processes share it (on a laptop all of them do)."""
     reply = pb.StatFsReply()
+    disks: dict[str, tuple[int, int]] = {}
     for node in status.nodes:
-        if node.targets:
-            capacity = max(target.capacity_bytes for target in node.targets)
-            used = sum(target.used_bytes for target in node.targets)
-            reply.capacity_bytes += capacity
-            reply.used_bytes += used
-            reply.free_bytes += max(0, capacity - used)
+        for target in node.targets:
+            reply.used_bytes += target.used_bytes
+            disk = target.disk or f"of node {node.node.node_id}"
+            capacity, free = disks.get(disk, (0, 0))
+            disks[disk] = max(capacity, target.capacity_bytes), max(free, target.free_bytes)
+    reply.capacity_bytes = sum(capacity for capacity, _ in disks.values())
+    reply.free_bytes = sum(free for _, free in disks.values())
     reply.replicas = max((len(chain.members) for chain in status.chains), default=0)
     return reply

@@ -43,6 +43,7 @@ class Space:
     used_bytes: int  # by this target
     free_bytes: int  # of the disk, and unused in this target's files
     chunks: int  # that exist here
+    disk: str = ""  # which disk that is: equal for directories on one
 
 
 class ChunkEngine:
@@ -185,6 +186,7 @@ class ChunkEngine:
             self._files.used_bytes(),
             disk.free_bytes + self._files.unused_bytes(),
             self._chunks,
+            disk.disk,
         )
 
     async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:

@@ -128,6 +128,8 @@ def test_directories(tmp_path: Path) -> None:
         assert await disk.list_directory(tmp_path / "x") == ["b", "y"]
         space = disk.space(tmp_path)
         assert 0 <= space.free_bytes <= space.capacity_bytes
+        assert space.disk and space.disk == disk.space(tmp_path / "x").disk, "one disk has one name"
+        assert space.disk != disk.space(Path("/proc")).disk
 
     with_disk(body)
 
