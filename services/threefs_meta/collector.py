@@ -62,6 +62,9 @@ class Collector:
     async def collect(self) -> int:
         """One round over the next few removals; how many inodes and entries were freed."""
         page = await look(self._context, self._page)
+        if not page and self._removals:
+            self._removals = b""
+            page = await look(self._context, self._page)
         self._removals = keys.removal(page[-1] + 1) if len(page) == PAGE else b""
         inodes = await look(self._context, lambda names: self._ready(names, page))
         freed = 0
@@ -108,7 +111,7 @@ class Collector:
             for inode in left:
                 self._clear(names, inode)
             await _count(tx, len(left))
-            return len(left)
+            return len(files)  # also when an earlier try, of which nothing was known, had cleared them
 
         return await self._change(clear) if files else 0
 
@@ -118,8 +121,8 @@ class Collector:
         async def drain(tx: Transaction) -> int:
             names = Namespace(tx)
             inode = await names.inode(directory)
-            if inode is None:
-                return 0
+            if inode is None:  # done by an earlier try of which nothing was known, or by another service
+                return 1
             now_ns = self._context.clock.wall_ns()
             entries = await names.entries(directory, b"", ENTRIES_PER_TRANSACTION)
             for name, entry in entries:

@@ -1,0 +1,33 @@
+"""Many attributes at once."""
+
+import pytest
+from threefs_meta.operations.batch_stat import MOST_PLACES, batch_stat
+
+from tests.support.metadata import MetaBench, at, run
+from threefs.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound
+from threefs.wire import meta_pb2 as pb
+
+
+def test_each_path_has_its_answer_in_order() -> None:
+    async def test(fs: MetaBench) -> None:
+        made = [(await fs.create(f"/{n}")).inode for n in range(300)]
+        places = [at(f"/{n}") for n in range(300)]
+        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=places))
+        assert [result.inode for result in reply.results] == made
+        odd = [at("/gone"), at("/1/x"), at(b"\xff"), at("n" * 256), at("/")]
+        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=odd))
+        codes = [NotFound.code, NotADirectory.code, InvalidArgument.code, NameTooLong.code, 0]
+        assert [result.code for result in reply.results] == codes
+
+    run(test)
+
+
+def test_limits() -> None:
+    async def test(fs: MetaBench) -> None:
+        assert not (await batch_stat(fs.context, pb.BatchStatRequest())).results
+        most = await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/")] * MOST_PLACES))
+        assert len(most.results) == MOST_PLACES
+        with pytest.raises(InvalidArgument, match=str(MOST_PLACES)):
+            await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/")] * (MOST_PLACES + 1)))
+
+    run(test)

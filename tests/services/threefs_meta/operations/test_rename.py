@@ -1,0 +1,121 @@
+"""Renaming."""
+
+import asyncio
+
+import pytest
+
+from tests.support.metadata import SESSION, MetaBench, run
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
+from threefs.wire import meta_pb2 as pb
+
+
+def test_to_another_place() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/a/b/c", parents=True)
+        await fs.mkdir("/x")
+        file = (await fs.create("/a/f")).inode
+        assert (await fs.rename("/a/f", "/x/g")).inode == file.inode
+        moved = await fs.rename("/a/b", "/x/b2")
+        assert (moved.name, moved.parent) == (b"b2", (await fs.stat("/x")).inode)
+        assert await fs.names("/x") == ["b2", "g"] and await fs.names("/a") == []
+        assert (await fs.stat("/x/b2/c/../..")).name == b"x"
+        await fs.rename("/x/g", "/x/h")
+        assert await fs.names("/x") == ["b2", "h"]
+
+    run(test)
+
+
+def test_replacing() -> None:
+    async def test(fs: MetaBench) -> None:
+        one, two = (await fs.create("/one")).inode, (await fs.create("/two", session=SESSION)).inode
+        await fs.write(two, 0, b"data")
+        await fs.close(two, SESSION, length_hint=4)
+        with pytest.raises(AlreadyExists):
+            await fs.rename("/one", "/two", no_replace=True)
+        await fs.rename("/one", "/two")
+        assert (await fs.stat("/two")).inode == one.inode
+        await fs.collect_all()
+        assert fs.chunk_numbers(two) == []
+        await fs.symlink("two", "/link")
+        await fs.rename("/link", "/two")
+        assert (await fs.stat("/two", follow=False)).type == pb.SYMLINK
+        await fs.mkdir("/d/full", parents=True)
+        await fs.mkdir("/e")
+        with pytest.raises(NotEmpty):
+            await fs.rename("/e", "/d")
+        await fs.rename("/d", "/e")
+        assert await fs.names("/") == ["e", "two"]
+
+    run(test)
+
+
+def test_kinds_do_not_mix() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        await fs.create("/f")
+        with pytest.raises(NotADirectory):
+            await fs.rename("/d", "/f")
+        with pytest.raises(IsADirectory):
+            await fs.rename("/f", "/d")
+        with pytest.raises(NotADirectory):
+            await fs.rename("/d", "/f/x")
+
+    run(test)
+
+
+def test_onto_itself_or_another_name_of_the_file_does_nothing() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        await fs.link("/a", "/b")
+        await fs.mkdir("/d")
+        for source, target in (("/a", "/a"), ("/a", "/b"), ("/d", "/d")):
+            await fs.rename(source, target)
+        assert await fs.names("/") == ["a", "b", "d"]
+
+    run(test)
+
+
+def test_below_itself_or_from_and_to_nowhere() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/a/b/c", parents=True)
+        for target in ("/a/x", "/a/b/x", "/a/b/c/x"):
+            with pytest.raises(InvalidArgument):
+                await fs.rename("/a", target)
+        with pytest.raises(NotEmpty):
+            await fs.rename("/a/b", "/a")
+        for source, target, error in (
+            ("/gone", "/x", NotFound),
+            ("/a", "/gone/x", NotFound),
+            ("/", "/x", InvalidArgument),
+            ("/a", "/", InvalidArgument),
+            ("/a/.", "/x", InvalidArgument),
+            ("/a", "/a/..", InvalidArgument),
+        ):
+            with pytest.raises(error):
+                await fs.rename(source, target)
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_two_moves_at_once_make_no_loop(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/a/a2", parents=True)
+        await fs.mkdir("/b/b2", parents=True)
+        results = await asyncio.gather(fs.rename("/a", "/b/b2/a"), fs.rename("/b", "/a/a2/b"), return_exceptions=True)
+        assert sum(isinstance(result, pb.Inode) for result in results) == 1
+        await fs.audit()
+
+    run(test, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_renames_onto_one_name_lose_nothing_but_what_is_replaced(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        for number in range(8):
+            await fs.create(f"/{number}")
+        await asyncio.gather(*(fs.rename(f"/{number}", "/winner") for number in range(8)))
+        assert await fs.names("/") == ["winner"]
+        await fs.collect_all()
+
+    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)

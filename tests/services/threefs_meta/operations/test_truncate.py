@@ -1,0 +1,38 @@
+"""Truncating by name. Races and crashes are in test_lengths."""
+
+import pytest
+from threefs_meta.operations.truncate import truncate
+
+from tests.support.metadata import MetaBench, run
+from threefs.errors import InvalidArgument, IsADirectory, NotFound
+from threefs.wire import meta_pb2 as pb
+
+
+def test_shorter_and_longer() -> None:
+    async def test(fs: MetaBench) -> None:
+        made = (await fs.create("/a")).inode
+        await fs.symlink("a", "/l")
+        fs.clock.advance(1)
+        for version, length in enumerate((100, 50, 0, 1 << 40), 1):
+            cut = await fs.truncate("/l", length)
+            assert (cut.length, cut.truncate_version) == (length, version)
+        assert cut.mtime_ns == fs.clock.wall_ns()
+        assert await fs.stat("/a") == cut
+        assert fs.chunk_numbers(made) == [], "a hole needs no chunk"
+
+    run(test)
+
+
+def test_what_has_no_length() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        link = await fs.symlink("d", "/l")
+        for path, error in (("/d", IsADirectory), ("/l", IsADirectory), ("/gone", NotFound)):
+            with pytest.raises(error):
+                await fs.truncate(path, 5)
+        with pytest.raises(InvalidArgument):
+            await truncate(
+                fs.context, pb.TruncateRequest(mutation=fs.mutation(), place=pb.Place(base=link.inode), length=1)
+            )
+
+    run(test)

@@ -1,0 +1,149 @@
+"""What has lost its last name is freed: all of it, only it, and after any interruption."""
+
+import asyncio
+import contextlib
+
+import pytest
+from threefs_meta import keys
+from threefs_meta.collector import ENTRIES_PER_TRANSACTION, PAGE, Collector
+from threefs_meta.operations.create import create
+from threefs_meta.operations.link import link
+from threefs_meta.operations.open import open_inode
+
+from tests.support.metadata import SESSION, MetaBench, at, run
+from threefs.errors import NotFound
+from threefs.wire import meta_pb2 as pb
+
+
+async def written(fs: MetaBench, path: str) -> pb.Inode:
+    made = (await fs.create(path, session=SESSION, parents=True)).inode
+    await fs.write(made, 0, b"data")
+    return await fs.close(made, SESSION, length_hint=4, written=True)
+
+
+async def left(fs: MetaBench, *ranges: tuple[bytes, bytes]) -> int:
+    return sum([len(await fs.engine.begin().get_range(*keys_of)) for keys_of in ranges])
+
+
+def test_a_removed_file_loses_its_chunks_and_its_record() -> None:
+    async def test(fs: MetaBench) -> None:
+        gone, kept = await written(fs, "/gone"), await written(fs, "/kept")
+        await fs.remove("/gone")
+        assert fs.chunk_numbers(gone) == [0], "not at once"
+        await fs.collect_all()
+        assert fs.chunk_numbers(gone) == [] and fs.chunk_numbers(kept) == [0]
+        assert await left(fs, keys.INODES) == 2 and await left(fs, keys.REMOVALS) == 0
+
+    run(test)
+
+
+def test_a_file_with_another_name_stays() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await written(fs, "/a")
+        await fs.link("/a", "/b")
+        await fs.remove("/a")
+        await fs.collect_all()
+        assert fs.chunk_numbers(file) == [0] and (await fs.stat("/b")).nlink == 1
+        await fs.remove("/b")
+        await fs.collect_all()
+        assert fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+def test_a_file_that_is_open_for_writing_waits() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await written(fs, "/a")
+        await fs.open("/a", session=SESSION)
+        await fs.remove("/a")
+        await fs.collect_all()
+        await fs.write(file, 4, b"more")
+        request = pb.OpenRequest(mutation=fs.mutation(), place=at("", file.inode), session=b"2" * 16)
+        with pytest.raises(NotFound):
+            await open_inode(fs.context, request)
+        source = pb.LinkRequest(mutation=fs.mutation(), source=at("", file.inode), destination=at("/back"))
+        with pytest.raises(NotFound):
+            await link(fs.context, source)
+        closed = await fs.close(file, SESSION, length_hint=8, written=True)
+        assert (closed.nlink, closed.length) == (0, 8)
+        await fs.collect_all()
+        assert fs.chunk_numbers(file) == [] and await left(fs, keys.INODES) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_tree_goes_in_small_steps(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/t/d/e", parents=True)
+        for number in range(ENTRIES_PER_TRANSACTION + 70):
+            await fs.create(f"/t/d/{number}")
+        files = [await written(fs, f"/t/d/e/{number}") for number in range(3)]
+        await fs.symlink("x", "/t/d/link")
+        await fs.link("/t/d/e/0", "/outside")
+        inside = await fs.stat("/t/d")
+        await fs.remove("/t", recursive=True)
+        assert await fs.names("/") == ["outside"]
+        await fs.collector.collect()
+        await fs.audit()
+        late = pb.CreateRequest(mutation=fs.mutation(), place=at("late", inside.inode))
+        with contextlib.suppress(NotFound):
+            await create(fs.context, late)  # somebody still has a handle of a directory inside
+        while await fs.collector.collect():
+            await fs.audit()
+        assert await left(fs, keys.INODES) == 2 and await left(fs, keys.REMOVALS, keys.TIMES) == 1
+        assert [fs.chunk_numbers(file) for file in files] == [[0], [], []]
+
+    run(test, conflict_rate=0.2, unknown_rate=0.2, seed=seed)
+
+
+def test_storage_that_is_away_only_delays() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await written(fs, "/a")
+        await fs.remove("/a")
+        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
+        assert await fs.collector.collect() == 0
+        fs.storage.down.clear()
+        await fs.collect_all()
+        assert fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+def test_another_service_takes_over_and_two_do_no_harm() -> None:
+    async def test(fs: MetaBench) -> None:
+        files = [await written(fs, f"/d/{number}") for number in range(PAGE + 10)]
+        await fs.remove("/d", recursive=True)
+        both = [Collector(fs.context), Collector(fs.context)]
+        while any(await asyncio.gather(*(collector.collect() for collector in both))):
+            pass
+        assert not any(fs.chunk_numbers(file) for file in files)
+        assert await left(fs, keys.INODES) == 1
+
+    run(test)
+
+
+def test_files_that_wait_do_not_hold_up_the_others() -> None:
+    async def test(fs: MetaBench) -> None:
+        waiting = [(await fs.create(f"/w{number}", session=SESSION)).inode for number in range(PAGE + 5)]
+        file = await written(fs, "/last")
+        for number in range(len(waiting)):
+            await fs.remove(f"/w{number}")
+        await fs.remove("/last")
+        for _ in range(4):
+            await fs.collector.collect()
+        assert fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+def test_it_runs_by_itself_until_it_is_stopped() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await written(fs, "/a")
+        fs.collector.start()
+        await fs.remove("/a")
+        while fs.chunk_numbers(file) or await left(fs, keys.REMOVALS):
+            await asyncio.sleep(0)
+        await fs.collector.stop()
+
+    run(test)

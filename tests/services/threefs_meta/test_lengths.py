@@ -1,0 +1,232 @@
+"""Lengths of files under writers, truncates and crashes. The rules and their reasons are told in the module."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_meta.lengths import sweep
+from threefs_meta.operations.sync import sync
+
+from tests.support.metadata import SESSION, MetaBench, run
+from threefs.errors import FileTooLarge, Unavailable
+from threefs.ids import ChunkId, InodeId
+from threefs.layout import MAX_FILE_BYTES, MIN_CHUNK_BYTES, from_wire
+from threefs.wire import meta_pb2 as pb
+
+SMALL = pb.Layout(chunk_bytes=MIN_CHUNK_BYTES)
+CHUNK = MIN_CHUNK_BYTES
+
+
+async def made(fs: MetaBench) -> pb.Inode:
+    return (await fs.create("/f", session=SESSION, layout=SMALL)).inode
+
+
+async def report(fs: MetaBench, inode: pb.Inode, end: int, exact: bool = False) -> pb.Inode:
+    request = pb.SyncRequest(
+        mutation=fs.mutation(),
+        inode=inode.inode,
+        length_hint=end,
+        truncate_version=inode.truncate_version,
+        exact=exact,
+        written=True,
+    )
+    return (await sync(fs.context, request)).inode
+
+
+def content(fs: MetaBench, inode: pb.Inode, length: int) -> bytes:
+    """What a client reads: missing chunks and short ones are zeros."""
+    data = bytearray(length)
+    for chunk, part in fs.storage.data.items():
+        if chunk.inode == inode.inode:
+            begin = chunk.number * CHUNK
+            room = max(0, min(len(part), length - begin))
+            data[begin : begin + room] = part[:room]
+    return bytes(data)
+
+
+def once_swept(fs: MetaBench, action: Callable[[], Awaitable[object]]) -> list[int]:
+    """Run `action` right after the first sweep of chunks, before the transaction that follows it."""
+    original = fs.chunks.listing
+    sweeps: list[int] = []
+
+    async def listing(*args: object, **kwargs: object):  # type: ignore[no-untyped-def]
+        async for page in original(*args, **kwargs):  # type: ignore[arg-type]
+            yield page
+        sweeps.append(1)
+        if len(sweeps) == 1:
+            await action()
+
+    fs.chunks.listing = listing  # type: ignore[method-assign]
+    return sweeps
+
+
+def test_reports_of_several_writers_meet_in_the_largest() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        ends = [5, 900, 30]
+        await asyncio.gather(*(report(fs, inode, end) for end in ends))
+        assert (await fs.stat("/f")).length == 900
+
+    run(test)
+
+
+def test_exact_asks_the_chains_and_never_makes_it_shorter() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 5 * CHUNK + 10, b"abc")
+        assert (await report(fs, inode, 0, exact=True)).length == 5 * CHUNK + 13
+        longer = await fs.truncate("/f", 20 * CHUNK)
+        assert (await report(fs, longer, 0, exact=True)).length == 20 * CHUNK
+
+    run(test)
+
+
+def test_largest_file() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = (await fs.create("/f")).inode
+        assert (await fs.truncate("/f", MAX_FILE_BYTES)).length == MAX_FILE_BYTES
+        for beyond in (MAX_FILE_BYTES + 1, (1 << 64) - 1):
+            with pytest.raises(FileTooLarge):
+                await fs.truncate("/f", beyond)
+            with pytest.raises(FileTooLarge):
+                await report(fs, inode, beyond)
+        small = (await fs.create("/small", layout=SMALL)).inode
+        with pytest.raises(FileTooLarge):
+            await report(fs, small, CHUNK * (1 << 32) + 1)
+
+    run(test)
+
+
+@pytest.mark.parametrize("length", [0, 1, CHUNK - 1, CHUNK, CHUNK + 7, 3 * CHUNK, 3 * CHUNK + 5, 10 * CHUNK])
+def test_what_is_cut_off_reads_as_zeros_later(length: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        for number in range(4):
+            await fs.write(inode, number * CHUNK, b"x" * CHUNK)
+        await report(fs, inode, 4 * CHUNK)
+        cut = await fs.truncate("/f", length)
+        assert (cut.length, cut.truncate_version) == (length, inode.truncate_version + 1)
+        await fs.truncate("/f", 5 * CHUNK)
+        kept = min(length, 4 * CHUNK)
+        assert content(fs, inode, 5 * CHUNK) == b"x" * kept + bytes(5 * CHUNK - kept)
+
+    run(test)
+
+
+def test_an_extension_also_cuts_what_was_not_reported_yet() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await fs.truncate("/f", 10)  # by the length that the service knows this makes it longer
+        after = await fs.truncate("/f", 1000)
+        assert content(fs, inode, after.length) == b"x" * 10 + bytes(990)
+
+    run(test)
+
+
+def test_a_crash_after_the_sweep_destroys_but_does_not_revive() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await report(fs, inode, 1000)
+        await sweep(fs.chunks, from_wire(inode.layout), InodeId(inode.inode), 100)
+        after = await fs.stat("/f")
+        assert after.length == 1000
+        assert content(fs, inode, 1000) == b"x" * 100 + bytes(900)
+
+    run(test)
+
+
+def test_a_report_from_before_a_truncate_does_not_bring_the_old_length_back() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await fs.truncate("/f", 10)
+        assert (await report(fs, inode, 1000)).length == 10, "the chains say that those bytes are gone"
+
+    run(test)
+
+
+def test_a_write_after_the_sweep_that_is_reported_late_is_kept() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        sweeps = once_swept(fs, lambda: fs.write(inode, 2 * CHUNK, b"late"))
+        await fs.truncate("/f", 10)
+        assert sweeps == [1]
+        assert (await report(fs, inode, 2 * CHUNK + 4)).length == 2 * CHUNK + 4, "I11"
+        assert content(fs, inode, 2 * CHUNK + 4)[-4:] == b"late"
+
+    run(test)
+
+
+def test_a_write_that_is_reported_during_a_truncate_comes_before_it_with_all_its_bytes() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await report(fs, inode, 1000)
+
+        async def overwrite() -> None:
+            await fs.write(inode, 500, b"y" * 100)
+            fs.clock.advance(1)
+            await report(fs, inode, 600)
+
+        sweeps = once_swept(fs, overwrite)
+        cut = await fs.truncate("/f", 10)
+        assert sweeps == [1, 1], "the sweep was repeated"
+        await fs.truncate("/f", 1000)
+        assert cut.length == 10
+        assert content(fs, inode, 1000) == b"x" * 10 + bytes(990)
+
+    run(test)
+
+
+def test_a_measurement_is_void_when_a_truncate_comes_between() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        original = fs.chunks.file_length
+        asked: list[int] = []
+
+        async def file_length(*args: object, **kwargs: object) -> int:
+            end = await original(*args, **kwargs)  # type: ignore[arg-type]
+            asked.append(end)
+            if len(asked) == 1:
+                await fs.truncate("/f", 10)
+            return end
+
+        fs.chunks.file_length = file_length  # type: ignore[method-assign]
+        assert (await report(fs, inode, 0, exact=True)).length == 10
+        assert asked == [1000, 10]
+
+    run(test)
+
+
+def test_storage_that_is_away_fails_the_call_and_changes_no_record() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        before = await fs.stat("/f")
+        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
+        with pytest.raises(Unavailable):
+            await fs.truncate("/f", 10)
+        with pytest.raises(Unavailable):
+            await report(fs, inode, 1000, exact=True)
+        assert await fs.stat("/f") == before
+        fs.storage.down.clear()
+        assert (await report(fs, inode, 0, exact=True)).length == 1000
+
+    run(test)
+
+
+def test_sweep_leaves_the_rest_alone() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        for number in range(3):
+            await fs.write(inode, number * CHUNK, b"x" * 100)
+        writes = fs.storage.applied
+        assert await sweep(fs.chunks, from_wire(inode.layout), InodeId(inode.inode), CHUNK + 100) == 1
+        assert fs.storage.applied == writes + 1
+        assert ChunkId(inode.inode, 1) in fs.storage.data and ChunkId(inode.inode, 2) not in fs.storage.data
+
+    run(test)

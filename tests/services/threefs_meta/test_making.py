@@ -1,0 +1,37 @@
+"""New inodes."""
+
+import asyncio
+
+import pytest
+from threefs_meta.making import check_new_name, new_inode, vacant
+from threefs_meta.walk import Spot
+
+from tests.support.metadata import MetaBench, at, run
+from threefs.errors import InvalidArgument, NotFound
+from threefs.wire import meta_pb2 as pb
+
+
+def test_a_new_inode_has_one_name_and_one_time() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await new_inode(fs.context, pb.FILE, 0o600, 3, 4)
+        assert (inode.mode, inode.uid, inode.gid, inode.nlink) == (0o600, 3, 4, 1)
+        assert {inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.birth_ns} == {fs.clock.wall_ns()}
+
+    run(test)
+
+
+def test_where_nothing_can_be_made() -> None:
+    vacant(Spot(1, b"a", None), at("/a"))
+    with pytest.raises(NotFound):
+        vacant(Spot(1, b"a", None, (b"b",)), at("/a/b"))
+    check_new_name(Spot(1, b"a", None), at("/a"))
+    with pytest.raises(InvalidArgument):
+        check_new_name(Spot(1, b"", None), at("/"))
+
+
+def test_missing_directories_are_made_by_several_at_once() -> None:
+    async def test(fs: MetaBench) -> None:
+        await asyncio.gather(*(fs.create(f"/a/b/c/{n}", parents=True) for n in range(20)))
+        assert len(await fs.names("/a/b/c")) == 20
+
+    run(test)

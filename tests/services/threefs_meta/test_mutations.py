@@ -1,0 +1,125 @@
+"""A mutation sent again returns its first result (I9), and such memories do not stay for ever."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from threefs_meta import keys, mutations
+from threefs_meta.operations.close import close
+from threefs_meta.operations.create import create
+from threefs_meta.operations.link import link
+from threefs_meta.operations.mkdir import mkdir
+from threefs_meta.operations.open import open_inode
+from threefs_meta.operations.remove import remove
+from threefs_meta.operations.rename import rename
+from threefs_meta.operations.set_layout import set_layout
+from threefs_meta.operations.setattr import set_attributes
+from threefs_meta.operations.symlink import symlink
+from threefs_meta.operations.sync import sync
+from threefs_meta.operations.truncate import truncate
+
+from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
+from threefs.errors import InvalidArgument
+from threefs.wire import meta_pb2 as pb
+
+Operation = Callable[[Any, Any], Awaitable[Any]]
+
+
+def requests(file: pb.Inode) -> list[tuple[Operation, Any]]:
+    """One of each, over a tree that has /d, /d/file and /other."""
+    return [
+        (create, pb.CreateRequest(place=at("/new"), exclusive=True)),
+        (create, pb.CreateRequest(place=at("/d/file"), truncate=True, session=b"2" * 16)),
+        (open_inode, pb.OpenRequest(place=at("/d/file"), session=b"3" * 16, truncate=True)),
+        (close, pb.CloseRequest(inode=file.inode, session=SESSION, length_hint=7, written=True)),
+        (sync, pb.SyncRequest(inode=file.inode, exact=True, written=True)),
+        (mkdir, pb.MkdirRequest(place=at("/made"), mode=0o700)),
+        (mkdir, pb.MkdirRequest(place=at("/p/q/r"), parents=True)),
+        (remove, pb.RemoveRequest(place=at("/other"))),
+        (remove, pb.RemoveRequest(place=at("/d"), recursive=True)),
+        (rename, pb.RenameRequest(source=at("/other"), destination=at("/d/file"))),
+        (rename, pb.RenameRequest(source=at("/d"), destination=at("/e"), no_replace=True)),
+        (symlink, pb.SymlinkRequest(place=at("/link"), target=b"x")),
+        (link, pb.LinkRequest(source=at("/other"), destination=at("/again"))),
+        (set_attributes, pb.SetAttrRequest(place=at("/other"), mode=0o400)),
+        (truncate, pb.TruncateRequest(place=at("/d/file"), length=3)),
+        (set_layout, pb.SetLayoutRequest(place=at("/d"), layout=pb.Layout(stripe=1))),
+    ]
+
+
+async def prepare(fs: MetaBench) -> pb.Inode:
+    await fs.mkdir("/d")
+    await fs.create("/other")
+    file = (await fs.create("/d/file", session=SESSION)).inode
+    await fs.write(file, 0, b"content")
+    return file
+
+
+async def everything(fs: MetaBench) -> list[tuple[bytes, bytes]]:
+    return await fs.engine.begin().get_range(b"", b"\xff")
+
+
+@pytest.mark.parametrize("number", range(len(requests(pb.Inode()))))
+@pytest.mark.parametrize("seed", range(3))
+def test_every_mutation_is_made_once(number: int, seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await prepare(fs)
+        operation, request = requests(file)[number]
+        request.mutation.CopyFrom(fs.mutation())
+        copies = await asyncio.gather(*(operation(fs.context, request) for _ in range(3)))
+        assert copies[0] == copies[1] == copies[2]
+        before = await everything(fs)
+        fs.clock.advance(60)
+        assert await operation(fs.context, request) == copies[0]
+        assert await everything(fs) == before, "the repetition has changed something"
+
+    run(test, conflict_rate=0.2, unknown_rate=0.3, seed=seed)
+
+
+def test_a_failure_is_tried_anew() -> None:
+    async def test(fs: MetaBench) -> None:
+        request = pb.MkdirRequest(mutation=fs.mutation(), place=at("/a/b"))
+        with pytest.raises(FileNotFoundError):
+            await mkdir(fs.context, request)
+        await fs.mkdir("/a")
+        await mkdir(fs.context, request)
+
+    run(test)
+
+
+def test_an_identity_belongs_to_one_method() -> None:
+    async def test(fs: MetaBench) -> None:
+        mutation = fs.mutation()
+        await mkdir(fs.context, pb.MkdirRequest(mutation=mutation, place=at("/a")))
+        with pytest.raises(InvalidArgument, match="another method"):
+            await remove(fs.context, pb.RemoveRequest(mutation=mutation, place=at("/a")))
+
+    run(test)
+
+
+def test_old_memories_go_and_young_ones_stay() -> None:
+    async def test(fs: MetaBench) -> None:
+        others = [bytes([number]) * 16 for number in (200, 201, 255)]
+        for request in range(300):
+            await make(fs, CLIENT, request + 1000)
+        for client in others:
+            await make(fs, client, 1)
+        fs.clock.advance(mutations.KEEP_NS / 1e9 - 1)
+        await make(fs, CLIENT, 5000)
+        await make(fs, others[1], 2)
+        await fs.collector.forget()
+        assert len(await memories(fs)) == 305, "half an hour is not over"
+        fs.clock.advance(2)
+        for _ in range(3):
+            await fs.collector.forget()
+        assert await memories(fs) == sorted([keys.replay(CLIENT, 5000), keys.replay(others[1], 2)])
+
+    async def make(fs: MetaBench, client: bytes, request: int) -> None:
+        place = at(f"/{client[0]}.{request}")
+        await create(fs.context, pb.CreateRequest(mutation=pb.Mutation(client=client, request=request), place=place))
+
+    async def memories(fs: MetaBench) -> list[bytes]:
+        return [key for key, _ in await fs.engine.begin().get_range(*keys.REPLAYS)]
+
+    run(test)

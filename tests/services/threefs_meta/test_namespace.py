@@ -1,0 +1,152 @@
+"""The whole namespace against a simple model: any sequence of operations gives what a tree of dictionaries gives."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from threefs_meta import keys
+from threefs_meta.namespace import Namespace
+
+from tests.support.metadata import MetaBench, run
+from tests.support.namespace_model import Model
+from threefs.errors import Corrupt, ThreefsError
+from threefs.wire import meta_pb2 as pb
+
+NAMES = st.sampled_from(["a", "b", "c"])
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
+
+
+class NamespaceMachine(RuleBasedStateMachine):
+    """Every rule does the same to both and compares results and errors; every step ends in the audit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.fs = self.wait(MetaBench(conflict_rate=0.1, unknown_rate=0.1, seed=1).start())
+        self.model = Model()
+
+    def wait(self, work: Awaitable[Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def teardown(self) -> None:
+        try:
+            self.wait(self.fs.collect_all())
+            self.wait(self.fs.audit())
+            assert len(self.wait(self.fs.engine.begin().get_range(*keys.INODES))) == self.model.inodes()
+        finally:
+            self.loop.close()
+
+    def both(self, real: Awaitable[Any], *model: Any) -> None:
+        method, *arguments = model
+        try:
+            wanted: type[BaseException] | None = None
+            method(*arguments)
+        except OSError as error:
+            wanted = type(error)
+        try:
+            self.wait(real)
+            got: type[BaseException] | None = None
+        except ThreefsError as error:
+            got = type(error)
+        assert got is wanted, f"{method.__name__}{tuple(arguments)}: {got}, the model says {wanted}"
+
+    @rule(path=PATHS, exclusive=st.booleans(), parents=st.booleans())
+    def create(self, path: str, exclusive: bool, parents: bool) -> None:
+        real = self.fs.create(path, exclusive=exclusive, parents=parents)
+        self.both(real, self.model.create, path, exclusive, parents)
+
+    @rule(path=PATHS, parents=st.booleans())
+    def mkdir(self, path: str, parents: bool) -> None:
+        self.both(self.fs.mkdir(path, parents=parents), self.model.mkdir, path, parents)
+
+    @rule(path=PATHS, recursive=st.booleans())
+    def remove(self, path: str, recursive: bool) -> None:
+        self.both(self.fs.remove(path, recursive=recursive), self.model.remove, path, recursive)
+
+    @rule(source=PATHS, destination=PATHS, no_replace=st.booleans())
+    def rename(self, source: str, destination: str, no_replace: bool) -> None:
+        real = self.fs.rename(source, destination, no_replace=no_replace)
+        self.both(real, self.model.rename, source, destination, no_replace)
+
+    @rule(source=PATHS, destination=PATHS)
+    def link(self, source: str, destination: str) -> None:
+        self.both(self.fs.link(source, destination), self.model.link, source, destination)
+
+    @rule()
+    def collect(self) -> None:
+        self.wait(self.fs.collector.collect())
+
+    @invariant()
+    def same_tree(self) -> None:
+        assert self.wait(self.tree("/")) == self.model.shown()
+
+    @invariant()
+    def sound(self) -> None:
+        self.wait(self.fs.audit())
+
+    async def tree(self, path: str) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for name in await self.fs.names(path):
+            inode = await self.fs.stat(f"{path}/{name}", follow=False)
+            shown[name] = await self.tree(f"{path}/{name}") if inode.type == pb.DIRECTORY else inode.nlink
+        return shown
+
+
+NamespaceMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+test_any_sequence = NamespaceMachine.TestCase
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_operations_at_once_leave_a_sound_tree(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/a/b", parents=True)
+        await fs.mkdir("/c/d", parents=True)
+        draw = fs.random.below
+
+        async def worker() -> None:
+            for _ in range(30):
+                one, two = ("/" + "/".join("abcd"[draw(4)] for _ in range(1 + draw(3))) for _ in range(2))
+                work: list[Any] = [
+                    fs.create(one, parents=True),
+                    fs.mkdir(one, parents=True),
+                    fs.rename(one, two),
+                    fs.link(one, two),
+                    fs.remove(one),
+                    fs.remove(one, recursive=True),
+                    fs.collector.collect(),
+                ]
+                chosen = work.pop(draw(len(work)))
+                for other in work:
+                    other.close()
+                with contextlib.suppress(ThreefsError):  # which ones fail depends on the order; the audit judges
+                    await chosen
+
+        await asyncio.gather(*(worker() for _ in range(6)))
+        await fs.audit()
+        await fs.collect_all()
+
+    run(test, conflict_rate=0.05, unknown_rate=0.05, seed=seed)
+
+
+def test_a_damaged_record_is_an_error_and_never_half_believed() -> None:
+    async def test(fs: MetaBench) -> None:
+        number = (await fs.create("/a")).inode.inode
+        key = keys.inode(number)
+        tx = fs.engine.begin()
+        value = await tx.get(key)
+        assert value is not None
+        for place in range(len(value)):
+            for bit in range(8):
+                damaged = bytearray(value)
+                damaged[place] ^= 1 << bit
+                tx = fs.engine.begin()
+                tx.set(key, bytes(damaged))
+                with pytest.raises(Corrupt, match="INOD"):
+                    await Namespace(tx).inode(number)
+
+    run(test)
