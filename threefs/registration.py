@@ -109,12 +109,17 @@ class Registration:
                 _LOG.info("heartbeat not acknowledged", error=str(error))
             except Exception:  # a node that falls silent would be given up; say why and go on
                 _LOG.exception("no heartbeat could be sent")
-            try:
-                async with asyncio.timeout(self._heartbeat_s):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
-            self._news.clear()
+            await self._until_next()
+
+    async def _until_next(self) -> None:
+        """The pause between heartbeats, unless there are news."""
+        waits = [asyncio.create_task(self._clock.sleep(self._heartbeat_s)), asyncio.create_task(self._news.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        self._news.clear()
 
     def report(self) -> None:
         """Send a heartbeat now: the targets have something new to say."""
