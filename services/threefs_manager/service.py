@@ -231,12 +231,9 @@ def _check_registration(request: pb.RegisterRequest) -> None:
 def _registering(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:
     """The record of the node that registers; a meta service without an id gets one."""
     if request.kind == pb.META and request.node_id == 0:
-        mine = next((n for n in nodes if n.incarnation == request.incarnation and n.kind == pb.META), None)
-        if mine is not None:
-            return mine  # this very start registered already, and the answer was lost
         same = next((n for n in nodes if n.kind == pb.META and n.address == request.address), None)
         if same is not None:
-            return same  # started again where it was
+            return same  # started again where it was, or the answer to this start was lost
         cluster.next_meta_node += 1
         return pb.Node(node_id=cluster.next_meta_node, kind=pb.META)
     node = next((n for n in nodes if n.node_id == request.node_id), None)
