@@ -7,20 +7,27 @@ from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 
 
-def report(capacity: int, used: int) -> manager_pb2.TargetReport:
-    return manager_pb2.TargetReport(capacity_bytes=capacity, used_bytes=used)
+def report(disk: str, capacity: int, used: int, free: int) -> manager_pb2.TargetReport:
+    return manager_pb2.TargetReport(disk=disk, capacity_bytes=capacity, used_bytes=used, free_bytes=free)
 
 
-def test_targets_of_one_process_share_a_disk() -> None:
-    status = manager_pb2.GetStatusReply(
+def status(*nodes: list[manager_pb2.TargetReport]) -> manager_pb2.GetStatusReply:
+    return manager_pb2.GetStatusReply(
         nodes=[
-            manager_pb2.NodeStatus(targets=[report(100, 10), report(100, 20)]),
-            manager_pb2.NodeStatus(targets=[report(50, 60)]),
-            manager_pb2.NodeStatus(),
+            manager_pb2.NodeStatus(node=manager_pb2.Node(node_id=number), targets=targets)
+            for number, targets in enumerate(nodes, 1)
         ],
         chains=[manager_pb2.Chain(members=[manager_pb2.ChainMember()] * 3)],
     )
-    assert space(status) == pb.StatFsReply(capacity_bytes=150, used_bytes=90, free_bytes=70, replicas=3)
+
+
+def test_a_disk_counts_once_whoever_shares_it() -> None:
+    shared = status([report("x", 100, 10, 60), report("x", 100, 20, 60)], [report("x", 100, 5, 60)])
+    assert space(shared) == pb.StatFsReply(capacity_bytes=100, used_bytes=35, free_bytes=60, replicas=3)
+    apart = status([report("x", 100, 10, 90)], [report("y", 50, 20, 30)], [])
+    assert space(apart) == pb.StatFsReply(capacity_bytes=150, used_bytes=30, free_bytes=120, replicas=3)
+    unnamed = status([report("", 100, 1, 99)], [report("", 100, 1, 99)])
+    assert space(unnamed).capacity_bytes == 200, "without names, one disk per process"
     assert space(manager_pb2.GetStatusReply()) == pb.StatFsReply()
 
 
