@@ -4,6 +4,11 @@ import asyncio
 
 import pytest
 from threefs_meta.making import check_new_name, new_inode, vacant
+from threefs_meta.operations.create import create
+from threefs_meta.operations.link import link
+from threefs_meta.operations.mkdir import mkdir
+from threefs_meta.operations.rename import rename
+from threefs_meta.operations.symlink import symlink
 from threefs_meta.walk import Spot
 
 from tests.support.metadata import MetaBench, at, run
@@ -33,5 +38,25 @@ def test_missing_directories_are_made_by_several_at_once() -> None:
     async def test(fs: MetaBench) -> None:
         await asyncio.gather(*(fs.create(f"/a/b/c/{n}", parents=True) for n in range(20)))
         assert len(await fs.names("/a/b/c")) == 20
+
+    run(test)
+
+
+def test_nothing_is_made_in_a_directory_that_was_removed() -> None:
+    async def test(fs: MetaBench) -> None:
+        gone = await fs.mkdir("/gone/inner", parents=True)
+        await fs.create("/file")
+        await fs.remove("/gone", recursive=True)
+        top = gone.parent
+        new = {"mutation": fs.mutation(), "place": at("x", top)}
+        for operation, request in (
+            (create, pb.CreateRequest(**new)),
+            (mkdir, pb.MkdirRequest(**new)),
+            (symlink, pb.SymlinkRequest(**new, target=b"t")),
+            (link, pb.LinkRequest(mutation=fs.mutation(), source=at("/file"), destination=at("x", top))),
+            (rename, pb.RenameRequest(mutation=fs.mutation(), source=at("/file"), destination=at("x", top))),
+        ):
+            with pytest.raises(NotFound):
+                await operation(fs.context, request)  # type: ignore[operator]
 
     run(test)

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
+from threefs_meta.operations.rename import rename
 
-from tests.support.metadata import SESSION, MetaBench, run
+from tests.support.metadata import SESSION, MetaBench, at, run
 from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
 from threefs.wire import meta_pb2 as pb
 
@@ -98,15 +99,34 @@ def test_below_itself_or_from_and_to_nowhere() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_two_moves_at_once_make_no_loop(seed: int) -> None:
+@pytest.mark.parametrize("by_inode", [False, True])
+def test_two_moves_at_once_make_no_loop(seed: int, by_inode: bool) -> None:
     async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/a/a2", parents=True)
-        await fs.mkdir("/b/b2", parents=True)
-        results = await asyncio.gather(fs.rename("/a", "/b/b2/a"), fs.rename("/b", "/a/a2/b"), return_exceptions=True)
-        assert sum(isinstance(result, pb.Inode) for result in results) == 1
+        a2 = await fs.mkdir("/a/a2", parents=True)
+        b2 = await fs.mkdir("/b/b2", parents=True)
+        into_b2 = at("a", b2.inode) if by_inode else at("/b/b2/a")
+        into_a2 = at("b", a2.inode) if by_inode else at("/a/a2/b")
+        requests = [
+            pb.RenameRequest(mutation=fs.mutation(), source=at("/a"), destination=into_b2),
+            pb.RenameRequest(mutation=fs.mutation(), source=at("/b"), destination=into_a2),
+        ]
+        results = await asyncio.gather(*(rename(fs.context, r) for r in requests), return_exceptions=True)
+        assert sum(isinstance(result, pb.InodeReply) for result in results) == 1
         await fs.audit()
 
     run(test, seed=seed)
+
+
+def test_nothing_is_moved_into_a_removed_tree() -> None:
+    async def test(fs: MetaBench) -> None:
+        inner = await fs.mkdir("/gone/inner", parents=True)
+        await fs.mkdir("/d")
+        await fs.remove("/gone", recursive=True)
+        request = pb.RenameRequest(mutation=fs.mutation(), source=at("/d"), destination=at("d", inner.inode))
+        with pytest.raises(NotFound):
+            await rename(fs.context, request)
+
+    run(test)
 
 
 @pytest.mark.parametrize("seed", range(4))
