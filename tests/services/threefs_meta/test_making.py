@@ -1,6 +1,8 @@
 """New inodes."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from threefs_meta.making import check_new_name, new_inode, vacant
@@ -48,15 +50,16 @@ def test_nothing_is_made_in_a_directory_that_was_removed() -> None:
         await fs.create("/file")
         await fs.remove("/gone", recursive=True)
         top = gone.parent
-        new = {"mutation": fs.mutation(), "place": at("x", top)}
-        for operation, request in (
-            (create, pb.CreateRequest(**new)),
-            (mkdir, pb.MkdirRequest(**new)),
-            (symlink, pb.SymlinkRequest(**new, target=b"t")),
-            (link, pb.LinkRequest(mutation=fs.mutation(), source=at("/file"), destination=at("x", top))),
-            (rename, pb.RenameRequest(mutation=fs.mutation(), source=at("/file"), destination=at("x", top))),
-        ):
+        place = at("x", top)
+        requests: list[tuple[Callable[[Any, Any], Awaitable[Any]], Any]] = [
+            (create, pb.CreateRequest(mutation=fs.mutation(), place=place)),
+            (mkdir, pb.MkdirRequest(mutation=fs.mutation(), place=place)),
+            (symlink, pb.SymlinkRequest(mutation=fs.mutation(), place=place, target=b"t")),
+            (link, pb.LinkRequest(mutation=fs.mutation(), source=at("/file"), destination=place)),
+            (rename, pb.RenameRequest(mutation=fs.mutation(), source=at("/file"), destination=place)),
+        ]
+        for operation, request in requests:
             with pytest.raises(NotFound):
-                await operation(fs.context, request)  # type: ignore[operator]
+                await operation(fs.context, request)
 
     run(test)
