@@ -1,0 +1,224 @@
+"""Frames over a stream that gives and takes as few bytes at a time as it likes."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.rpc import run
+from threefs.env.net import Buffer
+from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
+from threefs.rpc import frames
+from threefs.rpc.frames import SEGMENT_BYTES, Header
+from threefs.rpc.limits import Limits
+from threefs.rpc.link import Link
+
+
+class Trickle:
+    """One end of a pipe: each call moves at most as many bytes as the next of `steps`, 0 stands for "not now"."""
+
+    def __init__(self, steps: Sequence[int]) -> None:
+        self.peer = "pipe"
+        self.closed = False
+        self.arrived = bytearray()
+        self.other: Trickle
+        self._steps = list(steps)
+        self._turn = 0
+        self._readable: Callable[[], None] | None = None
+        self._writable: Callable[[], None] | None = None
+
+    def _step(self) -> int:
+        self._turn += 1
+        step = self._steps[self._turn % len(self._steps)]
+        if not step:
+            raise BlockingIOError
+        return step
+
+    def recv_into(self, views: Sequence[memoryview]) -> int:
+        if not self.arrived:
+            if self.other.closed:
+                return 0
+            raise BlockingIOError
+        left = min(self._step(), len(self.arrived), sum(len(view) for view in views))
+        count = left
+        for view in views:
+            part = min(left, len(view))
+            view[:part] = self.arrived[:part]
+            del self.arrived[:part]
+            left -= part
+        return count
+
+    def send(self, pieces: Sequence[Buffer]) -> int:
+        if self.other.closed:
+            raise BrokenPipeError(32, "Broken pipe")
+        data = b"".join(bytes(piece) for piece in pieces)[: self._step()]
+        self.other.arrived += data
+        return len(data)
+
+    def on_readable(self, callback: Callable[[], None] | None) -> None:
+        self._readable = callback
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        self._writable = callback
+
+    def close(self) -> None:
+        self.closed = True
+
+    def poke(self) -> None:
+        if not self.closed and self._writable is not None:
+            self._writable()
+        if not self.closed and self._readable is not None and (self.arrived or self.other.closed):
+            self._readable()
+
+
+class Collected:
+    """Keeps what a link receives."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, int, bytes]] = []
+        self.payload: dict[int, bytearray] = {}
+        self.ended: ThreefsError | None = None
+        self._place = memoryview(b"")
+
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        if header.kind != frames.SEGMENT:
+            self.frames.append((header.kind, header.call_id, body))
+        if not header.payload_bytes:
+            return ()
+        self._place = memoryview(bytearray(header.inline_bytes))
+        half = len(self._place) // 2
+        return [self._place[:half], self._place[half:]]
+
+    def payload_done(self, header: Header) -> None:
+        self.payload.setdefault(header.call_id, bytearray()).extend(self._place)
+
+    def lost(self, error: ThreefsError) -> None:
+        assert self.ended is None, "told once"
+        self.ended = error
+
+
+def joined(steps: Sequence[int]) -> tuple[Trickle, Trickle]:
+    one, other = Trickle(steps), Trickle(steps)
+    one.other, other.other = other, one
+    return one, other
+
+
+async def settle(*streams: Trickle) -> None:
+    for _ in range(20_000):
+        await asyncio.sleep(0)
+        before = [(stream._turn, len(stream.arrived)) for stream in streams]
+        for stream in streams:
+            stream.poke()
+        await asyncio.sleep(0)
+        if before == [(stream._turn, len(stream.arrived)) for stream in streams] and not any(
+            stream.arrived for stream in streams if not stream.closed
+        ):
+            return
+    raise AssertionError("the pipe never came to rest")
+
+
+steps = st.lists(st.integers(0, 70_000), min_size=1, max_size=6).filter(any)
+messages = st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 600_000)), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, messages)
+def test_every_byte_arrives_however_the_stream_cuts_them(steps: list[int], messages: list[tuple[int, int]]) -> None:
+    async def test() -> None:
+        one, other = joined([step or 0 for step in steps] + [65_536])
+        sender, receiver = Collected(), Collected()
+        link = Link(one, Limits(), sender)
+        Link(other, Limits(), receiver)
+        sent: list[int] = []
+        expected = {}
+        for call_id, (body_bytes, payload_bytes) in enumerate(messages, start=1):
+            body = bytes([call_id]) * body_bytes
+            payload = bytes(call_id + i // 997 & 255 for i in range(payload_bytes))
+            head = frames.encode(frames.REQUEST, 1, 0, call_id, body_bytes, payload_bytes)
+            cut = payload_bytes // 3
+            link.send(
+                head + body, call_id, [payload[:cut], payload[cut:]], payload_bytes, partial(sent.append, call_id)
+            )
+            expected[call_id] = (body, payload)
+        assert link.sending
+        await settle(one, other)
+        assert sorted(sent) == sorted(expected) and not link.sending
+        assert {call_id: body for _, call_id, body in receiver.frames} == {n: body for n, (body, _) in expected.items()}
+        assert {n: bytes(p) for n, p in receiver.payload.items()} == {n: p for n, (_, p) in expected.items() if p}
+
+    run(test)
+
+
+def test_long_messages_take_turns() -> None:
+    async def test() -> None:
+        one, other = joined([1 << 20])
+        receiver = Collected()
+        order: list[int] = []
+        link = Link(one, Limits(), Collected())
+        Link(other, Limits(), receiver)
+        for call_id, size in ((1, 20 * SEGMENT_BYTES), (2, 100)):
+            head = frames.encode(frames.RESPONSE, 1, 0, call_id, 0, size)
+            link.send(head, call_id, [bytes(size)], size, partial(order.append, call_id))
+        await settle(one, other)
+        assert order == [2, 1]
+
+    run(test)
+
+
+def test_payload_that_lost_its_place_goes_nowhere_and_the_rest_arrives() -> None:
+    async def test() -> None:
+        one, other = joined([50])  # so that one wake-up ends within the first payload
+        receiver = Collected()
+        link = Link(one, Limits(), Collected())
+        receiving = Link(other, Limits(), receiver)
+        for call_id in (1, 2):
+            link.send(frames.encode(frames.RESPONSE, 1, 0, call_id, 0, 1000), call_id, [b"\xff" * 1000], 1000)
+        await asyncio.sleep(0)
+        for _ in range(6):
+            one.poke()
+        other.poke()
+        place = receiver._place
+        before = bytes(place)
+        assert 0 < before.count(b"\xff") < 1000
+        receiving.divert(2)
+        receiving.divert(1)
+        await settle(one, other)
+        assert bytes(place) == before
+        assert bytes(receiver.payload[2]) == b"\xff" * 1000
+
+    run(test)
+
+
+def test_a_peer_that_left_ends_the_link_and_gives_back_what_waits() -> None:
+    async def test() -> None:
+        one, other = joined([10])
+        mine, sent = Collected(), []
+        link = Link(one, Limits(), mine)
+        link.send(
+            frames.encode(frames.RESPONSE, call_id=1, payload_bytes=100), 1, [bytes(100)], 100, lambda: sent.append(1)
+        )
+        await asyncio.sleep(0)
+        other.close()
+        one.poke()
+        assert isinstance(mine.ended, ConnectionLost) and sent == [1] and link.closed
+        link.send(b"late", sent=lambda: sent.append(2))
+        assert sent == [1, 2], "what is sent too late is over at once"
+
+    run(test)
+
+
+def test_nonsense_is_answered_with_the_reason() -> None:
+    async def test() -> None:
+        one, other = joined([1 << 16])
+        mine, theirs = Collected(), Collected()
+        Link(one, Limits(), mine)
+        Link(other, Limits(), theirs)
+        one.arrived += b"GET / HTTP/1.1\r\nHost: nowhere.example\r\n\r\n"
+        await settle(one, other)
+        assert isinstance(mine.ended, ProtocolError)
+        kind, _, body = theirs.frames[0]
+        assert kind == frames.GOAWAY and isinstance(frames.error_from(body), ProtocolError)
+
+    run(test)
