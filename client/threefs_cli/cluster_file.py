@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from threefs.errors import Corrupt, InvalidArgument, NotFound
+from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
+from threefs_cli import processes
 from threefs_cli.processes import Process
 
 NAME = "cluster.json"
@@ -41,6 +42,10 @@ class Program:
     module: str
     addresses: tuple[str, ...] = ()
     process: Process | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and processes.alive(self.process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,10 @@ def default_directory() -> Path:
 
 
 def address_in(directory: Path) -> str:
-    """The address of the cluster in `directory`. Raises NotFound, which says how to start one."""
+    """The address of the cluster that runs in `directory`. Raises NotFound, Unavailable, which say how to start it."""
     found = load(directory)
     if found is None or not found.address:
         raise NotFound(f"there is no cluster in {directory}; `threefs up --dir {directory}` starts one")
+    if not found.program("manager").runs:
+        raise Unavailable(f"the cluster in {directory} does not run; `threefs up --dir {directory}` starts it")
     return found.address

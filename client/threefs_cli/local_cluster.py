@@ -52,7 +52,7 @@ class LocalCluster:
 
     def running(self) -> list[Program]:
         found = self.load()
-        return [program for program in found.programs if _runs(program)] if found else []
+        return [program for program in found.programs if program.runs] if found else []
 
     async def up(self, wanted: Plan | None = None, *, port: int = 0, tell: Tell = lambda line: None) -> ClusterFile:
         """Start what does not run yet, and wait until all of it serves. The data of an earlier start is kept.
@@ -62,7 +62,7 @@ class LocalCluster:
         """
         with self._lock():
             state = self._planned(wanted)
-            before = {program.name for program in state.programs if _runs(program)}
+            before = {program.name for program in state.programs if program.runs}
             try:
                 state = await self._start(state, ("manager",), port, tell)
                 await self._init(state)
@@ -129,7 +129,7 @@ class LocalCluster:
         started = []
         for name in names:
             program = state.program(name)
-            if not _runs(program):
+            if not program.runs:
                 state = state.replace(self._launch(state, program, port))
                 cluster_file.save(self.directory, state)
                 started.append(name)
@@ -226,7 +226,7 @@ class LocalCluster:
             if program.process is not None:
                 processes.send(program.process, number)
         deadline = self._clock.monotonic() + STOP_S
-        while (left := [program for program in programs if _runs(program)]) and self._clock.monotonic() < deadline:
+        while (left := [program for program in programs if program.runs]) and self._clock.monotonic() < deadline:
             await self._clock.sleep(_POLL_S)
         return left
 
@@ -238,10 +238,6 @@ def toml(settings: dict[str, str | int]) -> str:
 
 def _node_id(program: Program) -> int:
     return int(program.name.rpartition("-")[2])
-
-
-def _runs(program: Program) -> bool:
-    return program.process is not None and processes.alive(program.process)
 
 
 def _environment() -> dict[str, str]:

@@ -34,8 +34,14 @@ def start(command: Sequence[str], *, output: Path, log: Path, environment: Mappi
         ],
         setsid=True,
     )
+    return of(pid)
+
+
+def of(pid: int) -> Process:
+    """The process that has this pid now. Raises ProcessLookupError."""
     found = _look(pid)
-    assert found is not None, "a child stays visible until it is waited for"
+    if found is None:
+        raise ProcessLookupError(f"there is no process {pid}")
     return Process(pid, found[1])
 
 

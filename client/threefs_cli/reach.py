@@ -15,6 +15,8 @@ from threefs.errors import NotFound
 from threefs_cli import cluster_file
 
 ADDRESS_VARIABLE = "THREEFS_ADDRESS"
+#: A person waits for the answer; a manager that is being started again has come back by then.
+CONNECT_S = 3.0
 T = TypeVar("T")
 
 
@@ -43,12 +45,12 @@ class Reach:
                 f"--address, --dir or ${ADDRESS_VARIABLE} names another"
             ) from None
 
-    def run(self, work: Callable[[AsyncFileSystem], Awaitable[T]], **options: Any) -> T:
+    def run(self, work: Callable[[AsyncFileSystem], Awaitable[T]]) -> T:
         """Run `work` with a connection."""
         url = self.url()
 
         async def connected() -> T:
-            async with await connect_async(url, **options) as fs:
+            async with await connect_async(url, connect_timeout_s=CONNECT_S) as fs:
                 return await work(fs)
 
         return uvloop.run(connected())

@@ -1,12 +1,13 @@
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
-from threefs_cli import cluster_file
+from threefs_cli import cluster_file, processes
 from threefs_cli.cluster_file import Plan
 from threefs_cli.processes import Process
 
-from threefs.errors import Corrupt, InvalidArgument, NotFound
+from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
 
 
 def test_it_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -42,7 +43,12 @@ def test_the_address_is_that_of_the_manager(tmp_path: Path) -> None:
     cluster_file.save(tmp_path, state)
     with pytest.raises(NotFound, match="threefs up --dir"):
         cluster_file.address_in(tmp_path)  # it was never started
-    cluster_file.save(tmp_path, state.replace(dataclasses.replace(state.program("manager"), addresses=("h:1", "h:2"))))
+    manager = dataclasses.replace(state.program("manager"), addresses=("h:1", "h:2"))
+    cluster_file.save(tmp_path, state.replace(manager))
+    with pytest.raises(Unavailable, match="does not run; `threefs up --dir"):
+        cluster_file.address_in(tmp_path)
+    myself = processes.of(os.getpid())
+    cluster_file.save(tmp_path, state.replace(dataclasses.replace(manager, process=myself)))
     assert cluster_file.address_in(tmp_path) == "threefs://h:1"
 
 

@@ -1,10 +1,11 @@
 import dataclasses
+import os
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
-from threefs_cli import cluster_file
+from threefs_cli import cluster_file, processes
 from threefs_cli.cluster_file import Plan
 from threefs_cli.reach import ADDRESS_VARIABLE, Reach, reaching
 
@@ -18,9 +19,12 @@ def nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def cluster_at(directory: Path, address: str) -> None:
+    """Its manager runs as far as anybody can see: it is this very process."""
     directory.mkdir(parents=True)
     state = cluster_file.fresh(Plan())
-    manager = dataclasses.replace(state.program("manager"), addresses=(address, "c:1"))
+    manager = dataclasses.replace(
+        state.program("manager"), addresses=(address, "c:1"), process=processes.of(os.getpid())
+    )
     cluster_file.save(directory, state.replace(manager))
 
 
