@@ -14,10 +14,10 @@ from threefs_cli.remote_tree import RemoteFile, RemoteTree
 
 PIECE_BYTES = 8 << 20
 FILES_AT_ONCE = 64
-PIECES_AT_ONCE = 4  # of one large file
-LARGE_AT_ONCE = 2
+LARGE_AT_ONCE = 4
+PIECES_AT_ONCE = 2  # of each of them
 BATCHES_AT_ONCE = 4
-SMALL_BYTES = 1 << 20  # smaller files are fetched many in one batch
+SMALL_BYTES = 1 << 20  # files up to this go in one piece, and are fetched many in one batch
 BATCH_FILES = 256
 
 #: called with (files finished, bytes moved) since the last call
@@ -29,8 +29,8 @@ async def put(fs: AsyncFileSystem, tree: LocalTree, moved: Moved) -> None:
     """Copy a local tree in. Existing files are replaced."""
     for level in tree.levels:
         await run_all((_make(fs, path) for path in level), FILES_AT_ONCE)
-    small = [file for file in tree.files if file.length_bytes <= PIECE_BYTES]
-    large = [file for file in tree.files if file.length_bytes > PIECE_BYTES]
+    small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
+    large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
     await run_all((_put_small(fs, file, moved) for file in small), FILES_AT_ONCE)
     await run_all((_put_large(fs, file, moved) for file in large), LARGE_AT_ONCE)
     await run_all((_link(fs, *link, moved) for link in tree.symlinks), FILES_AT_ONCE)

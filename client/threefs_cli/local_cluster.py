@@ -88,9 +88,9 @@ class LocalCluster:
         await self._end([program for program in self.running() if program.name == name], signal.SIGKILL)
 
     async def watch(self, tell: Tell, stopped: Callable[[], bool]) -> None:
-        """Until `stopped`, tell of each program that ends."""
+        """Tell of each program that ends, until `stopped` or until all have ended."""
         running = {program.name for program in self.running()}
-        while not stopped():
+        while running and not stopped():
             now = {program.name for program in self.running()}
             for name in sorted(running - now):
                 tell(f"{name} has ended; its log is {self._log(name)}")

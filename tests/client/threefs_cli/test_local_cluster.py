@@ -8,8 +8,9 @@ import threefs_client
 from threefs_cli import cluster_file, local_cluster
 from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
+from threefs_client.options import TOKEN_VARIABLE
 
-from threefs.errors import AlreadyExists, InvalidArgument, Unavailable
+from threefs.errors import AlreadyExists, InvalidArgument, NotAuthorised, Unavailable
 
 SMALL = Plan(storage=1, replicas=1)
 
@@ -65,6 +66,34 @@ def test_watch_tells_what_has_ended(local: LocalCluster) -> None:
 
     asyncio.run(work())
     assert len(told) == 1 and told[0].startswith("meta has ended")
+
+
+def test_watch_ends_with_the_last_program(local: LocalCluster) -> None:
+    told: list[str] = []
+
+    async def work() -> None:
+        await local.up(SMALL)
+        watch = asyncio.create_task(local.watch(told.append, lambda: False))
+        await asyncio.sleep(0)
+        await local.down()
+        await watch
+
+    asyncio.run(work())
+    assert {line.split()[0] for line in told} == {"manager", "meta", "storage-1"}
+
+
+def test_a_token_is_asked_of_everybody_and_kept_from_other_users(
+    local: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
+    address = asyncio.run(local.up(SMALL)).address
+    with threefs_client.connect(address) as fs:
+        fs.write_file("/a", b"a")
+    assert (local.directory / "manager" / "settings.toml").stat().st_mode & 0o077 == 0
+    assert "secret" not in (local.directory / cluster_file.NAME).read_text()
+    monkeypatch.setenv(TOKEN_VARIABLE, "guess")
+    with pytest.raises(NotAuthorised):
+        threefs_client.connect(address, connect_timeout_s=2.0)
 
 
 def test_a_program_that_does_not_start_is_named_with_its_reason(local: LocalCluster) -> None:
