@@ -7,11 +7,15 @@ are not in memory, or whose chunk has a pending version, is finished by a corout
 import asyncio
 from collections.abc import Sequence
 
+import structlog
+
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
 from threefs.errors import (
     ChainChanged,
     ChunkNotFound,
+    Corrupt,
+    CorruptChunk,
     DeadlineExceeded,
     InvalidArgument,
     LimitExceeded,
@@ -25,6 +29,8 @@ from threefs_storage.craq import Craq
 from threefs_storage.engine.records import Version
 from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
+
+_LOG = structlog.get_logger()
 
 MOST_ROWS = 4096
 MOST_BYTES = 64 << 20
@@ -84,7 +90,9 @@ class Reads:
             rows.append(row)
             place += length
         if waiting:
-            return asyncio.ensure_future(self._wait(call, rows, waiting, lengths, buffer))
+            task = asyncio.ensure_future(self._wait(call, rows, waiting, lengths, buffer))
+            task.add_done_callback(lambda done: self._ended(done, buffer))
+            return task
         self._answer(call, rows, lengths, buffer)
         return None
 
@@ -140,9 +148,13 @@ class Reads:
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
-            self._pool.give(buffer)
             raise
         self._answer(call, rows, lengths, buffer)
+
+    def _ended(self, task: "asyncio.Future[None]", buffer: memoryview) -> None:
+        """Without an answer (the call was cancelled, maybe before it began) the buffer has no other way back."""
+        if task.cancelled() or task.exception() is not None:
+            self._pool.give(buffer)
 
     async def _read_row(
         self, target: Target, chain_version: int, chunk: ChunkId, offset: int, into: memoryview, deadline: float
@@ -159,7 +171,7 @@ class Reads:
                 checksum = await target.engine.read_cold(version, offset, into[:length])
             return (_OK, length, checksum, version.version)
         except ThreefsError as error:
-            return (error.code, 0, 0, 0)
+            return _failed(target, chunk, error)
 
     async def _committed(self, target: Target, chain_version: int, chunk: ChunkId, deadline: float) -> Version | None:
         """The version that a read must answer with. A replica with a pending version asks the tail which one that is:
@@ -205,5 +217,12 @@ def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> 
             into = into[:length]
         checksum = target.engine.read(version, offset, into)
     except ThreefsError as error:
-        return (error.code, 0, 0, 0)
+        return _failed(target, chunk, error)
     return None if checksum is None else (_OK, len(into), checksum, version.version)
+
+
+def _failed(target: Target, chunk: ChunkId, error: ThreefsError) -> Row:
+    """The client asks another replica. Damage is worth a line in the log."""
+    if isinstance(error, CorruptChunk | Corrupt):
+        _LOG.warning("a chunk is damaged", target=target.target_id, chunk=chunk, error=str(error))
+    return (error.code, 0, 0, 0)
