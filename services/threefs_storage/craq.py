@@ -6,16 +6,20 @@ successors have (I3), and an acknowledged write is durable on all of them (I2). 
 that model checking showed to be necessary.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
 from threefs.env.random import Random
 from threefs.errors import (
+    ChainChanged,
     ChecksumMismatch,
     Corrupt,
     DeadlineExceeded,
     InvalidArgument,
+    OutcomeUnknown,
     Retry,
     StaleWrite,
     ThreefsError,
@@ -63,13 +67,13 @@ class Craq:
     async def write(self, target: Target, write: pb.ChunkWrite, payload: Buffer, deadline: float) -> Result:
         """Apply one write of a client (version 0) or of a predecessor.
 
-        Raises ChainChanged, NotServing, VersionGap, StaleWrite, InvalidArgument, ChecksumMismatch, NoSpace,
-        DeadlineExceeded (the version may be pending, and is finished later).
+        Raises ChainChanged, NotServing, VersionGap, StaleWrite, InvalidArgument, ChecksumMismatch, NoSpace: it had no
+        effect. Raises DeadlineExceeded, OutcomeUnknown: the version may be pending, and is finished later.
         """
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
         identity = _identity(write)
         _admit(target, write)
-        async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
+        async with self._changing(target, chunk, deadline):
             _admit(target, write)  # R3: the chain may have changed while we waited
             if write.version:
                 return await self._forwarded(target, chunk, write, identity, payload, deadline)
@@ -77,11 +81,25 @@ class Craq:
             return await self._from_client(target, chunk, write, identity, payload, deadline)
 
     async def finish(self, target: Target, chunk: ChunkId, deadline: float) -> None:
-        """Commit what is pending since before this chain version (or this start of the process)."""
-        async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
+        """Commit what is pending since before this chain version (or this start of the process), or was given up.
+
+        Raises NotServing, DeadlineExceeded and what the successor refuses with.
+        """
+        async with self._changing(target, chunk, deadline):
+            target.check(target.chain.version)
             record = target.engine.record(chunk)
-            if record is not None and record.pending is not None and chunk not in target.current:
+            if record is None or record.pending is None:
+                return
+            if chunk not in target.current or chunk in target.abandoned:
                 await self._drive(target, chunk, record.pending, deadline)
+
+    @asynccontextmanager
+    async def _changing(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
+        async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
+            try:
+                yield
+            finally:
+                target.leave(chunk)
 
     async def _from_client(
         self,
@@ -181,11 +199,19 @@ class Craq:
             entries=_entries(write) if write.kind == pb.REPLACE else None,
             admitted=write.version != 0,
         )
-        pending = await target.engine.stage(chunk, update, payload=payload)
+        failure = target.engine.failure
+        try:
+            pending = await target.engine.stage(chunk, update, payload=payload)
+        except ThreefsError as error:
+            # When the disk fails under the record's own write, nobody knows whether it is there.
+            raise (error if target.engine.failure is failure else _unknown(error)) from error
         self._story.add(chunk, "staged", version=version, chain_version=chain_version)
         if target.chain.version == chain_version:
             target.current.add(chunk)
-        return await self._drive(target, chunk, pending, deadline, write, payload)
+        try:
+            return await self._drive(target, chunk, pending, deadline, write, payload)
+        except ThreefsError as error:  # whatever it says of itself: this version is durable and may be committed yet
+            raise _unknown(error) from error
 
     async def _drive(
         self,
@@ -203,8 +229,10 @@ class Craq:
         """
         pause_s = _FIRST_PAUSE_S
         while True:
-            target.check(target.chain.version, syncing=True)
             chain_version = target.chain.version
+            target.check(chain_version, syncing=True)
+            if not target.serving and pending.chain_version != chain_version:
+                raise ChainChanged(f"target {target.target_id} is syncing since version {pending.version} came")  # R5
             successor = target.chain.successor(target.target_id)
             if successor is None:
                 break
@@ -225,7 +253,7 @@ class Craq:
             if target.chain.version == chain_version:
                 break
         target.engine.commit(chunk, pending.version, target.chain.version)
-        target.current.discard(chunk)
+        target.committed(chunk)
         self._story.add(chunk, "committed", version=pending.version, chain_version=target.chain.version)
         return Result(pending.version, pending.length, pending.checksum)
 
@@ -247,6 +275,13 @@ def _admit(target: Target, write: pb.ChunkWrite) -> None:
     target.check(write.chain_version, syncing=write.version != 0)
     if write.version == 0:
         target.check_head()
+
+
+def _unknown(error: ThreefsError) -> ThreefsError:
+    """An error that does not claim that there was no effect."""
+    if error.retry is Retry.UNKNOWN:
+        return error
+    return OutcomeUnknown(f"the write is pending, and may be committed later: {error}")
 
 
 def _record_or_nothing(target: Target, chunk: ChunkId) -> Record:

@@ -1,4 +1,5 @@
-"""After a start and after every chain change: pending versions of before are finished, wanted or not."""
+"""Pending versions that nobody drives are finished, wanted or not: those of before a start or a chain change, and those
+whose change was given up."""
 
 import asyncio
 
@@ -10,7 +11,8 @@ from threefs.ids import ChunkId
 from threefs_storage.craq import Craq
 from threefs_storage.targets import Target
 
-_TURN_S = 30.0
+_TURN_S = 5.0
+_PAUSE_S = 0.5
 _LOG = structlog.get_logger()
 
 
@@ -31,16 +33,21 @@ class Finisher:
     async def _finish_all(self, target: Target) -> None:
         while target.serving:
             left = False
+            target.wanted.clear()
             for chunk in _unfinished(target):
                 try:
                     await self._craq.finish(target, chunk, self._clock.monotonic() + _TURN_S)
                 except ThreefsError as error:
                     left = True
                     _LOG.info("a pending version cannot be finished now", chunk=chunk, error=str(error))
-            if not left:
-                target.finished.set()
-                return
-            await self._clock.sleep(0.5)
+                except Exception:
+                    left = True
+                    _LOG.exception("a pending version cannot be finished", chunk=chunk)
+            if left:
+                await self._clock.sleep(_PAUSE_S)
+                continue
+            target.finished.set()
+            await target.wanted.wait()
 
     async def stop(self) -> None:
         for task in self._tasks.values():
@@ -49,4 +56,4 @@ class Finisher:
 
 
 def _unfinished(target: Target) -> list[ChunkId]:
-    return [chunk for chunk in target.engine.pending() if chunk not in target.current]
+    return [chunk for chunk in target.engine.pending() if chunk not in target.current or chunk in target.abandoned]

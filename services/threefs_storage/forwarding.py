@@ -42,11 +42,12 @@ class Successor:
 
         A syncing successor gets the whole chunk (R4), and so does one for whom the change itself is not at hand.
         """
+        chain_version = target.chain.version  # the one in which that is the successor
         if write is not None and write.kind != pb.REPLACE and successor.state is PublicState.SERVING:
             message = pb.ChunkWrite()
             message.CopyFrom(write)
             message.target = successor.target_id
-            message.chain_version = target.chain.version
+            message.chain_version = chain_version
             message.version = pending.version
             return await self._send(successor, message, payload, deadline)
         buffer = self._pool.take(pending.length)
@@ -54,7 +55,7 @@ class Successor:
             content = buffer[: pending.length]
             if pending.length and target.engine.read(pending, 0, content) is None:
                 await target.engine.read_cold(pending, 0, content)
-            message = _whole(target, successor, chunk, pending)
+            message = _whole(target, successor, chain_version, chunk, pending)
             return await self._send(successor, message, content, deadline)
         finally:
             self._pool.give(buffer)
@@ -76,14 +77,16 @@ class Successor:
         return result
 
 
-def _whole(target: Target, successor: ChainMember, chunk: ChunkId, pending: Version) -> pb.ChunkWrite:
+def _whole(
+    target: Target, successor: ChainMember, chain_version: int, chunk: ChunkId, pending: Version
+) -> pb.ChunkWrite:
     """The pending version as a replace, with the entries that go with it (R6)."""
     record = target.engine.record(chunk)
     assert record is not None and record.pending is not None
     identity = pending.identity
     return pb.ChunkWrite(
         target=successor.target_id,
-        chain_version=target.chain.version,
+        chain_version=chain_version,
         chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
         identity=_identity(*identity) if identity is not None else None,
         kind=pb.REPLACE,

@@ -34,5 +34,9 @@ class ChunkLocks:
             else:
                 self._locks[chunk] = (lock, users - 1)
 
+    def __contains__(self, chunk: ChunkId) -> bool:
+        """Whether somebody holds or wants it."""
+        return chunk in self._locks
+
     def __len__(self) -> int:
         return len(self._locks)

@@ -30,8 +30,6 @@ from threefs_storage.engine.records import Version
 from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
 
-_LOG = structlog.get_logger()
-
 MOST_ROWS = 4096
 MOST_BYTES = 64 << 20
 
@@ -39,6 +37,7 @@ _OK = 0
 _NOT_SERVING = NotServing.code
 _CHAIN_CHANGED = ChainChanged.code
 _NOT_FOUND = ChunkNotFound.code
+_LOG = structlog.get_logger()
 
 #: What is known of a row: code, length, checksum, version.
 Row = tuple[int, int, int, int]
@@ -70,31 +69,37 @@ class Reads:
         waiting: list[int] = []
         by_id = self._targets.by_id
         place = 0
-        for target_id, chain_version, inode, index, offset, length in zip(
-            request.target, request.chain_version, request.inode, request.index, offsets, lengths, strict=True
-        ):
-            row: Row
-            target = by_id.get(target_id)
-            if target is None or not target.serving:
-                row = (_NOT_SERVING, 0, 0, 0)
-            elif target.chain.version != chain_version:
-                row = (_CHAIN_CHANGED, 0, 0, 0)
-            else:
-                into = buffer[place : place + length]
-                found = _read_now(target, ChunkId(inode, index), offset, into)
-                if found is None:
-                    waiting.append(len(rows))
-                    row = (_OK, 0, 0, 0)
+        try:
+            for target_id, chain_version, inode, index, offset, length in zip(
+                request.target, request.chain_version, request.inode, request.index, offsets, lengths, strict=True
+            ):
+                row: Row | None
+                target = by_id.get(target_id)
+                if target is None or not target.serving:
+                    row = (_NOT_SERVING, 0, 0, 0)
+                elif target.chain.version != chain_version:
+                    row = (_CHAIN_CHANGED, 0, 0, 0)
                 else:
-                    row = found
-            rows.append(row)
-            place += length
-        if waiting:
-            task = asyncio.ensure_future(self._wait(call, rows, waiting, lengths, buffer))
-            task.add_done_callback(lambda done: self._ended(done, buffer))
-            return task
-        self._answer(call, rows, lengths, buffer)
-        return None
+                    row = _read_now(target, ChunkId(inode, index), offset, buffer[place : place + length])
+                    if row is None:
+                        waiting.append(len(rows))
+                        row = (_OK, 0, 0, 0)
+                rows.append(row)
+                place += length
+        except BaseException:
+            self._pool.give(buffer)
+            raise
+        if not waiting:
+            self._answer(call, rows, lengths, buffer)
+            return None
+        task = asyncio.ensure_future(self._wait(call, rows, waiting, lengths, buffer))
+        task.add_done_callback(lambda done: self._ended(done, buffer))
+        return task
+
+    def _ended(self, task: "asyncio.Future[None]", buffer: memoryview) -> None:
+        """Take the buffer back if there was no answer. The task cannot: it may be cancelled before it begins."""
+        if task.cancelled() or task.exception() is not None:
+            self._pool.give(buffer)
 
     def _answer(
         self, call: Call[pb.ReadRequest, pb.ReadReply], rows: Sequence[Row], lengths: Sequence[int], buffer: memoryview
@@ -127,34 +132,23 @@ class Reads:
         for length in lengths:
             places.append(places[-1] + length)
         request = call.request
-        reading = [
-            asyncio.ensure_future(
-                self._read_row(
-                    self._targets.get(request.target[i]),
-                    request.chain_version[i],
-                    ChunkId(request.inode[i], request.index[i]),
-                    request.offset[i],
-                    buffer[places[i] : places[i + 1]],
-                    call.deadline,
-                )
+        reading = (
+            self._read_row(
+                self._targets.get(request.target[i]),
+                request.chain_version[i],
+                ChunkId(request.inode[i], request.index[i]),
+                request.offset[i],
+                buffer[places[i] : places[i + 1]],
+                call.deadline,
             )
             for i in waiting
-        ]
-        try:
-            for i, row in zip(waiting, await asyncio.gather(*reading), strict=True):
-                rows[i] = row
-        except BaseException:
-            # The buffer is lent to reads that may be running in threads: it must not come back before they end.
-            for task in reading:
-                task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
-            raise
+        )
+        # Also when it is cancelled this ends only after all of them: they may be filling the buffer in threads.
+        for i, row in zip(waiting, await asyncio.gather(*reading, return_exceptions=True), strict=True):
+            if isinstance(row, BaseException):
+                raise row
+            rows[i] = row
         self._answer(call, rows, lengths, buffer)
-
-    def _ended(self, task: "asyncio.Future[None]", buffer: memoryview) -> None:
-        """Without an answer (the call was cancelled, maybe before it began) the buffer has no other way back."""
-        if task.cancelled() or task.exception() is not None:
-            self._pool.give(buffer)
 
     async def _read_row(
         self, target: Target, chain_version: int, chunk: ChunkId, offset: int, into: memoryview, deadline: float
@@ -222,7 +216,8 @@ def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> 
 
 
 def _failed(target: Target, chunk: ChunkId, error: ThreefsError) -> Row:
-    """The client asks another replica. Damage is worth a line in the log."""
-    if isinstance(error, CorruptChunk | Corrupt):
-        _LOG.warning("a chunk is damaged", target=target.target_id, chunk=chunk, error=str(error))
+    """The client asks another replica. Damage is worth a line in the log, once per chunk."""
+    if isinstance(error, CorruptChunk | Corrupt) and chunk not in target.damaged:
+        target.damaged.add(chunk)
+        _LOG.warning("a chunk is damaged", target=target.target_id, chunk=chunk, error=error.message)
     return (error.code, 0, 0, 0)

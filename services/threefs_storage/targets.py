@@ -1,11 +1,12 @@
 """The targets of this process: each its chunk engine and what it knows of its chain."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from threefs.env.disk import Disk
-from threefs.errors import ChainChanged, NotServing
+from threefs.errors import ChainChanged, NotServing, ThreefsError
 from threefs.ids import ChunkId, NodeId, TargetId
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2
@@ -23,6 +24,12 @@ class Target:
         #: Chunks whose pending version was taken in the chain version that is known now. Any other pending version may
         #: have been committed and shown by a replica that has gone: it is finished before the chunk is read.
         self.current: set[ChunkId] = set()
+        #: Chunks of `current` whose change was given up: nobody forwards the pending version any more.
+        self.abandoned: set[ChunkId] = set()
+        #: Set when something was abandoned.
+        self.wanted = asyncio.Event()
+        #: Chunks that could not be read as they were written; each is logged once.
+        self.damaged: set[ChunkId] = set()
         #: Set while no pending version of an older chain version is left.
         self.finished = asyncio.Event()
         self.chain = chain
@@ -38,7 +45,34 @@ class Target:
         self.serving = self.state is PublicState.SERVING
         self.is_tail = chain.tail == self.target_id
         self.current.clear()
+        self.abandoned.clear()
         self.finished.clear()
+        if self.state is PublicState.SYNCING:
+            for chunk in self.engine.pending():
+                if chunk not in self.locks:  # else whoever has the lock does it before letting go
+                    self.drop_outdated(chunk)
+
+    def leave(self, chunk: ChunkId) -> None:
+        """A change of this chunk ends here, done or not. To be called before its lock is given up."""
+        if chunk not in self.engine.pending_chunks:
+            return
+        if self.state is PublicState.SYNCING:
+            self.drop_outdated(chunk)
+        elif self.serving:
+            self.abandoned.add(chunk)
+            self.wanted.set()
+
+    def committed(self, chunk: ChunkId) -> None:
+        """The pending version is no longer pending."""
+        self.current.discard(chunk)
+        self.abandoned.discard(chunk)
+
+    def drop_outdated(self, chunk: ChunkId) -> None:
+        """At a syncing target a pending version of an older chain version is void: the predecessor knows (R5)."""
+        with contextlib.suppress(ThreefsError):  # the record is damaged, or the engine has failed and reports so
+            record = self.engine.record(chunk)
+            if record is not None and record.pending and record.pending.chain_version < self.chain.version:
+                self.engine.drop_pending(chunk)
 
     def check(self, chain_version: int, *, syncing: bool = False) -> None:
         """May a request of that chain version be served? Raises ChainChanged, NotServing."""

@@ -8,7 +8,7 @@ The caller changes a chunk from one task at a time. What a record says may be re
 long as the block of its version is pinned.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -66,6 +66,8 @@ class ChunkEngine:
         self.read = reader.read
         self.read_cold = reader.read_cold
         self.record = store.get
+        #: Chunks that have a pending version.
+        self.pending_chunks: Set[ChunkId] = store.pending
 
     @classmethod
     async def open(
