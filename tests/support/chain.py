@@ -4,6 +4,7 @@ Each replica learns routing when the test says so, and what it sends to others p
 """
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -171,6 +172,12 @@ class Replica:
 
     def record(self, chunk: ChunkId = CHUNK) -> Record:
         return self.target.engine.record(chunk) or Record()
+
+    def state(self, chunk: ChunkId = CHUNK) -> Record:
+        """What replicas have in common: all but the place on the disk."""
+        record = self.record(chunk)
+        committed, pending = (v and dataclasses.replace(v, block=None) for v in (record.committed, record.pending))
+        return Record(committed, pending, record.entries, record.shipped)
 
     def committed(self, chunk: ChunkId = CHUNK) -> int:
         record = self.record(chunk)

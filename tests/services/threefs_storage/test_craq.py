@@ -51,7 +51,7 @@ def test_a_write_is_read_at_every_replica(tmp_path: Path) -> None:
             for node in (1, 2, 3):
                 assert await chain.read(node) == (2, b"abXYef")
                 assert chain[node].pending() == 0
-                assert chain[node].record() == chain[1].record(), "replicas are equal (I4)"
+                assert chain[node].state() == chain[1].state(), "replicas are equal (I4)"
 
     run(test)
 
@@ -446,7 +446,7 @@ def test_r4_r6_a_syncing_successor_gets_the_whole_chunk_with_its_entries(tmp_pat
             await chain.write(b"chunk", offset=6, seq=2)
             kinds = [write.kind for _, request in chain[2].peers.sent for write in request.writes]  # type: ignore[attr-defined]
             assert kinds == [pb.REPLACE]
-            assert chain[3].record() == chain[2].record() == chain[1].record()
+            assert chain[3].state() == chain[2].state() == chain[1].state()
             with pytest.raises(NotServing):
                 await chain.read(3)
             chain.change((3, SERVING), (1, OFFLINE), (2, OFFLINE))
