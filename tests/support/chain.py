@@ -20,7 +20,7 @@ from tests.support.rpc import identity
 from threefs.checksums import crc32c
 from threefs.env.disk import File, RealDisk, Write
 from threefs.env.net import RealNet
-from threefs.errors import error_of
+from threefs.errors import Unavailable, error_of
 from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing
 from threefs.routing import Target as RoutingTarget
@@ -373,3 +373,7 @@ async def cancelled(task: "asyncio.Task[Any]") -> None:
     """Give up a call, which may have failed already."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def refuse(method: Method[object, object], request: object) -> None:  # type: ignore[type-var]
+    raise Unavailable("cut off")
