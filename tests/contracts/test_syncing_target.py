@@ -90,6 +90,7 @@ def test_r5_a_replace_never_lowers_what_came_under_the_same_chain_version(tmp_pa
 
 async def stuck_at(chain: TestChain, node: int) -> None:
     """A pending version 1 that does not get on."""
+    await chain[node].storage.stop()  # nobody takes up what is given up
     chain[node].peers.before = refuse
     with pytest.raises(ThreefsError):
         await chain.write(b"void", node=node, version=node - 1, client=b"v" * 16, timeout_s=0.2)

@@ -218,6 +218,7 @@ def test_a_forward_that_comes_again_is_success_and_changes_nothing(tmp_path: Pat
 def test_a_forward_of_what_is_pending_is_driven_on_not_staged_again(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
+            await chain[2].storage.stop()  # nobody takes up what is given up
             chain[2].peers.before = refuse
             with pytest.raises(DeadlineExceeded):
                 await chain.write(b"a", node=2, version=1, seq=1, timeout_s=0.2)
@@ -312,6 +313,7 @@ def test_what_a_crash_left_pending_is_finished_first(tmp_path: Path, node: int, 
 def test_a_pending_version_is_finished_never_dropped_by_the_next_write(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
+            await chain[1].storage.stop()  # nobody takes up what is given up
             chain[1].peers.before = refuse
             with pytest.raises(DeadlineExceeded):
                 await chain.write(b"first", client=b"a" * 16, timeout_s=0.2)
