@@ -3,9 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from threefs_client import FileSystem
 
 from tests.support.cluster import LocalCluster
+
+#: A machine may be slow: no example is judged by its time.
+settings.register_profile("threefs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("threefs")
 
 
 @pytest.fixture(scope="session")
