@@ -203,6 +203,12 @@ class Internal(ThreefsError):
     code, posix, retry = 42, _errno.EIO, Retry.UNKNOWN
 
 
+class NotPrimary(ThreefsError):
+    """This manager is not the primary."""
+
+    code, posix, retry = 43, _errno.EAGAIN, Retry.SAFE
+
+
 # ---- chunks and chains ----
 
 

@@ -46,6 +46,7 @@ class Target:
     target_id: TargetId
     node_id: NodeId
     chain_id: ChainId
+    store_id: int = 0  # of what it keeps; 0 until it has registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,12 @@ class Routing:
     targets: Mapping[TargetId, Target]
     chains: Mapping[ChainId, Chain]
     tables: Mapping[TableId, tuple[ChainId, ...]]
+    lease_ms: int = 0
+
+    @property
+    def lease_s(self) -> float:
+        """T: a target that was silent for so long is dead. Its lease has ended after half of that."""
+        return self.lease_ms / 1000
 
     def node_of(self, target: TargetId) -> Node:
         return self.nodes[self.targets[target].node_id]
@@ -120,11 +127,12 @@ def from_wire(message: pb.Routing) -> Routing:
             for n in message.nodes
         },
         targets={
-            TargetId(t.target_id): Target(TargetId(t.target_id), NodeId(t.node_id), ChainId(t.chain_id))
+            TargetId(t.target_id): Target(TargetId(t.target_id), NodeId(t.node_id), ChainId(t.chain_id), t.store_id)
             for t in message.targets
         },
         chains={ChainId(c.chain_id): chain_from_wire(c) for c in message.chains},
         tables={TableId(t.table_id): tuple(ChainId(c) for c in t.chains) for t in message.tables},
+        lease_ms=message.lease_ms,
     )
 
 
@@ -136,11 +144,16 @@ def to_wire(routing: Routing) -> pb.Routing:
             pb.Node(node_id=n.node_id, kind=n.kind.value, domain=n.domain, address=n.address, incarnation=n.incarnation)
             for n in routing.nodes.values()
         ],
-        targets=[
-            pb.Target(target_id=t.target_id, node_id=t.node_id, chain_id=t.chain_id) for t in routing.targets.values()
-        ],
+        targets=[target_to_wire(target) for target in routing.targets.values()],
         chains=[chain_to_wire(c) for c in routing.chains.values()],
         tables=[pb.ChainTable(table_id=table, chains=chains) for table, chains in routing.tables.items()],
+        lease_ms=routing.lease_ms,
+    )
+
+
+def target_to_wire(target: Target) -> pb.Target:
+    return pb.Target(
+        target_id=target.target_id, node_id=target.node_id, chain_id=target.chain_id, store_id=target.store_id
     )
 
 

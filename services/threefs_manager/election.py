@@ -1,15 +1,21 @@
-"""The fenced epoch: at most one manager's transactions commit (invariant I8).
+"""Which manager is primary: a fenced lease in the store that it guards (invariant I8, rule R10).
 
-The lease record {holder, epoch, seq, length} lies in the same store as everything it guards. Each write transaction of
-a manager reads the record, so it conflicts with a takeover, and is refused when the epoch is no longer its own.
+The record {holder, epoch, seq, length} lies in the same store as everything else that managers write. The holder
+raises seq again and again. A challenger takes over, with a higher epoch, only after it has itself seen the record
+unchanged for its length and a margin on its own monotonic clock: clocks are never compared. Each write transaction of a
+manager reads the record, so it conflicts with a takeover, and is refused when the epoch is no longer its own. A primary
+acknowledges heartbeats only while its newest renewal, counted from its sending, is younger than half the length: so it
+has stopped long before somebody else may begin.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import structlog
+
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Fenced
+from threefs.errors import Fenced, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Engine, Transaction
 from threefs.wire import manager_pb2 as pb
@@ -17,48 +23,170 @@ from threefs.wire import manager_pb2 as pb
 T = TypeVar("T")
 
 LEASE_KEY = b"LEAS"
-LENGTH_MS = 10_000
+#: The lease of a primary is so much shorter than T that another one has taken over before a target's lease ends.
+LEASES_PER_T = 5
+
+_RENEWALS = 5  # per length
+_MARGIN = 0.25  # of the length
+_LOOKS = 10  # of a challenger, per length
+
+_LOG = structlog.get_logger()
 
 
 class Epoch:
-    """The right to write, taken once when the manager starts."""
+    """The right to write, as long as nobody takes over."""
 
-    def __init__(self, engine: Engine, holder: str, number: int, clock: Clock, random: Random) -> None:
+    def __init__(self, engine: Engine, holder: str, number: int, took_at: float, clock: Clock, random: Random) -> None:
         self.number = number
+        self.renewed_at = took_at  # when the newest renewal that succeeded was sent
         self._engine = engine
         self._holder = holder
         self._clock = clock
         self._random = random
 
-    @classmethod
-    async def take(cls, engine: Engine, holder: str, *, clock: Clock = CLOCK, random: Random = RANDOM) -> "Epoch":
-        """Raise the epoch and hold it. Whoever held it before is fenced from now on."""
-
-        async def claim(tx: Transaction) -> int:
-            lease = await read_lease(tx)
-            if lease is not None and lease.holder == holder:
-                return lease.epoch  # an attempt of ours with unknown outcome had succeeded
-            epoch = (lease.epoch if lease is not None else 0) + 1
-            tx.set(
-                LEASE_KEY,
-                records.encode(pb.Lease(holder=holder, epoch=epoch, seq=1, length_ms=LENGTH_MS)),
-            )
-            return epoch
-
-        number = await retry.run(engine, claim, clock=clock, random=random, replayable=True)
-        return cls(engine, holder, number, clock, random)
-
-    async def run(self, function: Callable[[Transaction], Awaitable[T]], *, replayable: bool = False) -> T:
+    async def run(
+        self, function: Callable[[Transaction], Awaitable[T]], *, replayable: bool = False, timeout_s: float = 10.0
+    ) -> T:
         """A write transaction of this epoch. Raises Fenced when another manager has taken over."""
 
         async def guarded(tx: Transaction) -> T:
-            lease = await read_lease(tx)  # not a snapshot read: a takeover conflicts with the commit
-            if lease is None or lease.epoch != self.number or lease.holder != self._holder:
-                held = "nobody" if lease is None else f"{lease.holder} in epoch {lease.epoch}"
-                raise Fenced(f"this manager held epoch {self.number}; now {held} does")
+            self._check(await read_lease(tx))  # not a snapshot read: a takeover conflicts with the commit
             return await function(tx)
 
-        return await retry.run(self._engine, guarded, clock=self._clock, random=self._random, replayable=replayable)
+        return await retry.run(
+            self._engine,
+            guarded,
+            clock=self._clock,
+            random=self._random,
+            replayable=replayable,
+            timeout_s=timeout_s,
+        )
+
+    async def renew(self, timeout_s: float) -> None:
+        """Raises Fenced, or why the store did not answer."""
+        sent_at = self._clock.monotonic()
+
+        async def bump(tx: Transaction) -> None:
+            lease = await read_lease(tx)
+            assert lease is not None
+            lease.seq += 1
+            tx.set(LEASE_KEY, records.encode(lease))
+
+        await self.run(bump, replayable=True, timeout_s=timeout_s)
+        self.renewed_at = sent_at
+
+    async def resign(self) -> None:
+        """Let others take over at once. Only after the last heartbeat was acknowledged."""
+
+        async def leave(tx: Transaction) -> None:
+            lease = await read_lease(tx)
+            assert lease is not None
+            lease.holder = ""
+            lease.seq += 1
+            tx.set(LEASE_KEY, records.encode(lease))
+
+        await self.run(leave)
+
+    def _check(self, lease: pb.Lease | None) -> None:
+        if lease is None or lease.epoch != self.number or lease.holder != self._holder:
+            held = "nobody" if lease is None else f"{lease.holder or 'nobody'} in epoch {lease.epoch}"
+            raise Fenced(f"this manager held epoch {self.number}; now {held} does")
+
+
+class Election:
+    """One manager among those that share a store.
+
+    `alone` says that the store admits one process at a time, so whoever held the lease before is gone.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        holder: str,
+        *,
+        length_s: float,
+        alone: bool = False,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+    ) -> None:
+        self.epoch: Epoch | None = None
+        self._engine = engine
+        self._holder = holder
+        self._length_s = length_s
+        self._alone = alone
+        self._clock = clock
+        self._random = random
+
+    @property
+    def primary(self) -> bool:
+        """Nobody else can have taken over yet."""
+        return self.epoch is not None and (self._alone or self._age_s() < self._length_s)
+
+    @property
+    def may_acknowledge(self) -> bool:
+        """R10: may a lease be granted now?"""
+        return self.epoch is not None and (self._alone or self._age_s() < self._length_s / 2)
+
+    def _age_s(self) -> float:
+        assert self.epoch is not None
+        return self._clock.monotonic() - self.epoch.renewed_at
+
+    async def win(self) -> Epoch:
+        """Wait until this manager may be primary, and take over."""
+        watched: tuple[str, int, int] | None = None
+        unchanged_since = 0.0
+        while True:
+            try:
+                lease = await read_lease(self._engine.begin())
+                now = self._clock.monotonic()
+                shown = (lease.holder, lease.epoch, lease.seq) if lease is not None else None
+                if watched is None or shown != watched:
+                    watched, unchanged_since = shown, now
+                patience_s = (1 + _MARGIN) * (lease.length_ms / 1000 if lease is not None else 0.0)
+                if self._alone or lease is None or not lease.holder or now - unchanged_since >= patience_s:
+                    self.epoch = await self._take(lease)
+                    return self.epoch
+            except Fenced:
+                _LOG.info("another manager was faster to take over")
+            except ThreefsError as error:
+                _LOG.info("the lease of the primary cannot be read", error=str(error))
+            await self._clock.sleep(self._length_s / _LOOKS)
+
+    async def _take(self, seen: pb.Lease | None) -> Epoch:
+        """Raise the epoch and hold it, if the record is still as it was seen. Raises Fenced."""
+        sent_at = self._clock.monotonic()
+
+        async def claim(tx: Transaction) -> int:
+            lease = await read_lease(tx)
+            if lease is not None and lease.holder == self._holder and lease != seen:
+                return lease.epoch  # an attempt of ours with unknown outcome had succeeded
+            if lease != seen:
+                raise Fenced("the record has changed")
+            epoch = (lease.epoch if lease is not None else 0) + 1
+            fresh = pb.Lease(holder=self._holder, epoch=epoch, seq=1, length_ms=round(self._length_s * 1000))
+            tx.set(LEASE_KEY, records.encode(fresh))
+            return epoch
+
+        number = await retry.run(
+            self._engine, claim, clock=self._clock, random=self._random, replayable=True, timeout_s=self._length_s
+        )
+        return Epoch(self._engine, self._holder, number, sent_at, self._clock, self._random)
+
+    async def hold(self) -> None:
+        """Renew until somebody else has taken over."""
+        epoch = self.epoch
+        assert epoch is not None
+        pause_s = self._length_s / _RENEWALS
+        while True:
+            await self._clock.sleep(pause_s)
+            try:
+                await epoch.renew(self._length_s)
+            except Fenced as error:
+                _LOG.warning("no longer primary", reason=str(error))
+                self.epoch = None
+                return
+            except ThreefsError as error:
+                _LOG.warning("the lease cannot be renewed now", error=str(error))
 
 
 async def read_lease(tx: Transaction) -> pb.Lease | None:

@@ -1,5 +1,6 @@
 """The program `threefs-manager`."""
 
+import asyncio
 from pathlib import Path
 
 import click
@@ -14,10 +15,9 @@ from threefs.registration import write_cluster_id
 from threefs.rpc.control import ControlServer
 from threefs.rpc.identity import Identity
 from threefs.rpc.server import Server
-from threefs_manager.election import Epoch
+from threefs_manager.election import LEASES_PER_T, Election
 from threefs_manager.service import Manager
 from threefs_manager.settings import Settings
-from threefs_manager.store import Store
 
 _GRACE_S = 2.0
 
@@ -35,7 +35,6 @@ async def serve(settings: Settings, stop: program.Stop) -> None:
 async def _serve(settings: Settings, engine: Engine, stop: program.Stop) -> None:
     log = structlog.get_logger()
     holder = RANDOM.token(16).hex()
-    epoch = await Epoch.take(engine, holder)
     server = Server(RealNet(), Identity("", holder, settings.token, "threefs-manager"))
     control = ControlServer(settings.token)
 
@@ -43,17 +42,23 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop) -> None
         write_cluster_id(settings.data_dir / "cluster_id", cluster_id)
         server.join(cluster_id)
 
-    manager = await Manager.open(Store(engine, epoch), silent_after_s=settings.silent_after_s, on_cluster=join)
+    # The embedded store admits one process: whoever was primary before is gone.
+    election = Election(engine, holder, length_s=settings.lease_s / LEASES_PER_T, alone=True)
+    manager = Manager(engine, election, lease_s=settings.lease_s, on_cluster=join)
     manager.bind(server)
     manager.bind(control)
+    running = asyncio.create_task(manager.run())
     try:
         control_address = await control.start(settings.host, settings.control_port)
         address = await server.start(settings.host, settings.port)
-        log.info("serving", address=address, control=control_address, epoch=epoch.number)
+        await manager.began.wait()
+        log.info("serving", address=address, control=control_address)
         program.ready(address, control_address)
         await stop.wait()
     finally:
-        manager.stop()
+        await manager.resign()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         await server.stop(_GRACE_S)
         await control.stop(_GRACE_S)
 

@@ -1,35 +1,141 @@
-"""Who is here: the last heartbeat of each node. In memory only; a new manager hears of everyone soon."""
+"""Who is here: what the nodes have reported, and which of their targets hold a lease.
 
-from collections.abc import Sequence
+In memory only; a new primary hears of everyone soon, and gives all the time T before it calls anyone dead (rule R9). A
+lease lasts T/2 from the sending of the heartbeat that it was granted for, so it has ended when a target was silent here
+for T.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from threefs.env.clock import Clock
+from threefs.ids import ChainId, TargetId
+from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
+
+_MEMBERS = (PublicState.SERVING, PublicState.SYNCING)
 
 
 @dataclass(slots=True)
-class Heard:
+class _Node:
     at: float
     incarnation: int
     targets: Sequence[pb.TargetReport] = ()
 
 
 class Membership:
-    def __init__(self, clock: Clock, silent_after_s: float) -> None:
+    """Begun anew with every term as primary."""
+
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._silent_after_s = silent_after_s
         self._began = clock.monotonic()
-        self._heard: dict[int, Heard] = {}
+        self._nodes: dict[int, _Node] = {}
+        self._reports: dict[TargetId, pb.TargetReport] = {}
+        self._seen: dict[TargetId, float] = {}  # when it was last granted a lease; of others, last heard of
+        #: Targets that are taken for dead, and get no lease until the published chain says so (R9): the transaction
+        #: that takes them out may be on its way, or have an outcome that is not known.
+        self._condemned: set[TargetId] = set()
 
-    def hear(self, node_id: int, incarnation: int, targets: Sequence[pb.TargetReport]) -> None:
-        self._heard[node_id] = Heard(self._clock.monotonic(), incarnation, targets)
+    def hear(
+        self, node_id: int, incarnation: int, reports: Sequence[pb.TargetReport], routing: Routing
+    ) -> tuple[list[TargetId], set[ChainId]]:
+        """A heartbeat came: the targets that get a lease for it, and the chains for which it may change something."""
+        now = self._clock.monotonic()
+        self._nodes[node_id] = _Node(now, incarnation, reports)
+        leased: list[TargetId] = []
+        news: set[ChainId] = set()
+        for report in reports:
+            target = TargetId(report.target_id)
+            if target in self._condemned:
+                continue
+            chain = routing.chains[routing.targets[target].chain_id]
+            if self._is_news(target, report):
+                news.add(chain.chain_id)
+            self._reports[target] = report
+            if chain.state(target) not in _MEMBERS:
+                self._seen[target] = now
+            elif report.chain_version == chain.version and report.local_state != pb.LOCAL_OFFLINE:
+                if target not in self._seen:
+                    news.add(chain.chain_id)
+                self._seen[target] = now
+                leased.append(target)
+        return leased, news
 
-    def status(self, node: pb.Node) -> pb.NodeStatus:
-        heard = self._heard.get(node.node_id)
+    def _is_news(self, target: TargetId, report: pb.TargetReport) -> bool:
+        before = self._reports.get(target)
+        return before is None or (before.local_state, before.chain_version) != (
+            report.local_state,
+            report.chain_version,
+        )
+
+    def greet(self, node_id: int, incarnation: int) -> None:
+        """A node has registered."""
+        self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
+
+    def condemn(self, targets: Iterable[TargetId]) -> None:
+        """They are dead, whatever they say from now on: a new incarnation will speak for them."""
+        targets = list(targets)
+        self._condemned.update(targets)
+        self.forget(targets)
+
+    def forget(self, targets: Iterable[TargetId]) -> None:
+        """What they said does not count any more."""
+        for target in targets:
+            self._reports.pop(target, None)
+            self._seen.pop(target, None)
+
+    def absolve(self, routing: Routing) -> None:
+        """Whoever has been put out of the write path may report again."""
+        self._condemned = {
+            target
+            for target in self._condemned
+            if routing.chains[routing.targets[target].chain_id].state(target) in _MEMBERS
+        }
+
+    def judge(self, chain: Chain, routing: Routing, lease_s: float) -> dict[TargetId, LocalState | None]:
+        """What is known of the members of a chain, for the table of transitions. Whoever has to leave the write path is
+        condemned here, before anything is decided about it."""
+        known = {member.target_id: self._known(member.target_id, chain, routing, lease_s) for member in chain.members}
+        self.condemn(
+            member.target_id
+            for member in chain.members
+            if member.state in _MEMBERS and known[member.target_id] is LocalState.OFFLINE
+        )
+        return known
+
+    def _known(self, target: TargetId, chain: Chain, routing: Routing, lease_s: float) -> LocalState | None:
+        if target in self._condemned:
+            return LocalState.OFFLINE
+        report, seen = self._reports.get(target), self._seen.get(target)
+        if report is not None and report.local_state == pb.LOCAL_OFFLINE:
+            return LocalState.OFFLINE  # it said so itself, after it had given up its lease
+        if self._clock.monotonic() - (self._began if seen is None else seen) >= lease_s:
+            return LocalState.OFFLINE
+        if report is None or seen is None:
+            return None
+        state = chain.state(target)
+        if report.chain_version != chain.version:
+            # Whoever is out may come back only when it knows that it is out; what is equal in another version may not
+            # be so in this one.
+            return LocalState.ONLINE if state in _MEMBERS else None
+        if state is PublicState.LASTSRV and report.store_id != routing.targets[target].store_id:
+            return LocalState.OFFLINE  # its disk was wiped: it has nothing to serve alone with
+        return LocalState(report.local_state)
+
+    def report(self, target: TargetId) -> pb.TargetReport | None:
+        """The newest of this term."""
+        return self._reports.get(target)
+
+    def alive(self, node_id: int, lease_s: float) -> bool:
+        heard = self._nodes.get(node_id)
+        return heard is not None and self._clock.monotonic() - heard.at < lease_s
+
+    def status(self, node: pb.Node, lease_s: float) -> pb.NodeStatus:
+        heard = self._nodes.get(node.node_id)
         silent_s = self._clock.monotonic() - (heard.at if heard is not None else self._began)
         return pb.NodeStatus(
             node=node,
-            alive=heard is not None and silent_s < self._silent_after_s,
+            alive=self.alive(node.node_id, lease_s),
             silent_ms=int(silent_s * 1000),
             targets=heard.targets if heard is not None else (),
         )

@@ -3,7 +3,7 @@
 import asyncio
 
 from threefs import routing as routing_module
-from threefs.errors import Stopping
+from threefs.errors import NotPrimary
 from threefs.routing import EMPTY, Routing
 from threefs.wire import manager_pb2 as pb
 
@@ -16,8 +16,14 @@ class Publication:
     def __init__(self) -> None:
         self.routing: Routing = EMPTY
         self._changed = asyncio.Event()
-        self._stopping = False
+        self._ended = False
         self._message = pb.Routing()
+
+    def begin(self, routing: Routing) -> None:
+        """A term as primary begins."""
+        self._ended = False
+        self.routing = routing
+        self._wake()
 
     def publish(self, routing: Routing) -> None:
         if routing.version <= self.routing.version:
@@ -31,9 +37,9 @@ class Publication:
             self._message = routing_module.to_wire(routing)
         return self._message
 
-    def stop(self) -> None:
-        """Whoever waits is told to ask another manager: a long poll must not hold up the end of this one."""
-        self._stopping = True
+    def end(self) -> None:
+        """Whoever waits is told to ask another manager."""
+        self._ended = True
         self._wake()
 
     def _wake(self) -> None:
@@ -41,15 +47,15 @@ class Publication:
         changed.set()
 
     async def newer_than(self, version: int, wait_ms: int) -> Routing | None:
-        """The current snapshot as soon as it is not of that version; None after the wait. Raises Stopping.
+        """The current snapshot as soon as it is not of that version; None after the wait. Raises NotPrimary.
 
         A version beyond ours is of another manager's time: the asker is told what is, and decides."""
-        if self.routing.version == version and wait_ms and not self._stopping:
+        if self.routing.version == version and wait_ms and not self._ended:
             try:
                 async with asyncio.timeout(min(wait_ms, LONGEST_WAIT_MS) / 1000):
                     await self._changed.wait()
             except TimeoutError:
                 return None
-        if self._stopping:
-            raise Stopping("this manager is stopping")
+        if self._ended:
+            raise NotPrimary("this manager is no longer the primary")
         return self.routing if self.routing.version != version else None

@@ -11,4 +11,4 @@ class Settings:
     port: int = 7000  # frames; 0 picks a free one
     control_port: int = 7001  # gRPC
     token: str = field(default="", repr=False)
-    silent_after_s: float = 10.0  # a node that has not been heard of for so long counts as not alive
+    lease_s: float = 10.0  # T of a cluster that is made here: a target that is silent for so long is dead

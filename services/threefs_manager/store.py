@@ -44,6 +44,7 @@ async def read_routing(tx: Transaction) -> Routing:
         targets=await _all(tx, b"TARG", pb.Target),
         chains=await _all(tx, b"CHAI", pb.Chain),
         tables=await _all(tx, b"TABL", pb.ChainTable),
+        lease_ms=cluster.lease_ms,
     )
     return routing_module.from_wire(message)
 
@@ -63,6 +64,17 @@ class Writer:
         self._changed = True
         self._tx.set(_key(b"NODE", node.node_id), records.encode(node))
 
+    async def chain(self, chain_id: ChainId) -> Chain:
+        key = _key(b"CHAI", chain_id)
+        value = await self._tx.get(key)
+        assert value is not None, f"chain {chain_id} has no record"
+        return routing_module.chain_from_wire(records.decode(value, pb.Chain, key))
+
+    async def target(self, target_id: int) -> pb.Target | None:
+        key = _key(b"TARG", target_id)
+        value = await self._tx.get(key)
+        return None if value is None else records.decode(value, pb.Target, key)
+
     def put_chains(
         self, chains: Sequence[Chain], targets: Sequence[Target], tables: Mapping[TableId, Sequence[ChainId]]
     ) -> None:
@@ -70,12 +82,15 @@ class Writer:
         for chain in chains:
             self._tx.set(_key(b"CHAI", chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
         for target in targets:
-            message = pb.Target(target_id=target.target_id, node_id=target.node_id, chain_id=target.chain_id)
-            self._tx.set(_key(b"TARG", target.target_id), records.encode(message))
+            self.put_target(routing_module.target_to_wire(target))
         for table_id, members in tables.items():
             self._tx.set(
                 _key(b"TABL", table_id), records.encode(pb.ChainTable(table_id=table_id, chains=list(members)))
             )
+
+    def put_target(self, target: pb.Target) -> None:
+        self._changed = True
+        self._tx.set(_key(b"TARG", target.target_id), records.encode(target))
 
     def finish(self) -> None:
         """A new version of the routing, if anything in it is new: whoever follows it would be woken for nothing."""

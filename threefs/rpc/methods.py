@@ -65,3 +65,5 @@ QUERY_VERSION = _method(_S, "Storage", "QueryVersion", _S.QueryVersionRequest, _
 LAST_CHUNK = _method(_S, "Storage", "LastChunk", _S.LastChunkRequest, _S.LastChunkReply)
 LIST_CHUNKS = _method(_S, "Storage", "ListChunks", _S.ListChunksRequest, _S.ListChunksReply)
 SPACE_INFO = _method(_S, "Storage", "SpaceInfo", _S.SpaceInfoRequest, _S.SpaceInfoReply)
+INVENTORY = _method(_S, "Storage", "Inventory", _S.InventoryRequest, _S.InventoryReply)
+SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneReply)

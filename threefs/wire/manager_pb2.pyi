@@ -58,14 +58,16 @@ class Node(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., domain: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("target_id", "node_id", "chain_id")
+    __slots__ = ("target_id", "node_id", "chain_id", "store_id")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     node_id: int
     chain_id: int
-    def __init__(self, target_id: _Optional[int] = ..., node_id: _Optional[int] = ..., chain_id: _Optional[int] = ...) -> None: ...
+    store_id: int
+    def __init__(self, target_id: _Optional[int] = ..., node_id: _Optional[int] = ..., chain_id: _Optional[int] = ..., store_id: _Optional[int] = ...) -> None: ...
 
 class ChainMember(_message.Message):
     __slots__ = ("target_id", "state")
@@ -94,20 +96,22 @@ class ChainTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., chains: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Routing(_message.Message):
-    __slots__ = ("version", "cluster_id", "nodes", "targets", "chains", "tables")
+    __slots__ = ("version", "cluster_id", "nodes", "targets", "chains", "tables", "lease_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     CHAINS_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster_id: str
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     targets: _containers.RepeatedCompositeFieldContainer[Target]
     chains: _containers.RepeatedCompositeFieldContainer[Chain]
     tables: _containers.RepeatedCompositeFieldContainer[ChainTable]
-    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class PlannedNode(_message.Message):
     __slots__ = ("node_id", "domain")
@@ -118,14 +122,16 @@ class PlannedNode(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., domain: _Optional[str] = ...) -> None: ...
 
 class InitRequest(_message.Message):
-    __slots__ = ("storage", "replicas", "targets_per_disk")
+    __slots__ = ("storage", "replicas", "targets_per_disk", "lease_ms")
     STORAGE_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_PER_DISK_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     storage: _containers.RepeatedCompositeFieldContainer[PlannedNode]
     replicas: int
     targets_per_disk: int
-    def __init__(self, storage: _Optional[_Iterable[_Union[PlannedNode, _Mapping]]] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, storage: _Optional[_Iterable[_Union[PlannedNode, _Mapping]]] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class InitReply(_message.Message):
     __slots__ = ("cluster_id",)
@@ -133,21 +139,31 @@ class InitReply(_message.Message):
     cluster_id: str
     def __init__(self, cluster_id: _Optional[str] = ...) -> None: ...
 
+class Store(_message.Message):
+    __slots__ = ("target_id", "store_id")
+    TARGET_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    target_id: int
+    store_id: int
+    def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ...) -> None: ...
+
 class RegisterRequest(_message.Message):
-    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain")
+    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     kind: NodeKind
     address: str
     incarnation: int
     cluster_id: str
     domain: str
-    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ...) -> None: ...
+    stores: _containers.RepeatedCompositeFieldContainer[Store]
+    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("node_id", "cluster_id", "routing")
@@ -160,7 +176,7 @@ class RegisterReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
 class TargetReport(_message.Message):
-    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk")
+    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STATE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +185,9 @@ class TargetReport(_message.Message):
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_TO_SYNC_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     local_state: LocalState
     chain_version: int
@@ -177,7 +196,10 @@ class TargetReport(_message.Message):
     chunks: int
     free_bytes: int
     disk: str
-    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ...) -> None: ...
+    store_id: int
+    synced_chunks: int
+    chunks_to_sync: int
+    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("node_id", "incarnation", "targets")
@@ -190,10 +212,12 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("routing_version",)
+    __slots__ = ("routing_version", "leased")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
-    def __init__(self, routing_version: _Optional[int] = ...) -> None: ...
+    leased: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, routing_version: _Optional[int] = ..., leased: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetRoutingRequest(_message.Message):
     __slots__ = ("known_version", "wait_ms")
@@ -226,18 +250,20 @@ class NodeStatus(_message.Message):
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     CHAINS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
     cluster_id: str
     manager_epoch: int
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     chains: _containers.RepeatedCompositeFieldContainer[Chain]
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "length_ms")
@@ -252,17 +278,19 @@ class Lease(_message.Message):
     def __init__(self, holder: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., length_ms: _Optional[int] = ...) -> None: ...
 
 class ClusterRecord(_message.Message):
-    __slots__ = ("cluster_id", "routing_version", "plan_digest", "next_meta_node", "replicas", "targets_per_disk")
+    __slots__ = ("cluster_id", "routing_version", "plan_digest", "next_meta_node", "replicas", "targets_per_disk", "lease_ms")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     NEXT_META_NODE_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_PER_DISK_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     routing_version: int
     plan_digest: bytes
     next_meta_node: int
     replicas: int
     targets_per_disk: int
-    def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan_digest: _Optional[bytes] = ..., next_meta_node: _Optional[int] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan_digest: _Optional[bytes] = ..., next_meta_node: _Optional[int] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...

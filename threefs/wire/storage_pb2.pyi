@@ -16,12 +16,14 @@ class WriteKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXTEND: _ClassVar[WriteKind]
     REMOVE: _ClassVar[WriteKind]
     REPLACE: _ClassVar[WriteKind]
+    FORGET: _ClassVar[WriteKind]
 WRITE_KIND_UNSPECIFIED: WriteKind
 WRITE: WriteKind
 TRUNCATE: WriteKind
 EXTEND: WriteKind
 REMOVE: WriteKind
 REPLACE: WriteKind
+FORGET: WriteKind
 
 class ReadRequest(_message.Message):
     __slots__ = ("target", "chain_version", "inode", "index", "offset", "length")
@@ -54,7 +56,7 @@ class ReadReply(_message.Message):
     def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class ChunkWrite(_message.Message):
-    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries")
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +69,7 @@ class ChunkWrite(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     chunk: _common_pb2.ChunkId
@@ -79,7 +82,8 @@ class ChunkWrite(_message.Message):
     version: int
     removed: bool
     entries: _containers.RepeatedCompositeFieldContainer[OnceEntry]
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ...) -> None: ...
+    again: bool
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class OnceEntry(_message.Message):
     __slots__ = ("identity", "version", "length", "checksum")
@@ -182,6 +186,50 @@ class ListChunksReply(_message.Message):
     length: _containers.RepeatedScalarFieldContainer[int]
     more: bool
     def __init__(self, index: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class InventoryRequest(_message.Message):
+    __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    behind: bool
+    inode: int
+    index: int
+    limit: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: _Optional[bool] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class InventoryReply(_message.Message):
+    __slots__ = ("inode", "index", "version", "checksum", "digest", "more")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    inode: _containers.RepeatedScalarFieldContainer[int]
+    index: _containers.RepeatedScalarFieldContainer[int]
+    version: _containers.RepeatedScalarFieldContainer[int]
+    checksum: _containers.RepeatedScalarFieldContainer[int]
+    digest: _containers.RepeatedScalarFieldContainer[int]
+    more: bool
+    def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., digest: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class SyncDoneRequest(_message.Message):
+    __slots__ = ("target", "chain_version")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ...) -> None: ...
+
+class SyncDoneReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class SpaceInfoRequest(_message.Message):
     __slots__ = ()

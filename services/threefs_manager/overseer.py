@@ -1,0 +1,151 @@
+"""Watches over the chains: applies the table of transitions whenever something is known that may change one."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from threefs.env.clock import Clock
+from threefs.errors import Fenced, ThreefsError
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.routing import Chain, PublicState, Routing, Target
+from threefs_manager.membership import Membership
+from threefs_manager.publication import Publication
+from threefs_manager.store import Store, Writer
+from threefs_manager.transitions import Known, next_chain
+
+_SWEEPS = 10  # of all chains, per T
+_AT_ONCE = 256  # chains changed in one transaction
+_PAUSE_S = 0.2
+
+_LOG = structlog.get_logger()
+
+
+class Overseer:
+    """One per term as primary. All changes of chains are made by its task, one after the other."""
+
+    def __init__(
+        self,
+        store: Store,
+        publication: Publication,
+        membership: Membership,
+        *,
+        clock: Clock,
+        on_change: Callable[[Chain, Chain], None] = lambda before, after: None,
+    ) -> None:
+        self._store = store
+        self._publication = publication
+        self._membership = membership
+        self._clock = clock
+        self._on_change = on_change
+        self._dirty: set[ChainId] = set()
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    def look_at(self, chains: Iterable[ChainId]) -> None:
+        """Something about these has changed."""
+        self._dirty.update(chains)
+        if self._dirty:
+            self._wake.set()
+
+    def restarted(self, node_id: NodeId) -> None:
+        """The process that held the targets of this node is dead: a new one speaks (R8)."""
+        routing = self._publication.routing
+        held = [target for target in routing.targets.values() if target.node_id == node_id]
+        lost = [target for target in held if in_write_path(routing, target)]
+        self._membership.forget(target.target_id for target in held)
+        self._membership.condemn(target.target_id for target in lost)
+        self.look_at(target.chain_id for target in lost)
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until what is known now has been looked at, or the time is over."""
+        if self._dirty:
+            self._settled.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._settled.wait()
+            except TimeoutError:
+                pass
+
+    async def run(self) -> None:
+        """Until cancelled, or until another manager is primary."""
+        while True:
+            try:
+                await self._turn()
+            except Fenced:
+                return
+            except ThreefsError as error:
+                _LOG.warning("chains cannot be changed now", error=str(error))
+                await self._clock.sleep(_PAUSE_S)
+
+    async def _turn(self) -> None:
+        routing = self._publication.routing
+        pause_s = (routing.lease_s or _PAUSE_S) / _SWEEPS
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._wake.wait()
+        except TimeoutError:
+            self._dirty.update(routing.chains)  # somebody may have fallen silent
+        self._wake.clear()
+        dirty, self._dirty = self._dirty, set()
+        try:
+            await self._look_at_all(dirty)
+        except BaseException:
+            self._dirty |= dirty
+            raise
+        if not self._dirty:
+            self._settled.set()
+
+    async def _look_at_all(self, dirty: Iterable[ChainId]) -> None:
+        routing = self._publication.routing
+        changes: list[tuple[Chain, Known]] = []
+        for chain_id in sorted(dirty):
+            chain = routing.chains.get(chain_id)
+            if chain is None:
+                continue
+            known = self._membership.judge(chain, routing, routing.lease_s)
+            if next_chain(chain, known) is not chain:
+                changes.append((chain, known))
+        for first in range(0, len(changes), _AT_ONCE):
+            await self._change(changes[first : first + _AT_ONCE])
+
+    async def _change(self, changes: list[tuple[Chain, Known]]) -> None:
+        made: list[tuple[Chain, Chain]] = []
+
+        async def write(writer: Writer) -> None:
+            made.clear()
+            for known_chain, known in changes:
+                chain = await writer.chain(known_chain.chain_id)
+                after = next_chain(chain, known)
+                if chain.version != known_chain.version or after is chain:
+                    continue  # done already, by an attempt whose outcome was not known
+                made.append((chain, after))
+                writer.put_chains([after], self._new_stores(chain, after), {})
+
+        _, routing = await self._store.change(write)
+        self._publication.publish(routing)
+        self._membership.absolve(routing)
+        for before, after in made:
+            _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_in_words(after))
+            self._on_change(before, after)
+
+    def _new_stores(self, before: Chain, after: Chain) -> list[Target]:
+        """A target that syncs is filled anew: from now on what it has on its disk now is its store."""
+        targets = self._publication.routing.targets
+        fresh = []
+        for member in after.members:
+            if member.state is PublicState.SYNCING and before.state(member.target_id) is not PublicState.SYNCING:
+                report = self._membership.report(member.target_id)
+                known = targets[member.target_id]
+                if report is not None and report.store_id != known.store_id:
+                    fresh.append(Target(known.target_id, known.node_id, known.chain_id, report.store_id))
+        return fresh
+
+
+def in_write_path(routing: Routing, target: Target) -> bool:
+    state = routing.chains[target.chain_id].state(TargetId(target.target_id))
+    return state in (PublicState.SERVING, PublicState.SYNCING)
+
+
+def _in_words(chain: Chain) -> str:
+    return " ".join(f"{member.target_id}:{member.state.name.lower()}" for member in chain.members)
