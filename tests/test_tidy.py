@@ -23,7 +23,7 @@ LAYERS = (
     {"env"},
     {"telemetry"},
     {"rpc", "kv"},
-    {"cluster", "chunks", "registration", "program"},
+    {"cluster", "chunks", "managers", "registration", "program"},
 )
 #: ... and these two do not know each other.
 STRANGERS = {"rpc", "kv"}

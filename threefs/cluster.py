@@ -14,8 +14,9 @@ from threefs.rpc.peers import Peers
 from threefs.telemetry.library import LibraryLogger
 from threefs.wire import manager_pb2 as pb
 
-POLL_MS = 20_000
-_ANSWER_S = 5.0  # beyond the time that the poll itself may take
+LONGEST_POLL_MS = 20_000
+_POLLS_PER_T = 5  # a manager that is cut off is noticed before a lease ends
+_ANSWER_S = 0.5  # beyond the time that the poll itself may take, at least
 _LONGEST_PAUSE_S = 1.0
 _START_PAUSE_S = 0.1
 
@@ -23,7 +24,7 @@ _LOG = LibraryLogger(__name__)
 
 
 class Cluster:
-    """Follows the first manager that answers. `routing` is always a whole snapshot, and its version only rises."""
+    """Follows the manager that answers as primary. `routing` is always a whole snapshot, and its version only rises."""
 
     def __init__(
         self, peers: Peers, manager_addresses: Sequence[str], *, clock: Clock = CLOCK, random: Random = RANDOM
@@ -31,6 +32,7 @@ class Cluster:
         self.routing: Routing = EMPTY
         self._peers = peers
         self._addresses = tuple(manager_addresses)
+        self._last = 0  # which of them answered
         self._clock = clock
         self._random = random
         self._changed = asyncio.Event()
@@ -81,7 +83,8 @@ class Cluster:
         pause_s = 0.05
         while True:
             try:
-                await self._poll_any(POLL_MS, POLL_MS / 1000 + _ANSWER_S)
+                wait_ms = min(LONGEST_POLL_MS, self.routing.lease_ms // _POLLS_PER_T or LONGEST_POLL_MS)
+                await self._poll_any(wait_ms, wait_ms / 1000 + max(_ANSWER_S, self.routing.lease_s / _POLLS_PER_T))
                 pause_s = 0.05
                 continue
             except ThreefsError as error:
@@ -94,12 +97,15 @@ class Cluster:
     async def _poll_any(self, wait_ms: int, timeout_s: float) -> None:
         request = pb.GetRoutingRequest(known_version=self.routing.version, wait_ms=wait_ms)
         failure: ThreefsError = Unavailable("no manager address is known")
-        for address in self._addresses:
+        for turn in range(len(self._addresses)):
+            number = (self._last + turn) % len(self._addresses)
+            address = self._addresses[number]
             try:
                 reply = await self._peers.call(address, GET_ROUTING, request, timeout_s=timeout_s)
             except ThreefsError as error:
                 failure = error
                 continue
+            self._last = number
             if reply.HasField("routing"):
                 self._take(address, routing_module.from_wire(reply.routing))
             return

@@ -314,7 +314,7 @@ class Corrupt(ThreefsError):
 class Fenced(ThreefsError):
     """Another manager has taken over."""
 
-    code, posix = 76, _errno.EPERM
+    code, posix, retry = 76, _errno.EPERM, Retry.SAFE
 
 
 def _leaves(cls: type[ThreefsError]) -> list[type[ThreefsError]]:

@@ -4,19 +4,20 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import AlreadyExists, Corrupt, Retry, ThreefsError, WrongCluster
 from threefs.ids import NodeId
+from threefs.managers import Caller
 from threefs.routing import NodeKind
-from threefs.rpc.methods import HEARTBEAT, REGISTER, Method, Rep, Req
+from threefs.rpc.methods import HEARTBEAT, REGISTER
 from threefs.wire import manager_pb2 as pb
 
 _CALL_S = 5.0
 _PAUSE_S = 0.2
+HEARTBEATS_PER_T = 5
 #: After a restart of many, an address may still count as that of a node which has moved: it will register again, or be
 #: given up as silent.
 _ADDRESS_TAKEN_S = 15.0
@@ -25,14 +26,12 @@ CLUSTER_ID_DIGITS = 32
 _LOG = structlog.get_logger()
 
 
-class Caller(Protocol):
-    """The manager, over either binding."""
-
-    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
-
-
 class Registration:
-    """One process at the manager. `reports` says how its targets are, at each heartbeat."""
+    """One process at the manager.
+
+    `reports` says how its targets are, at each heartbeat; `leased` is told which of them may serve, and until when by
+    the monotonic clock: half of T after the *sending* of the heartbeat that was acknowledged (R10).
+    """
 
     def __init__(
         self,
@@ -40,12 +39,11 @@ class Registration:
         *,
         kind: NodeKind,
         node_id: int,
-        address: str,
         incarnation: int,
         domain: str,
         cluster_file: Path,
         reports: Callable[[], Sequence[pb.TargetReport]] = tuple,
-        heartbeat_s: float = 2.0,
+        leased: Callable[[Sequence[int], float], None] = lambda targets, until: None,
         clock: Clock = CLOCK,
     ) -> None:
         self.node_id = NodeId(node_id)
@@ -54,7 +52,6 @@ class Registration:
         self._request = pb.RegisterRequest(
             node_id=node_id,
             kind=kind.value,
-            address=address,
             incarnation=incarnation,
             cluster_id=self.cluster_id,
             domain=domain,
@@ -62,18 +59,23 @@ class Registration:
         self._incarnation = incarnation
         self._cluster_file = cluster_file
         self._reports = reports
-        self._heartbeat_s = heartbeat_s
+        self._leased = leased
+        self._lease_s = 0.0
         self._clock = clock
         self._news = asyncio.Event()
         self._heart: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Register, waiting for the manager as long as it takes, and begin to send heartbeats.
+    async def start(self, address: str, stores: Sequence[pb.Store] = ()) -> None:
+        """Register the process that others reach at `address`, waiting for the manager as long as it takes, and begin
+        to send heartbeats. `stores` says what its targets keep.
 
         Raises what waiting cannot heal: WrongCluster, NotFound (the plan has no such node), NotAuthorised,
         AlreadyExists (another node is alive at this address).
         """
+        self._request.address = address
+        self._request.stores.extend(stores)
         reply = await self._register()
+        self._lease_s = reply.routing.lease_ms / 1000
         write_cluster_id(self._cluster_file, reply.cluster_id)
         self.node_id = NodeId(reply.node_id)
         self.cluster_id = reply.cluster_id
@@ -101,15 +103,33 @@ class Registration:
     async def _beat(self) -> None:
         while True:
             try:
-                request = pb.HeartbeatRequest(
-                    node_id=self.node_id, incarnation=self._incarnation, targets=list(self._reports())
-                )
-                await self._manager.call(HEARTBEAT, request, timeout_s=_CALL_S)
+                await self._send()
             except ThreefsError as error:
                 _LOG.info("heartbeat not acknowledged", error=str(error))
             except Exception:  # a node that falls silent would be given up; say why and go on
                 _LOG.exception("no heartbeat could be sent")
             await self._until_next()
+
+    async def _send(self) -> None:
+        self._news.clear()
+        sent_at = self._clock.monotonic()
+        request = pb.HeartbeatRequest(
+            node_id=self.node_id, incarnation=self._incarnation, targets=list(self._reports())
+        )
+        reply = await self._manager.call(HEARTBEAT, request, timeout_s=self._heartbeat_s)
+        self._leased(reply.leased, sent_at + self._lease_s / 2)
+
+    @property
+    def _heartbeat_s(self) -> float:
+        return self._lease_s / HEARTBEATS_PER_T
+
+    async def farewell(self) -> None:
+        """Tell the manager at once what `reports` says now: that no target here serves any more."""
+        await self.stop()
+        try:
+            await self._send()
+        except ThreefsError as error:  # it will find out by itself
+            _LOG.info("no farewell to the manager", error=str(error))
 
     async def _until_next(self) -> None:
         """The pause between heartbeats, unless there are news."""
@@ -119,7 +139,6 @@ class Registration:
         finally:
             for wait in waits:
                 wait.cancel()
-        self._news.clear()
 
     def report(self) -> None:
         """Send a heartbeat now: the targets have something new to say."""

@@ -7,8 +7,16 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Settings:
     data_dir: Path
-    manager: str  # its framed port, "host:port"
-    control: str  # its gRPC port, "host:port"
+    manager: str  # framed "host:port"; of several managers all of them, with commas between
+    control: str  # gRPC "host:port" of the same managers
     host: str = "127.0.0.1"
     port: int = 0  # frames; 0 picks a free one
     token: str = field(default="", repr=False)
+
+    @property
+    def managers(self) -> list[str]:
+        return self.manager.split(",")
+
+    @property
+    def controls(self) -> list[str]:
+        return self.control.split(",")

@@ -29,7 +29,7 @@ from threefs.ids import ChunkId, WriteIdentity
 from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.content import Kind, Update
-from threefs_storage.engine.records import Entry, Record, Version
+from threefs_storage.engine.records import MOST_ENTRIES, Entry, Record, Version
 from threefs_storage.forwarding import Successor
 from threefs_storage.targets import Target
 
@@ -71,6 +71,8 @@ class Craq:
         effect. Raises DeadlineExceeded, OutcomeUnknown: the version may be pending, and is finished later.
         """
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
+        if write.kind == pb.FORGET:
+            return await self._forget(target, chunk, write, deadline)
         identity = _identity(write)
         _admit(target, write)
         async with self._changing(target, chunk, deadline):
@@ -93,13 +95,46 @@ class Craq:
             if chunk not in target.current or chunk in target.abandoned:
                 await self._drive(target, chunk, record.pending, deadline)
 
+    async def ship(self, target: Target, chunk: ChunkId, chain_version: int, deadline: float) -> None:
+        """Make a chunk at the syncing successor what it is here, while nobody changes it.
+
+        Raises ChainChanged, NotServing, DeadlineExceeded, CorruptChunk, Corrupt, and what the successor refuses with.
+        """
+        async with self._changing(target, chunk, deadline):
+            target.check(chain_version)
+            record = target.engine.record(chunk)
+            if record is not None and record.pending is not None:
+                await self._drive(target, chunk, record.pending, deadline)
+                target.check(chain_version)
+                record = target.engine.record(chunk)
+            successor = target.chain.successor(target.target_id)
+            assert successor is not None, "a syncing successor leaves only with a new chain version"
+            committed = record.committed if record is not None else None
+            if record is None or committed is None:
+                await self._successor.forget(target, successor, chunk, deadline)
+            else:
+                await self._successor.ship(target, successor, chunk, committed, record.entries, deadline)
+            self._story.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
+
+    async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
+        """The predecessor of this syncing target has no such chunk; what came in this chain version is newer (R5)."""
+        target.check(write.chain_version, syncing=True)
+        async with self._changing(target, chunk, deadline):
+            target.check(write.chain_version, syncing=True)
+            if target.serving:
+                raise VersionGap(f"target {target.target_id} serves: it forgets nothing")
+            committed = _record_or_nothing(target, chunk).committed
+            if committed is None or committed.chain_version != target.chain.version:
+                target.engine.forget(chunk)
+            return Result(0, 0, 0)
+
     @asynccontextmanager
     async def _changing(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
         async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
             try:
                 yield
             finally:
-                target.leave(chunk)
+                target.release(chunk)
 
     async def _from_client(
         self,
@@ -120,6 +155,8 @@ class Craq:
             if entry.seq > identity.seq:
                 raise StaleWrite(f"write {identity.seq} of chunk {chunk} came after write {entry.seq} of its channel")
             return Result(entry.version, entry.length, entry.checksum)
+        if entry is None and write.again and len(record.entries) >= MOST_ENTRIES:
+            raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
         version = (record.committed.version if record.committed is not None else 0) + 1
         return await self._stage(target, chunk, write, version, identity, payload, deadline)
 

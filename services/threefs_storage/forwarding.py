@@ -1,6 +1,6 @@
 """Sending a pending version to the next target of the chain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
@@ -12,7 +12,7 @@ from threefs.rpc.methods import WRITE
 from threefs.rpc.peers import Peers
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.records import Entry, Version
 from threefs_storage.targets import Target
 
 _ATTEMPT_S = 5.0
@@ -38,7 +38,7 @@ class Successor:
         deadline: float,
     ) -> pb.ChunkWriteResult:
         """The successor's result: it has committed this version. Raises what it refused with, or why it did not
-        answer.
+        answer; ChainChanged as soon as the chain changes.
 
         A syncing successor gets the whole chunk (R4), and so does one for whom the change itself is not at hand.
         """
@@ -49,28 +49,53 @@ class Successor:
             message.target = successor.target_id
             message.chain_version = chain_version
             message.version = pending.version
-            return await self._send(successor, message, payload, deadline)
-        buffer = self._pool.take(pending.length)
+            return await self._send(target, successor, message, payload, deadline)
+        record = target.engine.record(chunk)
+        assert record is not None and record.pending is not None
+        entries = record.entries if record.shipped is None else record.shipped
+        return await self.ship(target, successor, chunk, pending, entries, deadline)
+
+    async def ship(
+        self,
+        target: Target,
+        successor: ChainMember,
+        chunk: ChunkId,
+        version: Version,
+        entries: Sequence[Entry],
+        deadline: float,
+    ) -> pb.ChunkWriteResult:
+        """Send a whole chunk, with the exactly-once entries that go with it (R6)."""
+        chain_version = target.chain.version
+        buffer = self._pool.take(version.length)
         try:
-            content = buffer[: pending.length]
-            if pending.length and target.engine.read(pending, 0, content) is None:
-                await target.engine.read_cold(pending, 0, content)
-            message = _whole(target, successor, chain_version, chunk, pending)
-            return await self._send(successor, message, content, deadline)
+            content = buffer[: version.length]
+            if version.length and target.engine.read(version, 0, content) is None:
+                await target.engine.read_cold(version, 0, content)
+            message = _whole(successor, chain_version, chunk, version, entries)
+            return await self._send(target, successor, message, content, deadline)
         finally:
             self._pool.give(buffer)
 
+    async def forget(self, target: Target, successor: ChainMember, chunk: ChunkId, deadline: float) -> None:
+        """Let a syncing successor forget a chunk of which nothing is known here."""
+        message = pb.ChunkWrite(
+            target=successor.target_id,
+            chain_version=target.chain.version,
+            chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
+            kind=pb.FORGET,
+        )
+        await self._send(target, successor, message, b"", deadline)
+
     async def _send(
-        self, successor: ChainMember, message: pb.ChunkWrite, payload: Buffer, deadline: float
+        self, target: Target, successor: ChainMember, message: pb.ChunkWrite, payload: Buffer, deadline: float
     ) -> pb.ChunkWriteResult:
         address = self._routing().address_of(successor.target_id)
         if not address:
             raise Unavailable(f"the storage process of target {successor.target_id} has not registered yet")
         left_s = max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))
         pieces = [payload] if len(payload) else []
-        reply = await self._peers.call(
-            address, WRITE, pb.WriteRequest(writes=[message]), timeout_s=left_s, payload=pieces
-        )
+        call = self._peers.call(address, WRITE, pb.WriteRequest(writes=[message]), timeout_s=left_s, payload=pieces)
+        reply = await target.unless_changed(call)
         result = reply.results[0]
         if result.code:
             raise error_of(result.code, result.message)
@@ -78,23 +103,20 @@ class Successor:
 
 
 def _whole(
-    target: Target, successor: ChainMember, chain_version: int, chunk: ChunkId, pending: Version
+    successor: ChainMember, chain_version: int, chunk: ChunkId, version: Version, entries: Sequence[Entry]
 ) -> pb.ChunkWrite:
-    """The pending version as a replace, with the entries that go with it (R6)."""
-    record = target.engine.record(chunk)
-    assert record is not None and record.pending is not None
-    identity = pending.identity
+    identity = version.identity
     return pb.ChunkWrite(
         target=successor.target_id,
         chain_version=chain_version,
         chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
         identity=_identity(*identity) if identity is not None else None,
         kind=pb.REPLACE,
-        length=pending.length,
-        checksum=pending.checksum,
-        chunk_bytes=pending.checksum_block_bytes << 8,
-        version=pending.version,
-        removed=pending.removed,
+        length=version.length,
+        checksum=version.checksum,
+        chunk_bytes=version.checksum_block_bytes << 8,
+        version=version.version,
+        removed=version.removed,
         entries=[
             pb.OnceEntry(
                 identity=_identity(entry.client, entry.channel, entry.seq),
@@ -102,7 +124,7 @@ def _whole(
                 length=entry.length,
                 checksum=entry.checksum,
             )
-            for entry in (record.entries if record.shipped is None else record.shipped)
+            for entry in entries
         ],
     )
 

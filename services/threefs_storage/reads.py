@@ -68,6 +68,7 @@ class Reads:
         rows: list[Row] = []
         waiting: list[int] = []
         by_id = self._targets.by_id
+        now = self._clock.monotonic()
         place = 0
         try:
             for target_id, chain_version, inode, index, offset, length in zip(
@@ -75,7 +76,7 @@ class Reads:
             ):
                 row: Row | None
                 target = by_id.get(target_id)
-                if target is None or not target.serving:
+                if target is None or not target.serving or target.leased_until <= now:  # R2: in the step of the look-up
                     row = (_NOT_SERVING, 0, 0, 0)
                 elif target.chain.version != chain_version:
                     row = (_CHAIN_CHANGED, 0, 0, 0)

@@ -11,10 +11,10 @@ from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer
 from threefs.env.random import RANDOM, Random
-from threefs.errors import DeadlineExceeded, Internal, InvalidArgument, LimitExceeded, ThreefsError
+from threefs.errors import DeadlineExceeded, Internal, InvalidArgument, LimitExceeded, NotServing, ThreefsError
 from threefs.ids import ChunkId
 from threefs.routing import Routing
-from threefs.rpc.methods import LAST_CHUNK, LIST_CHUNKS, QUERY_VERSION, READ, SPACE_INFO, WRITE
+from threefs.rpc.methods import INVENTORY, LAST_CHUNK, LIST_CHUNKS, QUERY_VERSION, READ, SPACE_INFO, SYNC_DONE, WRITE
 from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
@@ -24,6 +24,7 @@ from threefs_storage.craq import Craq
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
 from threefs_storage.reads import MOST_ROWS, Reads
+from threefs_storage.resync import Resync, inventory
 from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
 
@@ -45,7 +46,9 @@ class Storage:
         *,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
+        report: Callable[[], None] = lambda: None,
     ) -> None:
+        """`report` sends a heartbeat at once: something about the targets has changed."""
         self.story = Story(clock=clock)
         self._targets = targets
         self._cluster = cluster
@@ -58,6 +61,8 @@ class Storage:
         self._craq = Craq(successor, self.story, clock=clock, random=random)
         self._reads = Reads(targets, self._craq, Tail(peers, routing, clock=clock), pool, clock)
         self._finisher = Finisher(self._craq, clock)
+        self._resync = Resync(self._craq, peers, routing, clock=clock)
+        self._report = report
 
     def start(self, server: Server) -> None:
         """Serve, and finish what a crash left pending."""
@@ -67,18 +72,28 @@ class Storage:
         server.add(LAST_CHUNK, self._last_chunk)
         server.add(LIST_CHUNKS, self._list_chunks)
         server.serve(SPACE_INFO, self._space_info)
+        server.serve(INVENTORY, self._inventory)
+        server.serve(SYNC_DONE, self._sync_done)
         self._cluster.on_change(self._learn)
         self._learn(self._cluster.routing)
         for target in self._targets:
-            self._finisher.begin(target)
+            self._begin(target)
 
     async def stop(self) -> None:
+        await self._resync.stop()
         await self._finisher.stop()
 
     def _learn(self, routing: Routing) -> None:
         self._reads.routing_version = routing.version
-        for target in self._targets.learn(routing):
-            self._finisher.begin(target)
+        changed = self._targets.learn(routing)
+        for target in changed:
+            self._begin(target)
+        if changed:
+            self._report()  # leases are granted to those who know the newest version of their chain
+
+    def _begin(self, target: Target) -> None:
+        self._finisher.begin(target)
+        self._resync.begin(target)
 
     # ---- writes
 
@@ -149,6 +164,23 @@ class Storage:
                 index=[chunk.number for chunk, _ in found[:limit]], length=lengths[:limit], more=len(found) > limit
             )
         )
+
+    async def _inventory(self, request: pb.InventoryRequest) -> pb.InventoryReply:
+        target = self._syncing(request.target, request.chain_version)
+        return inventory(target, ChunkId(request.inode, request.index) if request.behind else None, request.limit)
+
+    async def _sync_done(self, request: pb.SyncDoneRequest) -> pb.SyncDoneReply:
+        target = self._syncing(request.target, request.chain_version)
+        target.complete_in = request.chain_version
+        self._report()
+        return pb.SyncDoneReply()
+
+    def _syncing(self, target_id: int, chain_version: int) -> Target:
+        target = self._targets.get(target_id)
+        target.check(chain_version, syncing=True)
+        if target.serving:
+            raise NotServing(f"target {target_id} is not syncing")
+        return target
 
     async def _finished_tail(self, target_id: int, chain_version: int, remaining_s: Callable[[], float]) -> Target:
         """The tail, once no version that it may have to commit is left pending from before."""

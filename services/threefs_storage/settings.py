@@ -8,12 +8,19 @@ from pathlib import Path
 class Settings:
     node_id: int  # as in the cluster's plan
     data_dir: Path
-    manager: str  # framed "host:port"
-    control: str  # the manager's gRPC "host:port"
+    manager: str  # framed "host:port"; of several managers all of them, with commas between
+    control: str  # gRPC "host:port" of the same managers
     host: str = "127.0.0.1"
     port: int = 0  # 0 picks a free one
     domain: str = ""
     token: str = field(default="", repr=False)
-    heartbeat_s: float = 2.0
     full_ratio: float = 0.98  # of the disk: beyond it clients' writes are refused
     cached_records: int = 32_768  # per target
+
+    @property
+    def managers(self) -> list[str]:
+        return self.manager.split(",")
+
+    @property
+    def controls(self) -> list[str]:
+        return self.control.split(",")

@@ -32,5 +32,6 @@ class Tail:
             target=tail, chain_version=target.chain.version, inode=[chunk.inode], index=[chunk.number]
         )
         left_s = max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))
-        reply = await self._peers.call(address, QUERY_VERSION, request, timeout_s=left_s)
+        call = self._peers.call(address, QUERY_VERSION, request, timeout_s=left_s)
+        reply = await target.unless_changed(call)
         return reply.version[0]

@@ -2,22 +2,30 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
+from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
+from threefs.env.random import RANDOM, Random
 from threefs.errors import ChainChanged, NotServing, ThreefsError
 from threefs.ids import ChunkId, NodeId, TargetId
+from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.store import RecordTable
 from threefs_storage.locks import ChunkLocks
+
+T = TypeVar("T")
 
 
 class Target:
     """One replica of a chain."""
 
-    def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain) -> None:
+    def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain, clock: Clock = CLOCK) -> None:
         self.target_id = target_id
         self.engine = engine
         self.locks = ChunkLocks()
@@ -32,10 +40,20 @@ class Target:
         self.damaged: set[ChunkId] = set()
         #: Set while no pending version of an older chain version is left.
         self.finished = asyncio.Event()
+        #: I5: nothing is answered after this moment of the monotonic clock. Set anew by every acknowledged heartbeat.
+        self.leased_until = -math.inf
+        #: It takes no lease any more: it is about to be taken out of its chain.
+        self.left = False
+        #: The chain version in which the predecessor has said that nothing is missing here.
+        self.complete_in = 0
+        #: Of the successor that is brought up to date: chunks looked at, and all of them.
+        self.resynced = (0, 0)
         self.chain = chain
         self.state: PublicState | None = None
         self.serving = False
         self.is_tail = False
+        self._clock = clock
+        self._waits: dict[asyncio.Timeout, None] = {}
         self.learn(chain)
 
     def learn(self, chain: Chain) -> None:
@@ -47,12 +65,14 @@ class Target:
         self.current.clear()
         self.abandoned.clear()
         self.finished.clear()
+        for wait in self._waits:
+            wait.reschedule(-math.inf)
         if self.state is PublicState.SYNCING:
             for chunk in self.engine.pending():
                 if chunk not in self.locks:  # else whoever has the lock does it before letting go
                     self.drop_outdated(chunk)
 
-    def leave(self, chunk: ChunkId) -> None:
+    def release(self, chunk: ChunkId) -> None:
         """A change of this chunk ends here, done or not. To be called before its lock is given up."""
         if chunk not in self.engine.pending_chunks:
             return
@@ -82,6 +102,39 @@ class Target:
             )
         if not self.serving and not (syncing and self.state is PublicState.SYNCING):
             raise NotServing(f"target {self.target_id} is {self.state.name if self.state else 'not in its chain'}")
+        if self.leased_until <= self._clock.monotonic():
+            raise NotServing(f"target {self.target_id} has no lease now")
+
+    def leave(self) -> None:
+        """Give the lease up for good. After that the manager may be told that this target is out."""
+        self.left = True
+        self.leased_until = -math.inf
+
+    async def unless_changed(self, work: Awaitable[T]) -> T:
+        """The result of `work`, given up as soon as the chain changes: whom it waits for may be gone. Raises
+        ChainChanged."""
+        wait = asyncio.timeout(None)
+        try:
+            async with wait:
+                self._waits[wait] = None
+                return await work
+        except TimeoutError:
+            if not wait.expired():
+                raise
+            raise ChainChanged(f"chain {self.chain.chain_id} has changed to version {self.chain.version}") from None
+        finally:
+            self._waits.pop(wait, None)
+
+    @property
+    def local_state(self) -> LocalState:
+        """What the manager is told."""
+        if self.left or self.engine.failure is not None:
+            return LocalState.OFFLINE
+        if self.state is PublicState.SYNCING and self.complete_in != self.chain.version:
+            return LocalState.ONLINE
+        if self.state in (PublicState.SYNCING, PublicState.SERVING):
+            return LocalState.UPTODATE
+        return LocalState.ONLINE
 
     def check_head(self) -> None:
         if self.chain.head != self.target_id:
@@ -95,20 +148,36 @@ class Target:
 class Targets:
     """All targets of this node by id."""
 
-    def __init__(self, node_id: NodeId, directory: Path, disk: Disk, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        directory: Path,
+        disk: Disk,
+        settings: EngineSettings,
+        *,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+        open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
+    ) -> None:
         self.by_id: dict[int, Target] = {}
         self._node_id = node_id
         self._directory = directory
         self._disk = disk
         self._settings = settings
+        self._clock = clock
+        self._random = random
+        self._open_table = open_table
 
     async def open(self, routing: Routing) -> None:
         for target in routing.targets.values():
             if target.node_id != self._node_id:
                 continue
             directory = self._directory / f"target-{target.target_id}"
-            engine = await ChunkEngine.open(directory, self._disk, self._settings)
-            self.by_id[target.target_id] = Target(target.target_id, engine, routing.chains[target.chain_id])
+            engine = await ChunkEngine.open(
+                directory, self._disk, self._settings, random=self._random, open_table=self._open_table
+            )
+            chain = routing.chains[target.chain_id]
+            self.by_id[target.target_id] = Target(target.target_id, engine, chain, self._clock)
 
     def learn(self, routing: Routing) -> list[Target]:
         """Take over newer chain versions; the targets whose chain has changed."""
@@ -130,26 +199,44 @@ class Targets:
     def __iter__(self) -> Iterator[Target]:
         return iter(self.by_id.values())
 
+    def leased(self, targets: Iterable[int], until: float) -> None:
+        """A heartbeat was acknowledged for these."""
+        for target_id in targets:
+            target = self.by_id.get(target_id)
+            if target is not None and not target.left:
+                target.leased_until = max(target.leased_until, until)
+
+    def leave(self) -> None:
+        """Give all leases up for good."""
+        for target in self:
+            target.leave()
+
+    def stores(self) -> list[manager_pb2.Store]:
+        """For the registration."""
+        return [manager_pb2.Store(target_id=t.target_id, store_id=t.engine.store_id) for t in self]
+
     def reports(self) -> list[manager_pb2.TargetReport]:
         """For the heartbeat."""
-        reports = []
-        for target in self:
-            space = target.engine.space()
-            state = LocalState.UPTODATE if target.engine.failure is None else LocalState.OFFLINE
-            reports.append(
-                manager_pb2.TargetReport(
-                    target_id=target.target_id,
-                    local_state=state.value,
-                    chain_version=target.chain.version,
-                    capacity_bytes=space.capacity_bytes,
-                    used_bytes=space.used_bytes,
-                    chunks=space.chunks,
-                    free_bytes=space.free_bytes,
-                    disk=space.disk,
-                )
-            )
-        return reports
+        return [_report(target) for target in self]
 
     async def close(self) -> None:
         for target in self:
             await target.engine.close()
+
+
+def _report(target: Target) -> manager_pb2.TargetReport:
+    space = target.engine.space()
+    synced, to_sync = target.resynced
+    return manager_pb2.TargetReport(
+        target_id=target.target_id,
+        local_state=target.local_state.value,
+        chain_version=target.chain.version,
+        capacity_bytes=space.capacity_bytes,
+        used_bytes=space.used_bytes,
+        chunks=space.chunks,
+        free_bytes=space.free_bytes,
+        disk=space.disk,
+        store_id=target.engine.store_id,
+        synced_chunks=synced,
+        chunks_to_sync=to_sync,
+    )

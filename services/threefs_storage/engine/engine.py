@@ -16,6 +16,7 @@ from pathlib import Path
 from threefs.checksums import Buffer
 from threefs.env.buffers import BufferPool
 from threefs.env.disk import Disk, settled
+from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId
 from threefs.kv.table import Table
@@ -49,8 +50,17 @@ class Space:
 class ChunkEngine:
     """Use `await ChunkEngine.open(directory, disk)`."""
 
-    def __init__(self, directory: Path, store: RecordStore, files: BlockFiles, disk: Disk, buffers: BufferPool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        store: RecordStore,
+        files: BlockFiles,
+        disk: Disk,
+        buffers: BufferPool,
+        store_id: int,
+    ) -> None:
         self.failure: ThreefsError | None = None  # why no more changes are taken
+        self.store_id = store_id  # drawn when the records were made: another one means that nothing of before is here
         self.damaged: list[ChunkId] = []  # whose records could not be read when the engine was opened
         self._directory = directory
         self._store = store
@@ -77,6 +87,7 @@ class ChunkEngine:
         settings: EngineSettings | None = None,
         *,
         buffers: BufferPool | None = None,
+        random: Random = RANDOM,
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> "ChunkEngine":
         """Create the directory if need be. The records are the truth: a block that none names is free."""
@@ -84,7 +95,8 @@ class ChunkEngine:
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
         await files.open()
         store = RecordStore(await open_table(directory / "records"), settings.cached_records)
-        engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES))
+        store_id = await store.identify(lambda: int.from_bytes(random.token(8), "big") or 1)
+        engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id)
         for chunk, data in store.rows(b"", _AFTER_ALL_KEYS):
             try:
                 record = decode(chunk, data)
@@ -137,6 +149,21 @@ class ChunkEngine:
             self._free(old.block, number)
         return after.committed
 
+    def forget(self, chunk: ChunkId) -> None:
+        """Remove all that is known of a chunk. Not durable at once."""
+        self._check_writable()
+        assert chunk not in self._staging
+        try:
+            record = self.record(chunk)
+        except Corrupt:
+            record = Record()  # what blocks it named is not known: they are free after the next start
+        if record is None:
+            return
+        number = self._write(chunk, None)
+        self._chunks -= living(record) is not None
+        for block in _blocks(record):
+            self._free(block, number)
+
     def drop_pending(self, chunk: ChunkId) -> None:
         """Forget the pending version, if there is one. Not durable at once."""
         self._check_writable()
@@ -172,10 +199,13 @@ class ChunkEngine:
         rows = self._store.scan(ChunkId(inode, first).key(), _after(inode))
         return list(islice(((chunk, record) for chunk, record in rows if living(record)), limit))
 
-    def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record]]:
-        """All records behind `after`, with tombstones and pending versions, in key order."""
+    def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
+        """All records behind `after`, with tombstones and pending versions, in key order; None for one that cannot be
+        read."""
         begin = b"" if after is None else after.key() + b"\0"
-        return list(islice(self._store.scan(begin, _AFTER_ALL_KEYS), limit))
+        return [
+            (chunk, _readable(chunk, data)) for chunk, data in islice(self._store.rows(begin, _AFTER_ALL_KEYS), limit)
+        ]
 
     def pending(self) -> list[ChunkId]:
         """Chunks that have a pending version, in key order."""
@@ -272,6 +302,13 @@ class ChunkEngine:
     def _check_writable(self) -> None:
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
+
+
+def _readable(chunk: ChunkId, data: bytes) -> Record | None:
+    try:
+        return decode(chunk, data)
+    except Corrupt:
+        return None
 
 
 def _blocks(record: Record) -> set[Block]:

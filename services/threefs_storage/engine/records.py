@@ -13,14 +13,16 @@ from threefs.checksums import CRC_BYTES, crc32c
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
 
-#: Exactly-once entries kept per chunk. A repeat that comes after this many later writers is not recognised.
-MOST_ENTRIES = 8
+#: Exactly-once entries kept per chunk. A repeat that comes after so many other writers is not recognised: where this
+#: many are kept, a write that was sent before and is not among them has an outcome that nobody knows any more.
+MOST_ENTRIES = 32
 
 _FORMAT = 1
 _HEAD = struct.Struct("<BBB")  # format, flags, number of entries
 _VERSION = struct.Struct("<QIIIBBBI16sIQ")
 _ENTRY = struct.Struct("<16sIQQII")
 _COUNT = struct.Struct("<B")
+_DIGEST = struct.Struct("<I?")
 _CRC = struct.Struct("<I")
 
 _HAS_COMMITTED, _HAS_PENDING, _HAS_SHIPPED = 1, 2, 4
@@ -86,6 +88,15 @@ class Record:
             entry = Entry(client, channel, seq, pending.version, pending.length, pending.checksum)
             entries = (*(e for e in entries if (e.client, e.channel) != (client, channel)), entry)
         return Record(replace(pending, chain_version=chain_version), None, entries[-MOST_ENTRIES:])
+
+
+def digest(record: Record) -> int:
+    """Of what must be equal on all replicas of a chunk beside its committed version number and its checksum."""
+    committed = record.committed
+    if committed is None:
+        return 0
+    entries = b"".join(_ENTRY.pack(*entry) for entry in record.entries)
+    return crc32c(_DIGEST.pack(committed.length, committed.removed) + entries)
 
 
 def encode(chunk: ChunkId, record: Record) -> bytes:

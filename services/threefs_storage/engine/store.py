@@ -1,6 +1,6 @@
 """Chunk records in a table, behind a bounded cache of decoded ones."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from threefs.errors import ThreefsError
@@ -10,6 +10,8 @@ from threefs_storage.engine.records import Record, Version, decode, encode
 
 _PAGE = 512
 _LAST_PAGE = 8
+_IDENTITY_KEY = b"\xff" * 14 + b"store"  # behind the keys of all chunks
+_IDENTITY_BYTES = 8
 
 
 class RecordTable(Protocol):
@@ -74,6 +76,14 @@ class RecordStore:
             self.note(chunk, record)
             self._remember(chunk, record)
         return number
+
+    async def identify(self, draw: Callable[[], int]) -> int:
+        """The identity of this table, drawn when it is opened for the first time."""
+        data = self._table.get(_IDENTITY_KEY)
+        if data is None:
+            data = draw().to_bytes(_IDENTITY_BYTES, "big")
+            await self._table.flush(self._table.write({_IDENTITY_KEY: data}))
+        return int.from_bytes(data, "big")
 
     def note(self, chunk: ChunkId, record: Record | None) -> None:
         """Keep `pending` true. To be called for every record when the table is opened."""

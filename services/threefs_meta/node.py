@@ -1,0 +1,108 @@
+"""One meta service, put together from its parts: everything but the outside world, which comes in."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from threefs.chunks import Chunks
+from threefs.cluster import Cluster
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import Net
+from threefs.env.random import RANDOM, Random
+from threefs.ids import ClientId
+from threefs.kv import retry
+from threefs.kv.port import Engine
+from threefs.managers import Caller
+from threefs.registration import Registration, read_cluster_id
+from threefs.routing import NodeKind
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import GET_STATUS
+from threefs.rpc.peers import Peers
+from threefs.rpc.server import Server
+from threefs.wire import manager_pb2
+from threefs_meta.allocator import Allocator
+from threefs_meta.collector import Collector
+from threefs_meta.context import Context
+from threefs_meta.namespace import make_root
+from threefs_meta.service import bind
+from threefs_meta.settings import Settings
+
+_GRACE_S = 2.0
+_START_S = 30.0
+_STATUS_S = 5.0
+
+
+class MetaNode:
+    """Start it once, then stop it once. `managers` makes the way to them from the connections of this process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        net: Net,
+        engine: Engine,
+        managers: Callable[[Peers], Caller],
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+    ) -> None:
+        self.address = ""
+        self._settings = settings
+        self._engine = engine
+        self._clock = clock
+        self._random = random
+        cluster_file: Path = settings.data_dir / "cluster_id"
+        client = ClientId(random.token(16))
+        identity = Identity(read_cluster_id(cluster_file), client.hex(), settings.token, "threefs-meta")
+        self._server = Server(net, identity, clock=clock)
+        self._peers = Peers(net, identity, clock=clock)
+        self._managers = managers(self._peers)
+        self._cluster = Cluster(self._peers, settings.managers, clock=clock, random=random)
+        self._registration = Registration(
+            self._managers,
+            kind=NodeKind.META,
+            node_id=0,
+            incarnation=int.from_bytes(random.token(8), "big"),
+            domain="",
+            cluster_file=cluster_file,
+            clock=clock,
+        )
+        context = Context(
+            engine=engine,
+            chunks=Chunks(self._peers, self._cluster, client, clock=clock, random=random),
+            allocator=Allocator(engine),
+            routing=lambda: self._cluster.routing,
+            status=self._status,
+            clock=clock,
+            random=random,
+        )
+        self._collector = Collector(context)
+        bind(self._server, context)
+
+    async def _status(self) -> manager_pb2.GetStatusReply:
+        return await self._managers.call(GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=_STATUS_S)
+
+    async def start(self) -> None:
+        now_ns = self._clock.wall_ns()
+        await retry.run(
+            self._engine,
+            lambda tx: make_root(tx, now_ns),
+            clock=self._clock,
+            random=self._random,
+            timeout_s=_START_S,
+            replayable=True,
+        )
+        self.address = await self._server.start(self._settings.host, self._settings.port)
+        await self._registration.start(self.address)
+        self._server.join(self._registration.cluster_id)
+        await self._cluster.start(_START_S)
+        self._collector.start()
+        structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
+
+    async def stop(self) -> None:
+        """The engine stays open: it belongs to the caller."""
+        await self._registration.stop()
+        await self._server.stop(_GRACE_S)
+        await self._collector.stop()
+        await self._cluster.close()
+        await self._peers.close()

@@ -1,0 +1,101 @@
+"""One storage process, put together from its parts: everything but the outside world, which comes in."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import structlog
+
+from threefs.cluster import Cluster
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.disk import Disk
+from threefs.env.net import Net
+from threefs.env.random import RANDOM, Random
+from threefs.ids import NodeId
+from threefs.kv.table import Table
+from threefs.managers import Caller
+from threefs.registration import Registration, read_cluster_id
+from threefs.routing import NodeKind
+from threefs.rpc.identity import Identity
+from threefs.rpc.peers import Peers
+from threefs.rpc.server import Server
+from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.store import RecordTable
+from threefs_storage.service import Storage
+from threefs_storage.settings import Settings
+from threefs_storage.targets import Targets
+
+_GRACE_S = 2.0
+_MANAGER_S = 3600.0
+
+
+class StorageNode:
+    """Start it once, then stop it once. `managers` makes the way to them from the connections of this process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        net: Net,
+        disk: Disk,
+        managers: Callable[[Peers], Caller],
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+        open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
+    ) -> None:
+        self.address = ""
+        self._settings = settings
+        cluster_file = settings.data_dir / "cluster_id"
+        identity = Identity(read_cluster_id(cluster_file), random.token(16).hex(), settings.token, "threefs-storage")
+        self._server = Server(net, identity, clock=clock)
+        self._peers = Peers(net, identity, clock=clock)
+        self._cluster = Cluster(self._peers, settings.managers, clock=clock, random=random)
+        self.targets = Targets(
+            NodeId(settings.node_id),
+            settings.data_dir,
+            disk,
+            EngineSettings(settings.full_ratio, settings.cached_records),
+            clock=clock,
+            random=random,
+            open_table=open_table,
+        )
+        self._registration = Registration(
+            managers(self._peers),
+            kind=NodeKind.STORAGE,
+            node_id=settings.node_id,
+            incarnation=int.from_bytes(random.token(8), "big"),
+            domain=settings.domain,
+            cluster_file=cluster_file,
+            reports=self.targets.reports,
+            leased=self.targets.leased,
+            clock=clock,
+        )
+        self.storage = Storage(
+            self.targets,
+            self._cluster,
+            self._peers,
+            self._server.pool,
+            clock=clock,
+            random=random,
+            report=self._registration.report,
+        )
+
+    async def start(self) -> None:
+        """Listen, open what is kept here, and only then register: it proves that no earlier process serves it."""
+        self.address = await self._server.start(self._settings.host, self._settings.port)
+        await self._cluster.start(_MANAGER_S)
+        await self.targets.open(self._cluster.routing)
+        await self._registration.start(self.address, self.targets.stores())
+        self._server.join(self._registration.cluster_id)
+        self.storage.start(self._server)
+        self._registration.report()
+        structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
+
+    async def stop(self) -> None:
+        """Hand over: first no lease is held any more, then the manager is told so."""
+        self.targets.leave()
+        await self._registration.farewell()
+        await self._server.stop(_GRACE_S)
+        await self.storage.stop()
+        await self.targets.close()
+        await self._cluster.close()
+        await self._peers.close()
