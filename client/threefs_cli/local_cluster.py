@@ -78,9 +78,9 @@ class LocalCluster:
             return []
         with self._lock():
             running = self.running()
-            # Services tell the manager nothing when they stop, but they would complain about one that is gone.
-            await self._stop([program for program in running if program.name != "manager"])
+            # The manager first: it would take a stop for a hand-over, and let the last one alone serve at the next start.
             await self._stop([program for program in running if program.name == "manager"])
+            await self._stop([program for program in running if program.name != "manager"])
             return [program.name for program in running]
 
     async def kill(self, name: str) -> None:

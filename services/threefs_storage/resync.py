@@ -27,7 +27,8 @@ MOST_ROWS = 2048
 _AT_ONCE = 8  # chunks on their way
 _CALL_S = 5.0
 _SHIP_S = 20.0
-_PAUSE_S = 0.5
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
 
 _LOG = structlog.get_logger()
 
@@ -70,6 +71,7 @@ class Resync:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, target: Target, successor: TargetId, chain_version: int) -> None:
+        pause_s = _FIRST_PAUSE_S
         while target.chain.version == chain_version:
             try:
                 await target.finished.wait()
@@ -82,7 +84,8 @@ class Resync:
                 _LOG.info("resync is interrupted", target=target.target_id, successor=successor, error=str(error))
             except Exception:
                 _LOG.exception("resync failed", target=target.target_id, successor=successor)
-            await self._clock.sleep(_PAUSE_S)
+            await self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _bring_up_to_date(self, target: Target, successor: TargetId, chain_version: int) -> bool:
         """One pass; whether nothing is missing any more."""

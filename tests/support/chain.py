@@ -5,6 +5,7 @@ Each replica learns routing when the test says so, and what it sends to others p
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -150,6 +151,7 @@ class Replica:
         self.targets = Targets(NodeId(self.node), self.directory, self.disk, EngineSettings())
         await self.targets.open(routing)
         self.target: Target = self.targets.by_id[self.target_id]
+        self.target.leased_until = math.inf
         self.storage = Storage(self.targets, self.cluster, self.peers, self.server.pool)  # type: ignore[arg-type]
         self.storage.start(self.server)
         self.running = True
