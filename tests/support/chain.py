@@ -124,6 +124,9 @@ class HookedPeers(Peers):
             await self.after(method, request)
         return reply
 
+    def writes(self) -> list[pb.ChunkWrite]:
+        return [write for _, request in self.sent if isinstance(request, pb.WriteRequest) for write in request.writes]
+
     def count(self, method: Method[Any, Any]) -> int:
         return sum(name == method.name for name, _ in self.sent)
 

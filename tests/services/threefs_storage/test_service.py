@@ -11,6 +11,7 @@ from tests.support.chain import (
     CHUNK,
     OFFLINE,
     SERVING,
+    SYNCING,
     Gate,
     TestChain,
     cancelled,
@@ -201,11 +202,13 @@ def test_the_tail_knows_the_last_chunk_and_lists_them(tmp_path: Path) -> None:
 def test_the_last_chunk_is_told_after_pending_versions_of_before_are_finished(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
-            gate = chain[2].peers.after = Gate()
+            answered = chain[2].peers.after = Gate()
             write = asyncio.create_task(chain.write(b"xyz"))
-            await gate.reached.wait()
+            await answered.reached.wait()
             assert (await last(chain, 3)).length == 3, "the tail has shown it"
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+            gate = chain[2].peers.before = Gate()
+            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+            answered.open.set()
             with pytest.raises(DeadlineExceeded):
                 await last(chain, 2, timeout_s=0.05)
             asked = asyncio.create_task(last(chain, 2))
@@ -224,7 +227,7 @@ def test_who_asked_for_the_last_chunk_is_told_when_the_chain_changes_again(tmp_p
             gate = chain[2].peers.before = Gate()
             write = asyncio.create_task(chain.write(b"xyz"))
             await gate.reached.wait()
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
             asked = asyncio.create_task(last(chain, 2))
             await asyncio.sleep(0.01)
             chain.change((2, SERVING), (1, OFFLINE), (3, OFFLINE))

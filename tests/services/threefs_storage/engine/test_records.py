@@ -100,10 +100,11 @@ def test_commit_makes_the_pending_version_the_committed_one_and_remembers_its_wr
 
 def test_the_last_entries_are_kept_one_per_channel() -> None:
     record = Record()
-    for version in range(1, 13):
+    newest = MOST_ENTRIES + 4
+    for version in range(1, newest + 1):
         record = write(record, version, client=version, seq=1)
-    record = write(record, 13, client=12, seq=2)
-    assert [entry.version for entry in record.entries] == [5, 6, 7, 8, 9, 10, 11, 13][-MOST_ENTRIES:]
+    record = write(record, newest + 1, client=newest, seq=2)
+    assert [entry.version for entry in record.entries] == [*range(5, newest), newest + 1]
 
 
 def test_shipped_entries_take_the_place_of_those_here() -> None:

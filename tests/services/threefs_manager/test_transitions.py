@@ -1,0 +1,87 @@
+"""The table of transitions, by enumeration of all chains of up to three targets and all that may be known of them."""
+
+import itertools
+from collections.abc import Iterator
+
+from threefs_manager.transitions import Known, next_chain
+
+from threefs.ids import ChainId, TargetId
+from threefs.routing import Chain, ChainMember, LocalState, PublicState
+
+SERVING, SYNCING, WAITING = PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING
+LASTSRV, OFFLINE = PublicState.LASTSRV, PublicState.OFFLINE
+UPTODATE, ONLINE, DEAD = LocalState.UPTODATE, LocalState.ONLINE, LocalState.OFFLINE
+
+
+def chain(*states: PublicState) -> Chain:
+    return Chain(ChainId(1), 5, tuple(ChainMember(TargetId(n), state) for n, state in enumerate(states, 1)))
+
+
+def after(states: tuple[PublicState, ...], *known: LocalState | None) -> list[tuple[int, PublicState]]:
+    result = next_chain(chain(*states), {TargetId(n): local for n, local in enumerate(known, 1)})
+    return [(member.target_id, member.state) for member in result.members]
+
+
+def everything() -> Iterator[tuple[Chain, Known, Chain]]:
+    for length in (1, 2, 3):
+        for states in itertools.product(PublicState, repeat=length):
+            for locals_ in itertools.product([None, *LocalState], repeat=length):
+                before = chain(*states)
+                known = {TargetId(n): local for n, local in enumerate(locals_, 1)}
+                yield before, known, next_chain(before, known)
+
+
+def test_a_dead_one_goes_to_the_end() -> None:
+    assert after((SERVING, SERVING, SERVING), DEAD, UPTODATE, UPTODATE) == [(2, SERVING), (3, SERVING), (1, OFFLINE)]
+    assert after((SERVING, SERVING, SERVING), DEAD, None, UPTODATE) == [(2, SERVING), (3, SERVING), (1, OFFLINE)]
+
+
+def test_r7_nobody_is_put_out_while_no_other_is_known_to_live() -> None:
+    assert after((SERVING, SERVING), DEAD, None) == [(1, SERVING), (2, SERVING)]
+    assert after((SERVING, SERVING), DEAD, DEAD) == [(1, LASTSRV), (2, LASTSRV)]
+    assert after((SERVING,), DEAD) == [(1, LASTSRV)]
+
+
+def test_the_first_that_returns_serves_alone() -> None:
+    assert after((LASTSRV, LASTSRV, OFFLINE), DEAD, ONLINE, ONLINE) == [(2, SERVING), (3, SYNCING), (1, OFFLINE)]
+    assert after((LASTSRV, OFFLINE), None, ONLINE) == [(2, WAITING), (1, LASTSRV)]
+
+
+def test_a_returning_one_syncs_and_then_serves() -> None:
+    assert after((SERVING, OFFLINE, OFFLINE), UPTODATE, ONLINE, ONLINE) == [(1, SERVING), (2, SYNCING), (3, WAITING)]
+    assert after((SERVING, SYNCING, WAITING), UPTODATE, UPTODATE, ONLINE) == [(1, SERVING), (2, SERVING), (3, SYNCING)]
+
+
+def test_a_return_does_not_disturb_the_resync_of_another() -> None:
+    before = chain(SERVING, SYNCING, OFFLINE)
+    known = {TargetId(1): UPTODATE, TargetId(2): ONLINE, TargetId(3): ONLINE}
+    assert next_chain(before, known) is before
+
+
+def test_i7_serving_or_lastsrv_never_both_vanish() -> None:
+    for before, known, result in everything():
+        if any(member.state in (SERVING, LASTSRV) for member in before.members):
+            assert any(member.state in (SERVING, LASTSRV) for member in result.members), (before, known)
+
+
+def test_the_version_rises_by_one_exactly_when_something_changes() -> None:
+    for before, known, result in everything():
+        if result is before:
+            continue
+        assert result.version == before.version + 1 and result.members != before.members, (before, known)
+        assert next_chain(result, known) is result, (before, known)
+        assert {m.target_id for m in result.members} == {m.target_id for m in before.members}
+        assert sum(m.state is SYNCING for m in result.members) <= max(
+            1, sum(m.state is SYNCING for m in before.members)
+        )
+
+
+def test_nothing_moves_of_which_nothing_is_known() -> None:
+    for before, known, result in everything():
+        for member in before.members:
+            now = result.state(member.target_id)
+            if known[member.target_id] is not None or now is member.state:
+                continue
+            others_serve = any(m.state is SERVING for m in result.members)
+            assert (member.state, now) in {(LASTSRV, OFFLINE), (SYNCING, WAITING)}, (before, known, result)
+            assert others_serve or now is WAITING

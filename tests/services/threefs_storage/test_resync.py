@@ -1,0 +1,149 @@
+"""A returning replica is brought up to date while writes go on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from threefs_storage import resync
+
+from tests.support.chain import CLIENT, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, refuse, until
+from tests.support.rpc import run
+from threefs.errors import NotServing, VersionGap
+from threefs.ids import ChunkId
+from threefs.rpc.methods import INVENTORY, SYNC_DONE, WRITE
+from threefs.wire import storage_pb2 as pb
+
+CHUNKS = [ChunkId(7, number) for number in range(6)]
+
+
+async def complete(chain: TestChain, node: int) -> None:
+    target = chain[node].target
+    await until(lambda: target.complete_in == target.chain.version)
+
+
+async def fall_behind(chain: TestChain) -> None:
+    """Replica 3 misses changes of all kinds."""
+    for chunk in CHUNKS[:4]:
+        await chain.write(b"old" * 10, chunk=chunk)
+    chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+    await chain.write(b"new", chunk=CHUNKS[1])
+    await chain.send(chain.row(chunk=CHUNKS[2], kind=pb.REMOVE))
+    await chain.write(b"fresh", chunk=CHUNKS[4])
+
+
+def test_what_differs_is_shipped_and_the_rest_is_not(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await fall_behind(chain)
+            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+            await complete(chain, 3)
+            shipped = [ChunkId(w.chunk.inode, w.chunk.index) for w in chain[2].peers.writes() if w.kind == pb.REPLACE]
+            assert sorted(shipped) == [CHUNKS[1], CHUNKS[2], CHUNKS[4]]
+            assert chain[2].target.resynced == (5, 5)
+            for chunk in CHUNKS[:5]:
+                assert resync.row_of(chunk, chain[3].record(chunk)) == resync.row_of(chunk, chain[2].record(chunk))
+            chain.change((1, SERVING), (2, SERVING), (3, SERVING))
+            assert await chain.read(3, CHUNKS[1]) == (2, b"new" + b"old" * 9)
+
+    run(test)
+
+
+def test_what_only_the_successor_has_is_forgotten(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            chain.change((2, SERVING), (1, OFFLINE))
+            await chain.write(b"of another time")
+            chain.change((1, SERVING), (2, SYNCING))
+            await complete(chain, 2)
+            assert chain[2].target.engine.inventory(None, 10) == []
+
+    run(test)
+
+
+def test_a_wiped_replica_gets_everything_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resync, "MOST_ROWS", 2)
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            chain.change((1, SERVING), (2, OFFLINE))
+            for chunk in CHUNKS:
+                await chain.write(bytes([chunk.number]) * 100_000, chunk=chunk)
+            chain.change((1, SERVING), (2, SYNCING))
+            await complete(chain, 2)
+            assert [chunk for chunk, _ in chain[2].target.engine.inventory(None, 10)] == CHUNKS
+            chain.change((2, SERVING), (1, OFFLINE))
+            for chunk in CHUNKS:
+                assert await chain.read(2, chunk) == (1, bytes([chunk.number]) * 100_000)
+
+    run(test)
+
+
+def test_writes_go_on_meanwhile_and_are_not_lost(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await fall_behind(chain)
+            gate = chain[2].peers.before = Gate()
+            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+            await gate.reached.wait()
+            writes = [asyncio.create_task(chain.write(b"meanwhile", chunk=chunk)) for chunk in CHUNKS]
+            gate.open.set()
+            await asyncio.gather(*writes)
+            await complete(chain, 3)
+            for chunk in CHUNKS:
+                assert resync.row_of(chunk, chain[3].record(chunk)) == resync.row_of(chunk, chain[1].record(chunk))
+
+    run(test)
+
+
+def test_it_is_not_done_while_a_chunk_could_not_be_shipped(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await fall_behind(chain)
+            failures = 0
+
+            async def sometimes(method: object, request: object) -> None:
+                nonlocal failures
+                if method is WRITE and failures < 3:
+                    failures += 1
+                    await refuse(method, request)  # type: ignore[arg-type]
+                assert method is not SYNC_DONE or failures == 3
+
+            chain[2].peers.before = sometimes
+            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+            await complete(chain, 3)
+
+    run(test)
+
+
+def test_a_change_of_the_chain_ends_the_run_and_the_next_begins_anew(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await fall_behind(chain)
+            gate = chain[2].peers.before = Gate(INVENTORY)
+            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+            await gate.reached.wait()
+            chain.change((2, SERVING), (3, SYNCING), (1, OFFLINE))
+            gate.open.set()
+            await complete(chain, 3)
+            assert chain[3].target.complete_in == chain.version
+
+    run(test)
+
+
+def test_nothing_of_it_is_taken_by_a_target_that_serves_or_holds_no_lease(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"kept")
+            done = pb.SyncDoneRequest(target=chain[2].target_id, chain_version=chain.version)
+            with pytest.raises(NotServing):
+                await chain.peers.call(chain[2].address, SYNC_DONE, done, timeout_s=5)
+            with pytest.raises(VersionGap, match="forgets nothing"):
+                await chain.send(chain.row(node=2, kind=pb.FORGET))
+            chain.change((1, SERVING), (2, SYNCING), learned_by=[2])
+            chain[2].target.leased_until = 0.0
+            with pytest.raises(NotServing, match="lease"):
+                await chain.send(chain.row(node=2, kind=pb.FORGET))
+            chain[2].target.leased_until = float("inf")
+            assert chain[2].committed() == 1 and CLIENT
+
+    run(test)
