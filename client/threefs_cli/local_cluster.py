@@ -78,7 +78,7 @@ class LocalCluster:
             return []
         with self._lock():
             running = self.running()
-            # The manager first: it would take a stop for a hand-over, and let the last one alone serve at the next start.
+            # The manager first: it would take a stop for a hand-over, and the last one would have to return alone.
             await self._stop([program for program in running if program.name == "manager"])
             await self._stop([program for program in running if program.name != "manager"])
             return [program.name for program in running]
