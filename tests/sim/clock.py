@@ -1,0 +1,23 @@
+"""Clocks of simulated processes: each may run a little fast or slow, and none shows the same time."""
+
+import asyncio
+
+from tests.sim.loop import SimLoop
+
+
+class SimClock:
+    """threefs.env.clock.Clock over the time of a SimLoop."""
+
+    def __init__(self, loop: SimLoop, rate: float = 1.0, offset_s: float = 0.0) -> None:
+        self._loop = loop
+        self._rate = rate
+        self._offset_s = offset_s
+
+    def monotonic(self) -> float:
+        return self._loop._now * self._rate + self._offset_s
+
+    def wall_ns(self) -> int:
+        return int(self.monotonic() * 1e9) + 1_700_000_000_000_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self._rate)

@@ -1,0 +1,187 @@
+"""An event loop with virtual time, and the processes that live on it.
+
+Everything happens in an order that depends on nothing but the program and its seed: callbacks run first in, first out,
+and when none is left the clock jumps to the next timer. A callback belongs to the process in whose context it was
+scheduled. To kill a process is never to run a callback of it again; to pause it is to hold them back. What belongs to
+the kernel (network, disks) runs in no process.
+"""
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+BEGIN_S = 1000.0
+PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process", default=None)
+#: The context of what belongs to no process.
+KERNEL = contextvars.Context()
+
+
+class Deadlock(AssertionError):
+    """Nothing will ever happen again, and the main coroutine is not done."""
+
+
+class OutOfTime(AssertionError):
+    """The main coroutine took longer than it may, in virtual time or in steps."""
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    def __init__(self) -> None:
+        self.steps = 0
+        self.failures: list[str] = []  # exceptions that nobody caught
+        self._now = BEGIN_S
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._made = 0
+
+    # ---- what asyncio and the program under test use
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._made += 1
+        heapq.heappush(self._timers, (max(when, self._now), self._made, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is skipped when its time comes."""
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, T], *, name: object = None, context: contextvars.Context | None = None
+    ) -> "asyncio.Task[T]":
+        task = asyncio.Task(coro, loop=self, context=context)
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is not None:
+            process.keep(task)
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.failures.append(f"{context.get('message')}: {error!r}")
+
+    # ---- running
+
+    def run(self, main: Coroutine[Any, Any, T], *, limit_s: float = 1e9, most_steps: int = 1 << 62) -> T:
+        """Run `main` to its end. Raises what it raises, Deadlock, OutOfTime."""
+        end = self._now + limit_s
+        running = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            task = self.create_task(main)
+            while not task.done():
+                if self._now > end or self.steps > most_steps:
+                    raise OutOfTime(f"not done after {self._now - BEGIN_S:.1f} s and {self.steps} steps")
+                self._turn()
+            return task.result()
+        finally:
+            events._set_running_loop(running)
+
+    def _turn(self) -> None:
+        ready = self._ready
+        if not ready:
+            self._jump()
+        while ready:
+            handle = ready.popleft()
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+            if process is not None and not process.running:
+                process.withhold(handle)
+                continue
+            self.steps += 1
+            handle._run()
+
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+            heapq.heappop(timers)
+        if not timers:
+            raise Deadlock("nothing is left to happen")
+        self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            self._ready.append(heapq.heappop(timers)[2])
+
+
+class Process:
+    """One simulated process of an operating system."""
+
+    def __init__(self, loop: SimLoop, name: str, host: str) -> None:
+        self.loop = loop
+        self.name = name
+        self.host = host
+        self.alive = True
+        self.running = True  # alive and not paused
+        self.on_kill: list[Callable[[], None]] = []  # what the kernel does when it ends
+        self._context = contextvars.Context()
+        self._context.run(PROCESS.set, self)
+        self._withheld: list[asyncio.Handle] = []
+        # All tasks and callbacks of a dead process are kept: if one were destroyed, its `finally` blocks would run.
+        self._kept: dict[asyncio.Task[Any], None] = {}
+        self._purge_at = 256
+
+    def start(self, main: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run a coroutine as this process."""
+        return self.loop.create_task(main, context=self._context.copy())
+
+    def kill(self) -> None:
+        """kill -9."""
+        if not self.alive:
+            return
+        self.alive = self.running = False
+        for callback in self.on_kill:
+            callback()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.running = False
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.alive and not self.running:
+            self.running = True
+            self.loop._ready.extend(self._withheld)
+            self._withheld.clear()
+
+    def withhold(self, handle: asyncio.Handle) -> None:
+        self._withheld.append(handle)
+
+    def keep(self, task: "asyncio.Task[Any]") -> None:
+        self._kept[task] = None
+        if len(self._kept) > self._purge_at:
+            self._kept = {kept: None for kept in self._kept if not kept.done()}
+            self._purge_at = 2 * len(self._kept) + 256

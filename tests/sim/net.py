@@ -1,0 +1,304 @@
+"""The network of a simulation: byte streams between processes, with all that can happen to them.
+
+Bytes of one connection keep their order. A blocked direction holds them back, as TCP does when its packets are lost;
+after a while the sender gives the connection up. Who loses its process closes its sockets; who loses its power says
+nothing more.
+"""
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from tests.sim.dice import SeededRandom
+from tests.sim.loop import KERNEL, Process, SimLoop
+from threefs.env.net import Buffer, Callback, Stream, parse_address
+from threefs.errors import Unavailable
+
+_WINDOW_BYTES = 1 << 20
+_GIVE_UP_S = 15.0
+_RETRY_S = 0.2
+_FIRST_FREE_PORT = 40_000
+
+
+class Fabric:
+    """All wires. Faults are set here, between hosts."""
+
+    def __init__(self, loop: SimLoop, random: SeededRandom) -> None:
+        self.loop = loop
+        self.random = random
+        self.delay_s = (0.0001, 0.001)
+        self.slow: dict[tuple[str, str], tuple[float, float]] = {}
+        self.blocked: set[tuple[str, str]] = set()
+        self.down: set[str] = set()  # hosts without power
+        self.listeners: dict[str, SimListener] = {}
+        self.streams: dict[SimStream, None] = {}
+        self._next_port = _FIRST_FREE_PORT
+
+    def free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def latency_s(self, source: str, destination: str) -> float:
+        return self.random.uniform(*self.slow.get((source, destination), self.delay_s))
+
+    def reaches(self, source: str, destination: str) -> bool:
+        return (source, destination) not in self.blocked and not self.down & {source, destination}
+
+    def block(self, source: str, destination: str) -> None:
+        """Nothing gets from one host to the other any more, until `unblock`."""
+        self.blocked.add((source, destination))
+
+    def unblock(self, source: str, destination: str) -> None:
+        self.blocked.discard((source, destination))
+        for stream in self.streams:
+            if (stream.host, stream.other_host) == (source, destination):
+                stream.go_on()
+
+    def cut(self, one: str, other: str) -> None:
+        """Break all connections between two hosts: what is on its way is lost."""
+        for stream in list(self.streams):
+            if {stream.host, stream.other_host} == {one, other}:
+                stream.break_off()
+
+    def power_off(self, host: str) -> None:
+        """Its processes are to be killed before; nobody is told."""
+        self.down.add(host)
+        for stream in list(self.streams):
+            if stream.host == host:
+                stream.vanish()
+
+    def power_on(self, host: str) -> None:
+        self.down.discard(host)
+
+
+class SimNet:
+    """threefs.env.net.Net of one process."""
+
+    def __init__(self, fabric: Fabric, process: Process) -> None:
+        self._fabric = fabric
+        self._process = process
+
+    async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> "SimListener":
+        address = f"{host}:{port or self._fabric.free_port()}"
+        if address in self._fabric.listeners:
+            raise Unavailable(f"cannot listen on {address}: address in use")
+        return SimListener(self._fabric, self._process, address, accept)
+
+    async def connect(self, address: str, timeout_s: float) -> "SimStream":
+        fabric, here = self._fabric, self._process.host
+        there, _ = parse_address(address)
+        deadline = fabric.loop.time() + timeout_s
+        await asyncio.sleep(fabric.latency_s(here, there) + fabric.latency_s(there, here))
+        while not (fabric.reaches(here, there) and fabric.reaches(there, here)):
+            if fabric.loop.time() + _RETRY_S > deadline:
+                await asyncio.sleep(max(0.0, deadline - fabric.loop.time()))
+                raise Unavailable(f"cannot connect to {address}: no answer in time")
+            await asyncio.sleep(_RETRY_S)
+        listener = fabric.listeners.get(address)
+        if listener is None:
+            raise Unavailable(f"cannot connect to {address}: connection refused")
+        mine = SimStream(fabric, self._process, there, address)
+        theirs = SimStream(fabric, listener.process, here, f"{here}:0")
+        mine.other, theirs.other = theirs, mine
+        listener.take(theirs)
+        return mine
+
+
+class SimListener:
+    def __init__(self, fabric: Fabric, process: Process, address: str, accept: Callable[[Stream], None]) -> None:
+        self.address = address
+        self.process = process
+        self._fabric = fabric
+        self._accept = accept
+        self._context = contextvars.copy_context()
+        fabric.listeners[address] = self
+        process.on_kill.append(self.close)
+
+    def take(self, stream: "SimStream") -> None:
+        self._fabric.loop.call_soon(self._accept, stream, context=self._context)
+
+    def close(self) -> None:
+        if self._fabric.listeners.get(self.address) is self:
+            del self._fabric.listeners[self.address]
+
+
+class SimStream:
+    """One end of a connection. `other` is the other end."""
+
+    other: "SimStream"
+
+    def __init__(self, fabric: Fabric, process: Process, other_host: str, peer: str) -> None:
+        self.peer = peer
+        self.host = process.host
+        self.other_host = other_host
+        self._fabric = fabric
+        self._process = process
+        self._inbox: deque[memoryview] = deque()
+        self._ended = False  # the other end said that nothing more comes
+        self._broken = False  # reading and writing fail
+        self._closed = False
+        self._readable: tuple[Callback, contextvars.Context] | None = None
+        self._writable: tuple[Callback, contextvars.Context] | None = None
+        self._waking = [False, False]
+        self._on_the_way: deque[memoryview | None] = deque()  # to the other end; None is its end
+        self._travelling = 0  # of these, how many have a time of arrival
+        self._unread_bytes = 0  # sent and not yet read over there
+        self._arrives_at = 0.0
+        self._gives_up: asyncio.TimerHandle | None = None
+        fabric.streams[self] = None
+        process.on_kill.append(self.close)
+
+    # ---- what the program uses
+
+    def recv_into(self, views: Sequence[memoryview]) -> int:
+        if self._inbox:
+            return self._fill(views)
+        if self._broken:
+            raise ConnectionResetError(104, "connection reset by peer")
+        if self._ended:
+            return 0
+        raise BlockingIOError
+
+    def _fill(self, views: Sequence[memoryview]) -> int:
+        total = 0
+        inbox = self._inbox
+        for view in views:
+            at, size = 0, len(view)
+            while at < size and inbox:
+                data = inbox[0]
+                take = min(len(data), size - at)
+                view[at : at + take] = data[:take]
+                at += take
+                if take == len(data):
+                    inbox.popleft()
+                else:
+                    inbox[0] = data[take:]
+            total += at
+            if not inbox:
+                break
+        self.other._was_read(total)
+        return total
+
+    def send(self, pieces: Sequence[Buffer]) -> int:
+        if self._broken or self._closed:
+            raise BrokenPipeError(32, "broken pipe")
+        room = _WINDOW_BYTES - self._unread_bytes
+        if room <= 0:
+            raise BlockingIOError
+        data = memoryview(b"".join(pieces)[:room])
+        self._unread_bytes += len(data)
+        self._post(data)
+        return len(data)
+
+    def on_readable(self, callback: Callback | None) -> None:
+        self._readable = None if callback is None else (callback, contextvars.copy_context())
+        self._wake(0)
+
+    def on_writable(self, callback: Callback | None) -> None:
+        self._writable = None if callback is None else (callback, contextvars.copy_context())
+        self._wake(1)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._readable = self._writable = None
+        self._fabric.streams.pop(self, None)
+        if self.host not in self._fabric.down:
+            self._post(None)
+
+    # ---- the way to the other end
+
+    def _post(self, data: memoryview | None) -> None:
+        self._on_the_way.append(data)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Let travel what waits, unless the way is blocked."""
+        fabric, loop = self._fabric, self._fabric.loop
+        if not fabric.reaches(self.host, self.other_host):
+            if self._gives_up is None:
+                self._gives_up = loop.call_later(_GIVE_UP_S, self._give_up, context=KERNEL)
+            return
+        if self._gives_up is not None:
+            self._gives_up.cancel()
+            self._gives_up = None
+        while self._travelling < len(self._on_the_way):
+            self._travelling += 1
+            at = max(self._arrives_at, loop.time() + fabric.latency_s(self.host, self.other_host))
+            self._arrives_at = at
+            loop.call_at(at, self._arrive, context=KERNEL)
+
+    def _arrive(self) -> None:
+        if not self._travelling:
+            return  # the connection broke meanwhile
+        self._travelling -= 1
+        if not self._fabric.reaches(self.host, self.other_host):
+            self.go_on()  # it was lost, and is sent again when the way is free
+            return
+        self.other._receive(self._on_the_way.popleft(), self)
+
+    def _receive(self, data: memoryview | None, sender: "SimStream") -> None:
+        if self._closed or self._broken:
+            if data is not None:
+                sender.break_off(quietly=True)
+            return
+        if data is None:
+            self._ended = True
+        else:
+            self._inbox.append(data)
+        self._wake(0)
+
+    def _was_read(self, count: int) -> None:
+        self._unread_bytes -= count
+        if self._writable is not None:
+            self._wake(1)
+
+    def _give_up(self) -> None:
+        self._gives_up = None
+        if not self._fabric.reaches(self.host, self.other_host) and self._on_the_way:
+            self._break()
+
+    def break_off(self, *, quietly: bool = False) -> None:
+        """This end sees an error now, the other one with its next attempt (quietly) or at once."""
+        self._break()
+        if not quietly:
+            self.other._break()
+
+    def vanish(self) -> None:
+        """The host is without power: nothing is said."""
+        self._on_the_way.clear()
+        self._travelling = 0
+        self._closed = True
+        self._fabric.streams.pop(self, None)
+
+    def _break(self) -> None:
+        self._broken = True
+        self._inbox.clear()
+        self._on_the_way.clear()
+        self._travelling = 0
+        self._wake(0)
+        self._wake(1)
+
+    # ---- waking the program, as long as it has reason to be awake
+
+    def _wake(self, which: int) -> None:
+        if not self._waking[which] and self._has_reason(which):
+            registered = (self._readable, self._writable)[which]
+            assert registered is not None
+            self._waking[which] = True
+            self._fabric.loop.call_soon(self._woken, which, context=registered[1])
+
+    def _has_reason(self, which: int) -> bool:
+        if which == 0:
+            return self._readable is not None and bool(self._inbox or self._ended or self._broken)
+        return self._writable is not None and (self._broken or self._unread_bytes < _WINDOW_BYTES)
+
+    def _woken(self, which: int) -> None:
+        self._waking[which] = False
+        if self._has_reason(which):
+            registered = (self._readable, self._writable)[which]
+            assert registered is not None
+            registered[0]()
+            self._wake(which)

@@ -1,0 +1,283 @@
+"""A whole cluster on one loop: the real code of all four roles over simulated clocks, networks, disks and stores."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threefs_client import link as client_link
+from threefs_client.link import Link
+from threefs_client.options import Options
+from threefs_manager.election import LEASES_PER_T, Election
+from threefs_manager.service import Manager
+from threefs_meta.node import MetaNode
+from threefs_meta.settings import Settings as MetaSettings
+from threefs_storage.node import StorageNode
+from threefs_storage.settings import Settings as StorageSettings
+
+from tests.sim import table
+from tests.sim.clock import SimClock
+from tests.sim.dice import SeededRandom
+from tests.sim.disk import SimDisk
+from tests.sim.kv import SimKv
+from tests.sim.loop import PROCESS, Process, SimLoop
+from tests.sim.net import Fabric, SimNet
+from threefs.env.net import Net
+from threefs.errors import ThreefsError
+from threefs.managers import Caller, FramedManager, Managers
+from threefs.routing import PublicState, Routing
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import INIT
+from threefs.rpc.peers import Peers
+from threefs.rpc.server import Server
+from threefs.wire import manager_pb2 as pb
+
+LEASE_S = 2.0  # T
+_PORT = 7000
+_START_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    managers: int = 2
+    storage: int = 4
+    replicas: int = 3
+    targets_per_disk: int = 3
+    metas: int = 1
+    clients: int = 3
+    drift: float = 0.01  # clocks run so much fast or slow
+
+
+class World:
+    """Hosts m1.., s1.., t1.. (meta), c1... Each has one process, which can be started again when it has ended."""
+
+    def __init__(self, seed: object, size: Size, directory: Path) -> None:
+        self.seed = seed
+        self.size = size
+        self.loop = SimLoop()
+        self.dice = SeededRandom(seed, "world")
+        self.fabric = Fabric(self.loop, SeededRandom(seed, "net"))
+        self.manager_kv = SimKv(self.loop, SeededRandom(seed, "manager-kv"))
+        self.meta_kv = SimKv(self.loop, SeededRandom(seed, "meta-kv"))
+        self.processes: dict[str, Process] = {}
+        self.disks: dict[str, SimDisk] = {}
+        self.managers: dict[str, Manager] = {}
+        self.storages: dict[str, StorageNode] = {}
+        self.trace: list[str] = []
+        self.deaths: list[str] = []  # processes that ended by themselves, and why
+        #: Told of everything that the story of a storage process tells: (host, what, chunk, facts).
+        self.listeners: list[Callable[[str, str, Any, dict[str, Any]], None]] = []
+        self._directory = directory
+        self._incarnations: dict[str, int] = {}
+        self.manager_hosts = [f"m{n}" for n in range(1, size.managers + 1)]
+        self.storage_hosts = [f"s{n}" for n in range(1, size.storage + 1)]
+        self.meta_hosts = [f"t{n}" for n in range(1, size.metas + 1)]
+        self.client_hosts = [f"c{n}" for n in range(1, size.clients + 1)]
+        self.manager_addresses = [f"{host}:{_PORT}" for host in self.manager_hosts]
+        for host in self.storage_hosts:
+            self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host))
+
+    @property
+    def hosts(self) -> list[str]:
+        return [*self.manager_hosts, *self.storage_hosts, *self.meta_hosts, *self.client_hosts]
+
+    def tell(self, line: str) -> None:
+        self.trace.append(f"{self.loop.time() - 1000.0:9.4f} {line}")
+
+    # ---- processes
+
+    def start(self, host: str) -> None:
+        """Start the process of a host, if it does not run."""
+        before = self.processes.get(host)
+        if before is not None and before.alive:
+            return
+        number = self._incarnations[host] = self._incarnations.get(host, 0) + 1
+        process = self.processes[host] = Process(self.loop, f"{host}.{number}", host)
+        self.tell(f"{host} starts")
+        random = SeededRandom(self.seed, "process", process.name)
+        clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5))
+        run = {"m": self._manager, "s": self._storage, "t": self._meta}[host[0]]
+        process.start(self._watched(process, run(process, clock, random)))
+
+    async def _watched(self, process: Process, main: Coroutine[Any, Any, None]) -> None:
+        """A process that ends with an exception is dead, and its host shall be told about in the end."""
+        try:
+            await main
+        except asyncio.CancelledError:
+            raise
+        except ThreefsError as error:
+            self.tell(f"{process.name} gives up: {error}")
+            self.loop.call_soon(process.kill)
+        except BaseException as error:
+            self.deaths.append(f"{process.name} died of {error!r}")
+            self.tell(self.deaths[-1])
+            self.loop.call_soon(process.kill)
+
+    def kill(self, host: str) -> None:
+        self.tell(f"{host} is killed")
+        self.processes[host].kill()
+        self.managers.pop(host, None)
+        self.storages.pop(host, None)
+
+    def cut_power(self, host: str) -> None:
+        """The process dies, nobody is told, and what was not synced is lost."""
+        self.tell(f"{host} loses power")
+        self.fabric.down.add(host)  # first: so nothing is said when the process ends
+        self.processes[host].kill()
+        self.managers.pop(host, None)
+        self.storages.pop(host, None)
+        self.fabric.power_off(host)
+        if host in self.disks:
+            self.disks[host].cut_power()
+
+    def restore_power(self, host: str) -> None:
+        self.fabric.power_on(host)
+        self.start(host)
+
+    def _net(self, process: Process) -> Net:
+        return SimNet(self.fabric, process)
+
+    def _callers(self, peers: Peers) -> Caller:
+        return Managers([FramedManager(peers, address) for address in self.manager_addresses])
+
+    async def _manager(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
+        holder = random.token(16).hex()
+        server = Server(self._net(process), Identity("", holder, "", "threefs-manager"), clock=clock)
+        election = Election(
+            self.manager_kv, holder, length_s=LEASE_S / LEASES_PER_T, clock=clock, random=random
+        )
+        manager = Manager(
+            self.manager_kv, election, lease_s=LEASE_S, clock=clock, random=random, on_cluster=server.join
+        )
+        manager.bind(server)
+        self.managers[process.host] = manager
+        await server.start(process.host, _PORT)
+        await manager.run()
+
+    async def _storage(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
+        disk = self.disks[process.host]
+        directory = self._directory / process.host
+        directory.mkdir(exist_ok=True)
+        settings = StorageSettings(
+            node_id=int(process.host[1:]),
+            data_dir=directory,
+            manager=",".join(self.manager_addresses),
+            control="",
+            host=process.host,
+            port=_PORT,
+        )
+        node = StorageNode(
+            settings,
+            net=self._net(process),
+            disk=disk,
+            managers=self._callers,
+            clock=clock,
+            random=random,
+            open_table=lambda path: table.open_table(disk, path),
+        )
+        self._listen_to(process.host, node)
+        self.storages[process.host] = node
+        await node.start()
+        await asyncio.Event().wait()
+
+    def _listen_to(self, host: str, node: StorageNode) -> None:
+        story = node.storage.story
+        told = story.add
+
+        def tell(key: Any, what: str, **facts: Any) -> None:
+            told(key, what, **facts)
+            for listener in self.listeners:
+                listener(host, what, key, facts)
+
+        story.add = tell  # type: ignore[method-assign]
+
+    async def _meta(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
+        directory = self._directory / process.host
+        directory.mkdir(exist_ok=True)
+        settings = MetaSettings(
+            data_dir=directory,
+            manager=",".join(self.manager_addresses),
+            control="",
+            host=process.host,
+            port=_PORT,
+        )
+        node = MetaNode(
+            settings,
+            net=self._net(process),
+            engine=self.meta_kv,
+            managers=self._callers,
+            clock=clock,
+            random=random,
+        )
+        await node.start()
+        await asyncio.Event().wait()
+
+    # ---- what tests do
+
+    async def begin(self) -> None:
+        """Start everything, and wait until all chains can be used."""
+        for host in self.manager_hosts:
+            self.start(host)
+        await self._init()
+        for host in [*self.storage_hosts, *self.meta_hosts]:
+            self.start(host)
+        async with asyncio.timeout(_START_S):
+            while not (len(self.storages) == self.size.storage and self.healthy()):
+                await asyncio.sleep(0.05)
+
+    async def _init(self) -> None:
+        process = Process(self.loop, "admin", "admin")
+        plan = pb.InitRequest(
+            storage=[pb.PlannedNode(node_id=n) for n in range(1, self.size.storage + 1)],
+            replicas=self.size.replicas,
+            targets_per_disk=self.size.targets_per_disk,
+        )
+
+        async def init() -> None:
+            peers = Peers(self._net(process), Identity("", "0" * 32, "", "admin"), clock=SimClock(self.loop))
+            managers = self._callers(peers)
+            while True:
+                try:
+                    await managers.call(INIT, plan, timeout_s=5.0)
+                    return
+                except ThreefsError as error:
+                    self.tell(f"no cluster yet: {error}")
+                await asyncio.sleep(0.1)
+
+        await process.start(init())
+
+    async def client(self, host: str) -> Link:
+        """To be awaited in a process of that host."""
+        process = PROCESS.get()
+        assert process is not None
+        random = SeededRandom(self.seed, "process", process.name)
+        clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5))
+        options = Options(timeout_s=20.0, connect_timeout_s=60.0, attempt_timeout_s=2.0)
+        return await client_link.connect(
+            tuple(self.manager_addresses), options, net=self._net(process), clock=clock, random=random
+        )
+
+    def routing(self) -> Routing | None:
+        """As the primary knows it."""
+        for host, manager in self.managers.items():
+            if self.processes[host].running and manager.began.is_set():
+                return manager._publication.routing
+        return None
+
+    def healthy(self) -> bool:
+        """Every target serves, and may."""
+        routing = self.routing()
+        if routing is None or not routing.chains:
+            return False
+        if any(m.state is not PublicState.SERVING for chain in routing.chains.values() for m in chain.members):
+            return False
+        for host in self.storage_hosts:
+            node = self.storages.get(host)
+            if node is None or not self.processes[host].running or not node.targets.by_id:
+                return False
+            for target in node.targets:
+                chain = routing.chains[target.chain.chain_id]
+                if target.chain.version != chain.version or target.leased_until == float("-inf"):
+                    return False
+        return True
