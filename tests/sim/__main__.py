@@ -1,0 +1,86 @@
+"""`python -m tests.sim --seed 7` replays one run and prints it; `--many 1000` runs that many, on all cores."""
+
+import gc
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from tests.sim.run import Outcome, run
+
+
+@click.command()
+@click.option("--seed", type=int, help="Run this one, and print its scenario and its trace.")
+@click.option("--many", type=int, help="Run so many seeds.")
+@click.option("--first", type=int, default=1, show_default=True, help="With --many: the first of them.")
+@click.option("--json", "path", type=click.Path(path_type=Path), help="Write the counts there.")
+@click.option("--jobs", type=int, default=0, help="Processes (default: one per core).")
+def main(seed: int | None, many: int | None, first: int, path: Path | None, jobs: int) -> None:
+    """Simulate whole clusters under faults, and check everything that they promise."""
+    if seed is not None:
+        _show(run(seed))
+        return
+    if many is None:
+        raise click.UsageError("give --seed or --many")
+    began = time.monotonic()
+    totals, bad = Counter[str](), []
+    for done, outcome in enumerate(_outcomes(range(first, first + many), jobs or os.cpu_count() or 1), 1):
+        totals.update(operations=outcome["operations"], virtual_ms=outcome["virtual_ms"], steps=outcome["steps"])
+        totals.update({f"fault {name}": count for name, count in outcome["faults"].items()})
+        if outcome["violations"]:
+            bad.append(outcome)
+            click.echo(f"seed {outcome['seed']}: {outcome['violations'][0][:1000]}")
+        if done % 100 == 0:
+            click.echo(f"{done} seeds, {len(bad)} with violations, {time.monotonic() - began:.0f} s", err=True)
+    faults = {name.removeprefix("fault "): count for name, count in totals.items() if name.startswith("fault ")}
+    result = {
+        "seeds": many,
+        "first": first,
+        "virtual_hours": round(totals["virtual_ms"] / 3_600_000, 3),
+        "operations": totals["operations"],
+        "faults": sum(faults.values()),
+        "faults_by_kind": dict(sorted(faults.items())),
+        "violations": len(bad),
+        "bad_seeds": [outcome["seed"] for outcome in bad],
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    click.echo(json.dumps(result))
+    if path is not None:
+        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    sys.exit(1 if bad else 0)
+
+
+def _show(outcome: Outcome) -> None:
+    click.echo("\n".join(outcome.trace))
+    click.echo("scenario:\n" + "\n".join(f"  {step}" for step in outcome.scenario))
+    click.echo(f"{outcome.operations} operations, {outcome.steps} steps, {outcome.virtual_s:.1f} s, {outcome.longest}")
+    click.echo("\n".join(outcome.violations) or "no violation")
+    sys.exit(1 if outcome.violations else 0)
+
+
+def _outcomes(seeds: range, jobs: int) -> Iterator[dict[str, object]]:  # type: ignore[type-arg]
+    # Each process runs a few seeds and ends: what a dead simulated process leaves behind goes with it.
+    with multiprocessing.get_context("fork").Pool(jobs, initializer=gc.disable, maxtasksperchild=4) as pool:
+        yield from pool.imap_unordered(_summary, seeds, chunksize=1)
+
+
+def _summary(seed: int) -> dict[str, object]:
+    outcome = run(seed)
+    return {
+        "seed": seed,
+        "violations": outcome.violations,
+        "faults": outcome.faults,
+        "operations": outcome.operations,
+        "virtual_ms": round(outcome.virtual_s * 1000),
+        "steps": outcome.steps,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What must be true of a cluster once it is at rest, looked at from outside."""
+
+from threefs_storage.engine.records import Version
+from threefs_storage.resync import row_of
+from threefs_storage.targets import Target
+
+from tests.sim.world import World
+from threefs.ids import ChunkId
+
+#: version, removed, length, checksum, content
+State = tuple[int, bool, int, int, bytes]
+
+
+def replicas(world: World) -> list[str]:
+    """I4: all replicas of a chain hold the same, and nothing is pending. Read from the disks themselves."""
+    found: list[str] = []
+    routing = world.routing()
+    assert routing is not None, "somebody is primary"
+    for chain in routing.chains.values():
+        states: dict[int, dict[ChunkId, State]] = {}
+        for member in chain.members:
+            target = _target(world, member.target_id)
+            states[member.target_id] = contents(world, target)
+            found += [f"I4: {chunk} is still pending at {member.target_id}" for chunk in target.engine.pending()]
+        first, *others = states.items()
+        for target_id, state in others:
+            for chunk in sorted(set(state) | set(first[1])):
+                if state.get(chunk) != first[1].get(chunk):
+                    one, other = _shown(first[1].get(chunk)), _shown(state.get(chunk))
+                    found.append(f"I4: {chunk} is {one} at {first[0]}, {other} at {target_id}")
+    return found
+
+
+def _target(world: World, target_id: int) -> Target:
+    return next(
+        node.targets.by_id[target_id] for node in world.storages.values() if target_id in node.targets.by_id
+    )
+
+
+def contents(world: World, target: Target) -> dict[ChunkId, State]:
+    found = {}
+    for chunk, record in target.engine.inventory(None, 1 << 20):
+        assert record is not None, f"the record of {chunk} at {target.target_id} cannot be read"
+        version = record.committed
+        if version is not None:
+            row = row_of(chunk, record)
+            found[chunk] = (row.version, version.removed, version.length, row.digest, _bytes(target, version))
+    return found
+
+
+def _bytes(target: Target, version: Version) -> bytes:
+    if version.block is None:
+        return b""
+    file = target.engine._files.file(version.block)
+    data = file.content.data  # type: ignore[attr-defined]
+    begin = version.block.slot << version.block.bits
+    return bytes(data[begin : begin + version.length])
+
+
+def _shown(state: State | None) -> str:
+    return "nothing" if state is None else f"version {state[0]} of {state[2]} bytes {state[4][:16]!r}"

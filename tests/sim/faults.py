@@ -1,0 +1,260 @@
+"""The faults of a scenario: a list of steps in words, drawn from a seed or written down, and how each is carried out.
+
+    AT kill HOST FOR            kill -9; started again after FOR seconds
+    AT power HOST FOR           power cut; what was not synced is lost
+    AT stop HOST FOR            SIGTERM, and a start after FOR seconds
+    AT pause HOST FOR           SIGSTOP, SIGCONT
+    AT part HOST HOST FOR       nothing gets from the first to the second
+    AT split HOST HOST FOR      nothing gets either way
+    AT isolate HOST FOR         nothing gets from or to the host
+    AT cut HOST HOST            connections break, and what is on its way is lost
+    AT slow HOST FOR            everything from and to the host takes long
+    AT drag HOST FOR            its disk is slow
+    AT store HOST FOR           the host cannot reach the store of the managers
+    AT wipe HOST FOR            killed, and started again with an empty disk
+    AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
+    AT full HOST FOR            its disk is full for a while
+    AT blackout FOR             power cut of all hosts but the clients at once
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.sim.dice import SeededRandom
+from tests.sim.world import LEASE_S, World
+
+SLOW_S = (0.02, 0.3)
+DRAG_S = (0.01, 0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    at: float  # seconds after the load has begun
+    what: str
+    hosts: tuple[str, ...] = ()
+    lasts: float = 0.0
+
+    def __str__(self) -> str:
+        return " ".join([f"{self.at:.3f}", self.what, *self.hosts, *([f"{self.lasts:.3f}"] if self.lasts else [])])
+
+
+def parse(text: str) -> list[Step]:
+    """Steps as they are printed, one a line."""
+    steps = []
+    for line in text.strip().splitlines():
+        at, what, *rest = line.split()
+        hosts = tuple(word for word in rest if not word[0].isdigit())
+        lasts = [float(word) for word in rest if word[0].isdigit()]
+        steps.append(Step(float(at), what, hosts, lasts[0] if lasts else 0.0))
+    return steps
+
+
+#: What may happen, how often, to which hosts (by first letter), and how many of them.
+_MENU: Sequence[tuple[str, int, str, int]] = (
+    ("kill", 10, "ssssmt", 1),
+    ("power", 8, "ssssm", 1),
+    ("stop", 4, "s", 1),
+    ("pause", 8, "sssmtc", 1),
+    ("part", 8, "sssmtc", 2),
+    ("split", 4, "sssmtc", 2),
+    ("isolate", 4, "ssm", 1),
+    ("cut", 10, "ssmtc", 2),
+    ("slow", 3, "sm", 1),
+    ("drag", 3, "s", 1),
+    ("store", 3, "m", 1),
+    ("wipe", 2, "s", 1),
+    ("eio", 2, "s", 1),
+    ("blackout", 1, "", 0),
+)
+
+
+def draw(dice: SeededRandom, world: World, length_s: float) -> list[Step]:
+    """Faults over a time, sometimes many at once, sometimes few."""
+    menu = [what for what, weight, _, _ in _MENU for _ in range(weight)]
+    kinds = {what: (letters, count) for what, _, letters, count in _MENU}
+    gap_s = dice.uniform(0.3, 3.0)
+    steps: list[Step] = []
+    at = dice.uniform(0, gap_s)
+    while at < length_s:
+        what = menu[dice.below(len(menu))]
+        letters, count = kinds[what]
+        hosts: list[str] = []
+        while len(hosts) < count:
+            letter = letters[dice.below(len(letters))]
+            among = [host for host in world.hosts if host[0] == letter and host not in hosts]
+            if among:
+                hosts.append(among[dice.below(len(among))])
+        lasts = 0.0 if what == "cut" else dice.uniform(0.05, 1.8 * LEASE_S)
+        steps.append(Step(at, what, tuple(hosts), lasts))
+        at += dice.uniform(0, 2 * gap_s)
+    return steps
+
+
+class Faults:
+    """Carries steps out, and takes all of them back in the end."""
+
+    def __init__(self, world: World) -> None:
+        self.counts: dict[str, int] = {}
+        self._world = world
+        self._undo: dict[int, Callable[[], Any]] = {}
+        self._number = 0
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    async def run(self, steps: Sequence[Step]) -> None:
+        begin = self._world.loop.time()
+        for step in sorted(steps, key=lambda step: step.at):
+            await asyncio.sleep(max(0.0, begin + step.at - self._world.loop.time()))
+            self.begin(step)
+
+    def begin(self, step: Step) -> None:
+        undo = self._do(step)
+        if undo is None:
+            return
+        self.counts[step.what] = self.counts.get(step.what, 0) + 1
+        self._world.tell(f"-- {step.what} {' '.join(step.hosts)} {step.lasts:.3f}")
+        self._number += 1
+        number = self._number
+        self._undo[number] = undo
+        self._world.loop.call_later(step.lasts, self._end, number)
+
+    def _end(self, number: int) -> None:
+        undo = self._undo.pop(number, None)
+        if undo is not None:
+            undo()
+
+    async def heal(self) -> None:
+        """Nothing is wrong any more, and everything runs."""
+        for number in list(self._undo):
+            self._end(number)
+        world = self._world
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        for disk in world.disks.values():
+            disk.failing.clear()
+        for host in [*world.manager_hosts, *world.storage_hosts, *world.meta_hosts]:
+            world.processes[host].resume()
+            if host in world.fabric.down:
+                world.restore_power(host)
+            world.start(host)
+        world.tell("-- healed")
+
+    def _do(self, step: Step) -> Callable[[], Any] | None:
+        """Begin it; how to end it. None where it cannot be, or would be more than the design promises to survive."""
+        return getattr(self, f"_{step.what}")(*step.hosts)  # type: ignore[no-any-return]
+
+    def _runs(self, host: str) -> bool:
+        return self._world.processes[host].running
+
+    def _kill(self, host: str) -> Callable[[], Any] | None:
+        if not self._runs(host):
+            return None
+        self._world.kill(host)
+        return lambda: self._world.start(host) if host not in self._world.fabric.down else None
+
+    def _power(self, host: str) -> Callable[[], Any] | None:
+        if host in self._world.fabric.down:
+            return None
+        self._world.cut_power(host)
+        return lambda: self._world.restore_power(host)
+
+    def _stop(self, host: str) -> Callable[[], Any] | None:
+        node = self._world.storages.get(host)
+        process = self._world.processes[host]
+        if node is None or not process.running or not node.address or not node.targets.by_id:
+            return None
+
+        async def stop() -> None:
+            process.start(node.stop())
+            await asyncio.sleep(1.0)
+            if process.alive:
+                self._world.kill(host)
+
+        self._background(stop())
+        return lambda: self._world.start(host) if host not in self._world.fabric.down else None
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._world.loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done))
+
+    def _pause(self, host: str) -> Callable[[], Any] | None:
+        if not self._runs(host):
+            return None
+        process = self._world.processes[host]
+        process.pause()
+        return process.resume
+
+    def _part(self, source: str, destination: str) -> Callable[[], Any]:
+        self._world.fabric.block(source, destination)
+        return lambda: self._world.fabric.unblock(source, destination)
+
+    def _split(self, one: str, other: str) -> Callable[[], Any]:
+        first, second = self._part(one, other), self._part(other, one)
+        return lambda: (first(), second())
+
+    def _isolate(self, host: str) -> Callable[[], Any]:
+        undo = [self._split(host, other) for other in self._world.hosts if other != host]
+        return lambda: [each() for each in undo]
+
+    def _cut(self, one: str, other: str) -> Callable[[], Any]:
+        self._world.fabric.cut(one, other)
+        return lambda: None
+
+    def _slow(self, host: str) -> Callable[[], Any]:
+        slow = self._world.fabric.slow
+        pairs = [pair for other in self._world.hosts for pair in ((host, other), (other, host))]
+        slow.update(dict.fromkeys(pairs, SLOW_S))
+        return lambda: [slow.pop(pair, None) for pair in pairs]
+
+    def _drag(self, host: str) -> Callable[[], Any]:
+        disk = self._world.disks[host]
+        before = disk.delay_s
+        disk.delay_s = DRAG_S
+
+        def undo() -> None:
+            disk.delay_s = before if before != DRAG_S else (0.00005, 0.0005)
+
+        return undo
+
+    def _store(self, host: str) -> Callable[[], Any]:
+        blocked = self._world.manager_kv.blocked
+        blocked.add(host)
+        return lambda: blocked.discard(host)
+
+    def _spare(self, host: str) -> bool:
+        """Whether every chain of the host has another target that serves now."""
+        world = self._world
+        routing = world.routing()
+        if routing is None or not world.healthy():
+            return False
+        return all(len(chain.serving) > 1 for chain in routing.chains.values())
+
+    def _wipe(self, host: str) -> Callable[[], Any] | None:
+        if not self._runs(host) or not self._spare(host):
+            return None
+        self._world.kill(host)
+        self._world.disks[host].wipe()
+        return lambda: self._world.start(host) if host not in self._world.fabric.down else None
+
+    def _eio(self, host: str) -> Callable[[], Any] | None:
+        if not self._runs(host):
+            return None
+        disk = self._world.disks[host]
+        disk.failing |= {"write", "sync"}
+
+        def repaired() -> None:
+            disk.failing.clear()
+            if self._world.processes[host].alive:
+                self._world.kill(host)
+            if host not in self._world.fabric.down:
+                self._world.start(host)
+
+        return repaired
+
+    def _blackout(self) -> Callable[[], Any]:
+        world = self._world
+        hosts = [*world.manager_hosts, *world.storage_hosts, *world.meta_hosts]
+        undo = [self._power(host) for host in hosts]
+        return lambda: [each() for each in undo if each is not None]

@@ -1,0 +1,135 @@
+"""One run of a seed: faults under load (safety), then none any more (liveness), then the audit."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from tests.sim import audit
+from tests.sim.dice import SeededRandom
+from tests.sim.faults import Faults, Step, draw
+from tests.sim.history import Undecided
+from tests.sim.loop import BEGIN_S, Deadlock, OutOfTime
+from tests.sim.workload import Load, Workload
+from tests.sim.world import LEASE_S, Size, World
+
+FAULTS_S = 20.0
+#: I13: when faults stop, everything is well again within three lease times; a fourth for what the faults left waiting.
+LIVENESS_S = 4 * LEASE_S
+_MOST_STEPS = 3_000_000
+_MEMORY = Path("/dev/shm")
+
+
+@dataclass(slots=True)
+class Outcome:
+    seed: object
+    violations: list[str] = field(default_factory=list)
+    scenario: list[Step] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)
+    operations: int = 0
+    virtual_s: float = 0.0
+    steps: int = 0
+    longest: dict[str, float] = field(default_factory=dict)
+
+
+def run(
+    seed: object, *, size: Size | None = None, load: Load | None = None, scenario: Sequence[Step] | None = None
+) -> Outcome:
+    """Everything follows from the seed; a scenario takes the place of the faults that it would draw."""
+    structlog.configure(
+        processors=[_silence], wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=False
+    )
+    directory = Path(tempfile.mkdtemp(prefix="threefs-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
+    dice = SeededRandom(seed, "run")
+    world = World(seed, size or _draw_size(dice), directory)
+    outcome = Outcome(seed)
+    try:
+        world.loop.run(
+            _run(world, outcome, load or _draw_load(dice), dice, scenario), limit_s=600.0, most_steps=_MOST_STEPS
+        )
+    except (Deadlock, OutOfTime) as error:
+        outcome.violations.append(f"I13: {error}")
+    except AssertionError as error:
+        outcome.violations.append(f"an assertion of the test failed: {error!r}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    outcome.violations += [f"a process died: {death}" for death in world.deaths]
+    outcome.violations += [f"nobody caught: {failure}" for failure in world.loop.failures]
+    outcome.trace = world.trace
+    outcome.virtual_s = world.loop.time() - BEGIN_S
+    outcome.steps = world.loop.steps
+    return outcome
+
+
+def _silence(*_: object) -> dict[str, object]:
+    raise structlog.DropEvent
+
+
+def _draw_size(dice: SeededRandom) -> Size:
+    sizes = (
+        Size(storage=3, targets_per_disk=1),
+        Size(storage=3, targets_per_disk=2),
+        Size(storage=4, targets_per_disk=3),
+        Size(storage=2, targets_per_disk=1, replicas=2),
+        Size(storage=5, targets_per_disk=3),
+    )
+    return sizes[dice.below(len(sizes))]
+
+
+def _draw_load(dice: SeededRandom) -> Load:
+    return Load(chunks=1 + dice.below(6), pause_s=dice.uniform(0.05, 0.4), reads=dice.uniform(0.3, 0.7))
+
+
+async def _run(
+    world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None
+) -> None:
+    await world.begin()
+    faults, workload = Faults(world), Workload(world, load)
+    workload.begin()
+    await asyncio.sleep(0.5)
+    outcome.scenario = list(scenario) if scenario is not None else draw(dice, world, FAULTS_S)
+    await faults.run(outcome.scenario)
+    await asyncio.sleep(LEASE_S / 2)
+    await faults.heal()
+    outcome.faults = faults.counts
+    await _get_well(world, workload, outcome)
+    if not outcome.violations:
+        outcome.violations += audit.replicas(world)
+        await world.processes["c1"].start(workload.read_all("c1"))
+    outcome.operations = workload.history.operations
+    outcome.longest = workload.longest
+    try:
+        outcome.violations += workload.history.violations()
+    except Undecided as error:
+        outcome.violations.append(f"undecided: {error}")
+
+
+async def _get_well(world: World, workload: Workload, outcome: Outcome) -> None:
+    begin = world.loop.time()
+    try:
+        async with asyncio.timeout(LIVENESS_S):
+            while not world.healthy():
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        outcome.violations.append(f"I13: not healthy {LIVENESS_S:.0f} s after the last fault: {_state(world)}")
+        return
+    world.tell(f"-- healthy after {world.loop.time() - begin:.3f} s")
+    await workload.stop(LIVENESS_S)
+    outcome.violations += workload.errors
+    await asyncio.sleep(1.0)  # what was abandoned is finished
+
+
+def _state(world: World) -> str:
+    routing = world.routing()
+    if routing is None:
+        return "no manager is primary"
+    return "; ".join(
+        f"chain {chain.chain_id} v{chain.version}: "
+        + " ".join(f"{member.target_id}:{member.state.name.lower()}" for member in chain.members)
+        for chain in routing.chains.values()
+    )

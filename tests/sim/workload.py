@@ -1,0 +1,152 @@
+"""What the clients of a simulation do: changes and reads of a few chunks that all of them share, each noted down."""
+
+import asyncio
+from dataclasses import dataclass
+
+from threefs_client.link import Link
+from threefs_client.reads import ReadFile
+
+from tests.sim.dice import SeededRandom
+from tests.sim.history import History, Operation
+from tests.sim.loop import Process
+from tests.sim.world import World
+from threefs.errors import Retry, ThreefsError
+from threefs.ids import InodeId, TableId
+from threefs.layout import FileLayout
+
+CHUNK_BYTES = 64 << 10
+_FIRST_INODE = 100
+_MOST_LENGTH = 600
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    chunks: int = 4
+    pause_s: float = 0.15  # between two operations of a client, on average
+    reads: float = 0.5
+
+
+class Workload:
+    """Begun once, stopped once. `history` is complete when `stop` has returned."""
+
+    def __init__(self, world: World, load: Load) -> None:
+        self.history = History()
+        self.errors: list[str] = []
+        self.longest = {"read": 0.0, "write": 0.0}
+        self._world = world
+        self._load = load
+        self._stopping = False
+        self._busy = 0
+        self._payloads = 0
+        self._waits: dict[str, float] = {}  # client -> since when its operation lasts
+        self._clients: dict[str, Link] = {}
+        chains = world.size.storage * world.size.targets_per_disk // world.size.replicas
+        self.chunks = [
+            (InodeId(_FIRST_INODE + n), FileLayout(CHUNK_BYTES, TableId(1), 1, table_offset=n % chains))
+            for n in range(load.chunks)
+        ]
+
+    def begin(self) -> None:
+        for host in self._world.client_hosts:
+            process = self._world.processes[host] = Process(self._world.loop, host, host)
+            process.start(self._work(host))
+            self._busy += 1
+
+    async def stop(self, limit_s: float) -> None:
+        """Let every operation end. Adds to `errors` what has not ended by then (I13)."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._busy:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            self.errors.append(f"I13: operations of {sorted(self._waits)} have not ended")
+
+    async def _work(self, host: str) -> None:
+        dice = SeededRandom(self._world.seed, "load", host)
+        try:
+            link = await self._world.client(host)
+            self._clients[host] = link
+            while not self._stopping:
+                await self._operate(host, link, dice)
+                await asyncio.sleep(dice.uniform(0, 2 * self._load.pause_s))
+        except Exception as error:
+            self.errors.append(f"client {host} ended with {error!r}")
+        finally:
+            self._busy -= 1
+
+    async def read_all(self, host: str) -> None:
+        """Read every chunk once more, as a client."""
+        link = self._clients[host]
+        for inode, layout in self.chunks:
+            for _ in range(3):
+                await self._read(host, link, inode, layout, 0, _MOST_LENGTH)
+
+    async def _operate(self, host: str, link: Link, dice: SeededRandom) -> None:
+        inode, layout = self.chunks[dice.below(len(self.chunks))]
+        offset = dice.below(_MOST_LENGTH // 2) if dice.chance(0.5) else 0
+        length = 1 + dice.below(_MOST_LENGTH - offset)
+        if dice.chance(self._load.reads):
+            await self._read(host, link, inode, layout, offset, length)
+        elif dice.chance(0.8):
+            await self._change(host, link, inode, layout, "write", offset, length)
+        else:
+            kind = ("truncate", "extend", "remove")[dice.below(3)]
+            await self._change(host, link, inode, layout, kind, 0, 0 if kind == "remove" else length)
+
+    async def _read(
+        self, host: str, link: Link, inode: InodeId, layout: FileLayout, offset: int, length: int
+    ) -> None:
+        view = memoryview(bytearray(length))
+        operation = Operation(host, "read", offset, length, invoked=self._now())
+        self._waits[host] = operation.invoked
+        try:
+            file = ReadFile(inode, layout, CHUNK_BYTES, 0)
+            await link.reader.read_into([(file, offset, view)], link.clock.monotonic() + _TIMEOUT_S)
+        except ThreefsError as error:
+            self._failed(host, operation, error)
+            return
+        finally:
+            del self._waits[host]
+        operation.returned = self._now()
+        operation.seen = bytes(view)
+        self._ended(operation, "read")
+        self.history.add(inode, operation)
+
+    async def _change(
+        self, host: str, link: Link, inode: InodeId, layout: FileLayout, kind: str, offset: int, length: int
+    ) -> None:
+        self._payloads += 1
+        payload = (f"<{self._payloads}>".encode() * length)[:length] if kind == "write" else b""
+        operation = Operation(host, kind, offset, length, payload, invoked=self._now())
+        self.history.add(inode, operation)
+        self._waits[host] = operation.invoked
+        chunks = link.chunks
+        try:
+            if kind == "write":
+                await chunks.write(layout, inode, 0, offset, payload, timeout_s=_TIMEOUT_S)
+            elif kind == "truncate":
+                await chunks.truncate(layout, inode, 0, length, timeout_s=_TIMEOUT_S)
+            elif kind == "extend":
+                await chunks.extend(layout, inode, 0, length, timeout_s=_TIMEOUT_S)
+            else:
+                await chunks.remove(layout, inode, 0, timeout_s=_TIMEOUT_S)
+        except ThreefsError as error:
+            self._failed(host, operation, error)
+            if error.retry is not Retry.UNKNOWN:
+                self.history.chunks[inode].remove(operation)  # it says that it had no effect
+            return
+        finally:
+            del self._waits[host]
+        operation.returned = self._now()
+        self._ended(operation, "write")
+
+    def _failed(self, host: str, operation: Operation, error: ThreefsError) -> None:
+        self._world.tell(f"{host}: {operation.kind} failed: {error}")
+
+    def _ended(self, operation: Operation, kind: str) -> None:
+        self.longest[kind] = max(self.longest[kind], operation.returned - operation.invoked)
+
+    def _now(self) -> float:
+        return self._world.loop.time()
