@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from threefs import routing as routing_module
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import ThreefsError, Unavailable, WrongCluster
+from threefs.errors import Retry, ThreefsError, Unavailable, WrongCluster
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import GET_ROUTING
 from threefs.rpc.peers import Peers
@@ -19,6 +19,7 @@ _POLLS_PER_T = 5  # a manager that is cut off is noticed before a lease ends
 _ANSWER_S = 0.5  # beyond the time that the poll itself may take, at least
 _LONGEST_PAUSE_S = 1.0
 _START_PAUSE_S = 0.1
+_START_ATTEMPT_S = 2.0  # of one manager, which may be gone without a word
 
 _LOG = LibraryLogger(__name__)
 
@@ -47,7 +48,7 @@ class Cluster:
                 f"the manager at {', '.join(self._addresses)} has no plan yet; `threefs up` or `init` gives it one"
             )
             try:
-                await self._poll_any(0, max(0.1, deadline - self._clock.monotonic()))
+                await self._poll_any(0, min(_START_ATTEMPT_S, max(0.1, deadline - self._clock.monotonic())))
             except Unavailable as error:
                 failure = (
                     f"no cluster answers at {', '.join(self._addresses)} ({error}); "
@@ -109,7 +110,7 @@ class Cluster:
             if reply.HasField("routing"):
                 self._take(address, routing_module.from_wire(reply.routing))
             return
-        if isinstance(failure, (ConnectionError, TimeoutError)):
+        if failure.retry is not Retry.NEVER:  # nobody answers, or nobody is primary just now
             raise Unavailable(str(failure))
         raise failure
 

@@ -34,7 +34,7 @@ class Membership:
         self._seen: dict[TargetId, float] = {}  # when it was last granted a lease; of others, last heard of
         #: Targets that are taken for dead, and get no lease until the published chain says so (R9): the transaction
         #: that takes them out may be on its way, or have an outcome that is not known.
-        self._condemned: set[TargetId] = set()
+        self._condemned: dict[TargetId, float] = {}  # since when
 
     def hear(
         self, node_id: int, incarnation: int, reports: Sequence[pb.TargetReport], routing: Routing
@@ -55,7 +55,7 @@ class Membership:
             if chain.state(target) not in _MEMBERS:
                 self._seen[target] = now
             elif report.chain_version == chain.version and report.local_state != pb.LOCAL_OFFLINE:
-                if target not in self._seen:
+                if target not in self._seen or any(m.target_id in self._condemned for m in chain.members):
                     news.add(chain.chain_id)
                 self._seen[target] = now
                 leased.append(target)
@@ -74,9 +74,9 @@ class Membership:
 
     def condemn(self, targets: Iterable[TargetId]) -> None:
         """They are dead, whatever they say from now on: a new incarnation will speak for them."""
-        targets = list(targets)
-        self._condemned.update(targets)
-        self.forget(targets)
+        for target in targets:
+            self._condemned.setdefault(target, self._clock.monotonic())
+            self.forget([target])
 
     def forget(self, targets: Iterable[TargetId]) -> None:
         """What they said does not count any more."""
@@ -87,8 +87,8 @@ class Membership:
     def absolve(self, routing: Routing) -> None:
         """Whoever has been put out of the write path may report again."""
         self._condemned = {
-            target
-            for target in self._condemned
+            target: since
+            for target, since in self._condemned.items()
             if routing.chains[routing.targets[target].chain_id].state(target) in _MEMBERS
         }
 
@@ -101,7 +101,16 @@ class Membership:
             for member in chain.members
             if member.state in _MEMBERS and known[member.target_id] is LocalState.OFFLINE
         )
+        for witness in chain.serving:
+            if known[witness] is not LocalState.OFFLINE and not self._seen_since(witness, chain):
+                known[witness] = None
         return known
+
+    def _seen_since(self, witness: TargetId, chain: Chain) -> bool:
+        """Whether a serving target has been heard of since others of the chain were lost. Before that it may be dead as
+        well, and then they must not be put out: they may be the only ones that have everything (R7)."""
+        lost_at = max((self._condemned.get(target, 0.0) for target in chain.serving), default=0.0)
+        return self._seen.get(witness, 0.0) > lost_at
 
     def _known(self, target: TargetId, chain: Chain, routing: Routing, lease_s: float) -> LocalState | None:
         if target in self._condemned:

@@ -24,7 +24,7 @@ from tests.sim.run import Outcome, run
 def main(seed: int | None, many: int | None, first: int, path: Path | None, jobs: int) -> None:
     """Simulate whole clusters under faults, and check everything that they promise."""
     if seed is not None:
-        _show(run(seed))
+        _show(run(seed, logs=True))
         return
     if many is None:
         raise click.UsageError("give --seed or --many")

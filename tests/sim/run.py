@@ -1,11 +1,13 @@
 """One run of a seed: faults under load (safety), then none any more (liveness), then the audit."""
 
 import asyncio
+import logging
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -13,7 +15,7 @@ from tests.sim import audit
 from tests.sim.dice import SeededRandom
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.history import Undecided
-from tests.sim.loop import BEGIN_S, Deadlock, OutOfTime
+from tests.sim.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim.workload import Load, Workload
 from tests.sim.world import LEASE_S, Size, World
 
@@ -38,16 +40,20 @@ class Outcome:
 
 
 def run(
-    seed: object, *, size: Size | None = None, load: Load | None = None, scenario: Sequence[Step] | None = None
+    seed: object,
+    *,
+    size: Size | None = None,
+    load: Load | None = None,
+    scenario: Sequence[Step] | None = None,
+    logs: bool = False,
 ) -> Outcome:
-    """Everything follows from the seed; a scenario takes the place of the faults that it would draw."""
-    structlog.configure(
-        processors=[_silence], wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=False
-    )
+    """Everything follows from the seed; a scenario takes the place of the faults that it would draw. With `logs`, the
+    trace has what the processes log too."""
     directory = Path(tempfile.mkdtemp(prefix="threefs-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
     dice = SeededRandom(seed, "run")
     world = World(seed, size or _draw_size(dice), directory)
     outcome = Outcome(seed)
+    _configure_logs(world if logs else None)
     try:
         world.loop.run(
             _run(world, outcome, load or _draw_load(dice), dice, scenario), limit_s=600.0, most_steps=_MOST_STEPS
@@ -66,8 +72,19 @@ def run(
     return outcome
 
 
-def _silence(*_: object) -> dict[str, object]:
-    raise structlog.DropEvent
+def _configure_logs(world: World | None) -> None:
+    def note(logger: Any, level: str, event: Any) -> Any:
+        process = PROCESS.get()
+        if world is not None and process is not None:
+            facts = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
+            world.tell(f"{process.name} {level}: {event['event']} {facts}")
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[note],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if world else logging.CRITICAL),
+        cache_logger_on_first_use=False,
+    )
 
 
 def _draw_size(dice: SeededRandom) -> Size:
