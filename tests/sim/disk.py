@@ -27,6 +27,7 @@ class SimDisk:
         self.random = random
         self.capacity_bytes = capacity_bytes
         self.delay_s = (0.00005, 0.0005)
+        self.dragging: tuple[float, float] | None = None  # takes the place of that for a while
         self.cold = 0.1  # the share of reads that find nothing in memory
         self.failing: set[str] = set()  # "read", "write", "sync", "allocate": these fail with EIO
         self.files: dict[Path, Content] = {}
@@ -51,7 +52,10 @@ class SimDisk:
         return self.capacity_bytes - sum(content.allocated() for content in self.files.values())
 
     async def wait(self) -> None:
-        await asyncio.sleep(self.random.uniform(*self.delay_s))
+        await asyncio.sleep(self.latency_s())
+
+    def latency_s(self) -> float:
+        return self.random.uniform(*(self.dragging or self.delay_s))
 
     async def do(self, effect: Callable[[], Any], *, kind: str, torn: Callable[[], Any] | None = None) -> Any:
         """Let `effect` happen after a while. `torn` is what may happen instead if the process is killed before."""
@@ -77,7 +81,7 @@ class SimDisk:
             else:
                 done.set_result(result)
 
-        self.loop.call_later(self.random.uniform(*self.delay_s), happen, context=KERNEL)
+        self.loop.call_later(self.latency_s(), happen, context=KERNEL)
         return await done
 
     def cut_power(self) -> None:

@@ -8,6 +8,7 @@
     AT split HOST HOST FOR      nothing gets either way
     AT isolate HOST FOR         nothing gets from or to the host
     AT cut HOST HOST            connections break, and what is on its way is lost
+    AT lose HOST HOST FOR       messages from the first to the second often break their connection, and are lost
     AT slow HOST FOR            everything from and to the host takes long
     AT drag HOST FOR            its disk is slow
     AT store HOST FOR           the host cannot reach the store of the managers
@@ -27,6 +28,7 @@ from tests.sim.world import LEASE_S, World
 
 SLOW_S = (0.02, 0.3)
 DRAG_S = (0.01, 0.2)
+LOSS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ _MENU: Sequence[tuple[str, int, str, int]] = (
     ("split", 4, "sssmtc", 2),
     ("isolate", 4, "ssm", 1),
     ("cut", 10, "ssmtc", 2),
+    ("lose", 10, "ssscccmt", 2),
     ("slow", 3, "sm", 1),
     ("drag", 3, "s", 1),
     ("store", 3, "m", 1),
@@ -202,6 +205,11 @@ class Faults:
         self._world.fabric.cut(one, other)
         return lambda: None
 
+    def _lose(self, source: str, destination: str) -> Callable[[], Any]:
+        lossy = self._world.fabric.lossy
+        lossy[source, destination] = LOSS
+        return lambda: lossy.pop((source, destination), None)
+
     def _slow(self, host: str) -> Callable[[], Any]:
         slow = self._world.fabric.slow
         pairs = [pair for other in self._world.hosts for pair in ((host, other), (other, host))]
@@ -210,13 +218,8 @@ class Faults:
 
     def _drag(self, host: str) -> Callable[[], Any]:
         disk = self._world.disks[host]
-        before = disk.delay_s
-        disk.delay_s = DRAG_S
-
-        def undo() -> None:
-            disk.delay_s = before if before != DRAG_S else (0.00005, 0.0005)
-
-        return undo
+        disk.dragging = DRAG_S
+        return lambda: setattr(disk, "dragging", None)
 
     def _store(self, host: str) -> Callable[[], Any]:
         blocked = self._world.manager_kv.blocked

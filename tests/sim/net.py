@@ -29,6 +29,7 @@ class Fabric:
         self.random = random
         self.delay_s = (0.0001, 0.001)
         self.slow: dict[tuple[str, str], tuple[float, float]] = {}
+        self.lossy: dict[tuple[str, str], float] = {}  # the chance that a message breaks its connection
         self.blocked: set[tuple[str, str]] = set()
         self.down: set[str] = set()  # hosts without power
         self.listeners: dict[str, SimListener] = {}
@@ -236,6 +237,9 @@ class SimStream:
         self._travelling -= 1
         if not self._fabric.reaches(self.host, self.other_host):
             self.go_on()  # it was lost, and is sent again when the way is free
+            return
+        if self._fabric.random.chance(self._fabric.lossy.get((self.host, self.other_host), 0.0)):
+            self.break_off()
             return
         self.other._receive(self._on_the_way.popleft(), self)
 

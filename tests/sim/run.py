@@ -88,18 +88,24 @@ def _configure_logs(world: World | None) -> None:
 
 
 def _draw_size(dice: SeededRandom) -> Size:
-    sizes = (
-        Size(storage=3, targets_per_disk=1),
-        Size(storage=3, targets_per_disk=2),
-        Size(storage=4, targets_per_disk=3),
-        Size(storage=2, targets_per_disk=1, replicas=2),
-        Size(storage=5, targets_per_disk=3),
+    shapes = ((3, 1, 3), (3, 1, 3), (3, 2, 3), (4, 3, 3), (2, 1, 2), (5, 3, 3))
+    storage, targets_per_disk, replicas = shapes[dice.below(len(shapes))]
+    slow_net, slow_disk = dice.chance(0.4), dice.chance(0.4)
+    return Size(
+        storage=storage,
+        targets_per_disk=targets_per_disk,
+        replicas=replicas,
+        managers=1 + dice.below(3),
+        clients=2 + dice.below(4),
+        drift=dice.uniform(0.0, 0.05),
+        net_delay_s=(0.0005, 0.03) if slow_net else (0.0001, 0.001),
+        disk_delay_s=(0.0005, 0.03) if slow_disk else (0.00005, 0.0005),
     )
-    return sizes[dice.below(len(sizes))]
 
 
 def _draw_load(dice: SeededRandom) -> Load:
-    return Load(chunks=1 + dice.below(6), pause_s=dice.uniform(0.05, 0.4), reads=dice.uniform(0.3, 0.7))
+    chunks = 1 if dice.chance(0.3) else 1 + dice.below(6)
+    return Load(chunks=chunks, pause_s=dice.uniform(0.01, 0.3), reads=dice.uniform(0.3, 0.7))
 
 
 async def _run(

@@ -47,6 +47,8 @@ class Size:
     metas: int = 1
     clients: int = 3
     drift: float = 0.01  # clocks run so much fast or slow
+    net_delay_s: tuple[float, float] = (0.0001, 0.001)
+    disk_delay_s: tuple[float, float] = (0.00005, 0.0005)
 
 
 class World:
@@ -77,6 +79,8 @@ class World:
         self.manager_addresses = [f"{host}:{_PORT}" for host in self.manager_hosts]
         for host in self.storage_hosts:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host))
+            self.disks[host].delay_s = size.disk_delay_s
+        self.fabric.delay_s = size.net_delay_s
 
     @property
     def hosts(self) -> list[str]:
