@@ -4,8 +4,9 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WIRE := threefs/wire
+export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo test check proto proto-check bench-smoke clean
+.PHONY: help venv demo test check proto proto-check bench-smoke sim sim-many planted clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -30,6 +31,15 @@ proto-check: $(READY) ## Fail if threefs/wire is not what proto/ generates
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out="$$fresh" --pyi_out="$$fresh" proto/$(WIRE)/*.proto && \
 	diff -ru --exclude=__init__.py --exclude=__pycache__ $(WIRE) "$$fresh/$(WIRE)" && \
 	echo "$(WIRE) matches proto/"
+
+sim: $(READY) ## Replay one simulated run and print it: make sim SEED=7
+	$(BIN)/python -m tests.sim --seed $(or $(SEED),1)
+
+sim-many: $(READY) ## Simulate N seeds of faults on whole clusters (N=1000 FIRST=1 JSON=file)
+	$(BIN)/python -m tests.sim --many $(or $(N),1000) --first $(or $(FIRST),1) $(if $(JSON),--json $(JSON))
+
+planted: $(READY) ## Plant bugs, and see that the simulator catches each (JSON=file)
+	$(BIN)/python -m tests.sim.planted $(if $(JSON),--json $(JSON))
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
 	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))

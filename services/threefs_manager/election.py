@@ -15,7 +15,7 @@ import structlog
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Fenced, ThreefsError
+from threefs.errors import Fenced, Retry, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Engine, Transaction
 from threefs.wire import manager_pb2 as pb
@@ -149,6 +149,8 @@ class Election:
             except Fenced:
                 _LOG.info("another manager was faster to take over")
             except ThreefsError as error:
+                if error.retry is Retry.NEVER:
+                    raise
                 _LOG.info("the lease of the primary cannot be read", error=str(error))
             await self._clock.sleep(self._length_s / _LOOKS)
 

@@ -51,16 +51,25 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop) -> None
     try:
         control_address = await control.start(settings.host, settings.control_port)
         address = await server.start(settings.host, settings.port)
-        await manager.began.wait()
+        await _first(running, manager.began)
         log.info("serving", address=address, control=control_address)
         program.ready(address, control_address)
-        await stop.wait()
+        await _first(running, stop)
     finally:
         await manager.resign()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await server.stop(_GRACE_S)
         await control.stop(_GRACE_S)
+
+
+async def _first(running: "asyncio.Task[None]", event: asyncio.Event) -> None:
+    """Wait for the event. Raises what ended the manager before."""
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if running.done():
+        running.result()
 
 
 @click.command()

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.support.processes import Program, free_port
 from threefs.cluster import Cluster
 from threefs.env.net import RealNet
-from threefs.errors import AlreadyExists, NotFound, Stopping, Unavailable, WrongCluster
+from threefs.errors import AlreadyExists, NotFound, NotPrimary, Unavailable, WrongCluster
 from threefs.registration import Registration
 from threefs.routing import NodeKind
 from threefs.rpc.control import ControlClient
@@ -174,7 +174,10 @@ def test_those_who_wait_do_not_hold_up_the_stop(tmp_path: Path) -> None:
         await control.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)
         await frames.call(program.address, GET_STATUS, pb.GetStatusRequest(), timeout_s=5)
         await asyncio.to_thread(program.stop)
-        assert [type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)] == [Stopping, Stopping]
+        assert [type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)] == [
+            NotPrimary,
+            NotPrimary,
+        ], "they are to ask another one"
         await frames.close()
         await control.close()
 
@@ -194,7 +197,7 @@ def test_health_and_reflection_are_there_for_other_languages(manager: Program) -
 
 
 def test_a_service_registers_as_soon_as_it_can_and_survives_a_new_manager(tmp_path: Path) -> None:
-    program = Program("threefs_manager", tmp_path / "manager", port=free_port(), control_port=free_port())
+    program = Program("threefs_manager", tmp_path / "manager", port=free_port(), control_port=free_port(), lease_s=1.0)
 
     async def main() -> None:
         control = ControlClient(f"127.0.0.1:{program.settings['control_port']}")
@@ -202,13 +205,11 @@ def test_a_service_registers_as_soon_as_it_can_and_survives_a_new_manager(tmp_pa
             control,
             kind=NodeKind.STORAGE,
             node_id=2,
-            address="127.0.0.1:9",
             incarnation=5,
             domain="",
             cluster_file=tmp_path / "node" / "cluster_id",
-            heartbeat_s=0.05,
         )
-        starting = asyncio.create_task(node.start())
+        starting = asyncio.create_task(node.start("127.0.0.1:9"))
         await asyncio.to_thread(program.start)
         assert not starting.done(), "there is no plan yet"
         cluster_id = await call_init(program)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -64,13 +65,13 @@ def _show(outcome: Outcome) -> None:
     sys.exit(1 if outcome.violations else 0)
 
 
-def _outcomes(seeds: range, jobs: int) -> Iterator[dict[str, object]]:  # type: ignore[type-arg]
+def _outcomes(seeds: range, jobs: int) -> Iterator[dict[str, Any]]:
     # Each process runs a few seeds and ends: what a dead simulated process leaves behind goes with it.
     with multiprocessing.get_context("fork").Pool(jobs, initializer=gc.disable, maxtasksperchild=4) as pool:
         yield from pool.imap_unordered(_summary, seeds, chunksize=1)
 
 
-def _summary(seed: int) -> dict[str, object]:
+def _summary(seed: int) -> dict[str, Any]:
     outcome = run(seed)
     return {
         "seed": seed,

@@ -32,9 +32,7 @@ def replicas(world: World) -> list[str]:
 
 
 def _target(world: World, target_id: int) -> Target:
-    return next(
-        node.targets.by_id[target_id] for node in world.storages.values() if target_id in node.targets.by_id
-    )
+    return next(node.targets.by_id[target_id] for node in world.storages.values() if target_id in node.targets.by_id)
 
 
 def contents(world: World, target: Target) -> dict[ChunkId, State]:

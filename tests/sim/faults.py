@@ -1,21 +1,21 @@
 """The faults of a scenario: a list of steps in words, drawn from a seed or written down, and how each is carried out.
 
-    AT kill HOST FOR            kill -9; started again after FOR seconds
-    AT power HOST FOR           power cut; what was not synced is lost
-    AT stop HOST FOR            SIGTERM, and a start after FOR seconds
-    AT pause HOST FOR           SIGSTOP, SIGCONT
-    AT part HOST HOST FOR       nothing gets from the first to the second
-    AT split HOST HOST FOR      nothing gets either way
-    AT isolate HOST FOR         nothing gets from or to the host
-    AT cut HOST HOST            connections break, and what is on its way is lost
-    AT lose HOST HOST FOR       messages from the first to the second often break their connection, and are lost
-    AT slow HOST FOR            everything from and to the host takes long
-    AT drag HOST FOR            its disk is slow
-    AT store HOST FOR           the host cannot reach the store of the managers
-    AT wipe HOST FOR            killed, and started again with an empty disk
-    AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
-    AT full HOST FOR            its disk is full for a while
-    AT blackout FOR             power cut of all hosts but the clients at once
+AT kill HOST FOR            kill -9; started again after FOR seconds
+AT power HOST FOR           power cut; what was not synced is lost
+AT stop HOST FOR            SIGTERM, and a start after FOR seconds
+AT pause HOST FOR           SIGSTOP, SIGCONT
+AT part HOST HOST FOR       nothing gets from the first to the second
+AT split HOST HOST FOR      nothing gets either way
+AT isolate HOST FOR         nothing gets from or to the host
+AT cut HOST HOST            connections break, and what is on its way is lost
+AT lose HOST HOST FOR       messages from the first to the second often break their connection, and are lost
+AT slow HOST FOR            everything from and to the host takes long
+AT drag HOST FOR            its disk is slow
+AT store HOST FOR           the host cannot reach the store of the managers
+AT wipe HOST FOR            killed, and started again with an empty disk
+AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
+AT full HOST FOR            its disk is full for a while
+AT blackout FOR             power cut of all hosts but the clients at once
 """
 
 import asyncio

@@ -94,9 +94,9 @@ def linearizable(operations: Sequence[Operation], *, most_states: int = MOST_STA
         seen.add(state)
         if len(seen) > most_states:
             raise Undecided(f"{count} operations, {len(seen)} states")
-        for i in reversed(_next(ordered, placed)):  # the earliest one is tried first
-            if ordered[i].kind != "read":
-                stack.append((placed | 1 << i, apply(content, ordered[i])))
+        # The earliest one is tried first.
+        changes = [i for i in reversed(_next(ordered, placed)) if ordered[i].kind != "read"]
+        stack.extend((placed | 1 << i, apply(content, ordered[i])) for i in changes)
     return False
 
 

@@ -5,6 +5,7 @@ them, so no production build can reach them. `python -m tests.sim.planted` tries
 """
 
 import asyncio
+import contextlib
 import gc
 import json
 import math
@@ -88,17 +89,18 @@ def commit_before_successor() -> None:
     forward = Successor.forward
 
     async def hasty(self: Successor, target: Target, successor: Any, chunk: Any, pending: Any, *rest: Any) -> Any:
-        asyncio.ensure_future(_quiet(forward(self, target, successor, chunk, pending, *rest)))
+        _GOING_ON.append(asyncio.ensure_future(_quiet(forward(self, target, successor, chunk, pending, *rest))))
         return Result(pending.version, pending.length, pending.checksum)
 
     put(Successor, "forward", hasty)
 
 
 async def _quiet(work: Any) -> None:
-    try:
+    with contextlib.suppress(ThreefsError):
         await work
-    except ThreefsError:
-        pass
+
+
+_GOING_ON: list[Any] = []
 
 
 @plant
@@ -147,7 +149,9 @@ def entries_not_shipped() -> None:
     """R6: a whole chunk travels without the results of its writes."""
     ship = Successor.ship
 
-    async def bare(self: Successor, target: Any, successor: Any, chunk: Any, version: Any, entries: Any, end: Any) -> Any:
+    async def bare(
+        self: Successor, target: Any, successor: Any, chunk: Any, version: Any, entries: Any, end: Any
+    ) -> Any:
         return await ship(self, target, successor, chunk, version, (), end)
 
     put(Successor, "ship", bare)
@@ -270,7 +274,9 @@ def parts_sent_to_syncing() -> None:
     """R4: a syncing target takes a part of a chunk on top of whatever it holds."""
     kinds = Craq._forwarded
 
-    async def forwarded(self: Craq, target: Target, chunk: Any, write: Any, identity: Any, payload: Any, end: Any) -> Any:
+    async def forwarded(
+        self: Craq, target: Target, chunk: Any, write: Any, identity: Any, payload: Any, end: Any
+    ) -> Any:
         before, target.serving = target.serving, True
         try:
             return await kinds(self, target, chunk, write, identity, payload, end)

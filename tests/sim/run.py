@@ -108,9 +108,7 @@ def _draw_load(dice: SeededRandom) -> Load:
     return Load(chunks=chunks, pause_s=dice.uniform(0.01, 0.3), reads=dice.uniform(0.3, 0.7))
 
 
-async def _run(
-    world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None
-) -> None:
+async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None) -> None:
     await world.begin()
     faults, workload = Faults(world), Workload(world, load)
     workload.begin()

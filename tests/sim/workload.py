@@ -95,9 +95,7 @@ class Workload:
             kind = ("truncate", "extend", "remove")[dice.below(3)]
             await self._change(host, link, inode, layout, kind, 0, 0 if kind == "remove" else length)
 
-    async def _read(
-        self, host: str, link: Link, inode: InodeId, layout: FileLayout, offset: int, length: int
-    ) -> None:
+    async def _read(self, host: str, link: Link, inode: InodeId, layout: FileLayout, offset: int, length: int) -> None:
         view = memoryview(bytearray(length))
         operation = Operation(host, "read", offset, length, invoked=self._now())
         self._waits[host] = operation.invoked

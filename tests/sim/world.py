@@ -148,9 +148,7 @@ class World:
     async def _manager(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
         holder = random.token(16).hex()
         server = Server(self._net(process), Identity("", holder, "", "threefs-manager"), clock=clock)
-        election = Election(
-            self.manager_kv, holder, length_s=LEASE_S / LEASES_PER_T, clock=clock, random=random
-        )
+        election = Election(self.manager_kv, holder, length_s=LEASE_S / LEASES_PER_T, clock=clock, random=random)
         manager = Manager(
             self.manager_kv, election, lease_s=LEASE_S, clock=clock, random=random, on_cluster=server.join
         )

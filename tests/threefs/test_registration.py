@@ -14,6 +14,7 @@ from threefs.rpc.methods import HEARTBEAT, REGISTER
 from threefs.wire import manager_pb2 as pb
 
 ONE, OTHER = "ab" * 16, "cd" * 16
+LEASE_MS = 10_000
 
 
 class Manager:
@@ -30,10 +31,11 @@ class Manager:
         if self.errors:
             raise self.errors.pop(0)
         if method is REGISTER:
-            return pb.RegisterReply(node_id=request.node_id or 1_000_001, cluster_id=ONE)
+            routing = pb.Routing(lease_ms=LEASE_MS)
+            return pb.RegisterReply(node_id=request.node_id or 1_000_001, cluster_id=ONE, routing=routing)
         assert method is HEARTBEAT
         self.heard.set()
-        return pb.HeartbeatReply(routing_version=1)
+        return pb.HeartbeatReply(routing_version=1, leased=[target.target_id for target in request.targets])
 
 
 def registration(manager: Manager, directory: Path, **options: Any) -> Registration:
@@ -41,7 +43,6 @@ def registration(manager: Manager, directory: Path, **options: Any) -> Registrat
         manager,
         kind=NodeKind.META,
         node_id=0,
-        address="h:1",
         incarnation=7,
         domain="d",
         cluster_file=directory / "cluster_id",
@@ -62,7 +63,7 @@ def test_it_learns_its_id_and_cluster_and_beats(tmp_path: Path) -> None:
     async def body() -> None:
         manager = Manager()
         place = registration(manager, tmp_path, reports=lambda: [pb.TargetReport(target_id=101)])
-        await place.start()
+        await place.start("h:1")
         assert (place.node_id, place.cluster_id) == (1_000_001, ONE)
         assert read_cluster_id(tmp_path / "cluster_id") == ONE
         await manager.heard.wait()
@@ -71,7 +72,7 @@ def test_it_learns_its_id_and_cluster_and_beats(tmp_path: Path) -> None:
         assert (first.kind, first.address, first.incarnation, first.domain, first.cluster_id) == (2, "h:1", 7, "d", "")
         assert (beat.node_id, beat.incarnation, [t.target_id for t in beat.targets]) == (1_000_001, 7, [101])
         again = Manager()
-        await registration(again, tmp_path).start()
+        await registration(again, tmp_path).start("h:1")
         assert again.requests[0].cluster_id == ONE, "the next start says where it belongs"
 
     run(body)
@@ -80,8 +81,8 @@ def test_it_learns_its_id_and_cluster_and_beats(tmp_path: Path) -> None:
 def test_news_are_reported_at_once(tmp_path: Path) -> None:
     async def body() -> None:
         manager = Manager()
-        place = registration(manager, tmp_path, heartbeat_s=3600.0)
-        await place.start()
+        place = registration(manager, tmp_path)
+        await place.start("h:1")
         for _ in range(3):
             await manager.heard.wait()
             manager.heard.clear()
@@ -97,7 +98,7 @@ def test_it_waits_for_the_manager_and_says_so_once(tmp_path: Path) -> None:
         manager = Manager(*[Unavailable("nobody there")] * 5, DeadlineExceeded("slow"), Unavailable("no plan yet"))
         place = registration(manager, tmp_path)
         with capture_logs() as logs:
-            await place.start()
+            await place.start("h:1")
             await place.stop()
         assert len(manager.requests) >= 8
         assert [entry["error"] for entry in logs] == ["nobody there", "slow", "no plan yet"]
@@ -110,7 +111,7 @@ def test_what_waiting_cannot_heal_is_raised(error: ThreefsError, tmp_path: Path)
     async def body() -> None:
         manager = Manager(error)
         with pytest.raises(type(error)):
-            await registration(manager, tmp_path).start()
+            await registration(manager, tmp_path).start("h:1")
         assert len(manager.requests) == 1 and not (tmp_path / "cluster_id").exists()
 
     run(body)
@@ -119,12 +120,12 @@ def test_what_waiting_cannot_heal_is_raised(error: ThreefsError, tmp_path: Path)
 def test_a_taken_address_may_become_free(tmp_path: Path) -> None:
     async def body() -> None:
         patient = registration(Manager(*[AlreadyExists("node 1 is at h:1")] * 20), tmp_path)
-        await patient.start()
+        await patient.start("h:1")
         await patient.stop()
         clock = SteppedClock()
         began = clock.monotonic()
         with pytest.raises(AlreadyExists):
-            await registration(Manager(*[AlreadyExists("node 1 is at h:1")] * 200), tmp_path, clock=clock).start()
+            await registration(Manager(*[AlreadyExists("node 1 is at h:1")] * 200), tmp_path, clock=clock).start("h:1")
         assert 15 < clock.monotonic() - began < 16
 
     run(body)
@@ -143,7 +144,7 @@ def test_the_heart_goes_on_through_failures(tmp_path: Path) -> None:
             return []
 
         place = registration(manager, tmp_path, reports=reports)
-        await place.start()
+        await place.start("h:1")
         await manager.heard.wait()
         manager.errors = [Unavailable("away"), NotFound("started anew since")]
         manager.heard.clear()
@@ -155,12 +156,59 @@ def test_the_heart_goes_on_through_failures(tmp_path: Path) -> None:
     run(body)
 
 
+def test_r10_a_lease_counts_from_the_sending_of_the_heartbeat(tmp_path: Path) -> None:
+    async def body() -> None:
+        clock, manager = SteppedClock(), Manager()
+        leases: list[tuple[list[int], float]] = []
+
+        class Slow(Manager):
+            async def call(self, method: Any, request: Any, *, timeout_s: float) -> Any:
+                if method is HEARTBEAT:
+                    clock.advance(3.0)  # the answer takes so long
+                return await manager.call(method, request, timeout_s=timeout_s)
+
+        place = registration(
+            Slow(),
+            tmp_path,
+            clock=clock,
+            reports=lambda: [pb.TargetReport(target_id=101)],
+            leased=lambda targets, until: leases.append((list(targets), until)),
+        )
+        began = clock.monotonic()
+        await place.start("h:1")
+        await manager.heard.wait()
+        while not leases:
+            await asyncio.sleep(0)
+        assert leases[0] == ([101], began + LEASE_MS / 2000)
+        await place.stop()
+
+    run(body)
+
+
+def test_a_farewell_says_how_the_targets_are_now(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager()
+        states = [pb.LOCAL_UPTODATE]
+        place = registration(
+            manager, tmp_path, reports=lambda: [pb.TargetReport(target_id=101, local_state=states[-1])]
+        )
+        await place.start("h:1")
+        await manager.heard.wait()
+        states.append(pb.LOCAL_OFFLINE)
+        await place.farewell()
+        assert manager.requests[-1].targets[0].local_state == pb.LOCAL_OFFLINE
+        manager.errors = [Unavailable("it is gone as well")]
+        await place.farewell()
+
+    run(body)
+
+
 def test_data_of_another_cluster_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     async def body() -> None:
         file = tmp_path / "cluster_id"
         write_cluster_id(file, OTHER)
         with pytest.raises(WrongCluster, match=f"{OTHER}.*{ONE}"):
-            await registration(Manager(), tmp_path).start()
+            await registration(Manager(), tmp_path).start("h:1")
         assert read_cluster_id(file) == OTHER
 
     run(body)

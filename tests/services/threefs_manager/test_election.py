@@ -1,13 +1,18 @@
+"""At most one manager can write, and whoever may no longer be primary has stopped before another one begins."""
+
 import asyncio
 
 import pytest
-from threefs_manager.election import LEASE_KEY, Epoch, read_lease
+from threefs_manager.election import LEASE_KEY, Election, Epoch, read_lease
 
 from tests.support.clocks import SteppedClock
 from tests.support.dice import Dice
-from threefs.errors import Corrupt, Fenced
+from tests.support.terms import take
+from threefs.errors import Corrupt, Fenced, Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Transaction
+
+LENGTH_S = 1.0
 
 
 async def write(epoch: Epoch, key: bytes) -> None:
@@ -20,9 +25,9 @@ async def write(epoch: Epoch, key: bytes) -> None:
 def test_every_start_raises_the_epoch_and_fences_the_one_before() -> None:
     async def main() -> None:
         engine = MemoryEngine()
-        first = await Epoch.take(engine, "one")
+        first = await take(engine, "one")
         await write(first, b"a")
-        second = await Epoch.take(engine, "two")
+        second = await take(engine, "two")
         assert (first.number, second.number) == (1, 2)
         with pytest.raises(Fenced, match="held epoch 1; now two in epoch 2 does"):
             await write(first, b"b")
@@ -40,14 +45,14 @@ def test_a_takeover_in_the_middle_of_a_transaction_fences_it() -> None:
 
     async def main() -> None:
         engine = MemoryEngine()
-        first = await Epoch.take(engine, "one")
+        first = await take(engine, "one")
         attempts = 0
 
         async def body(tx: Transaction) -> None:
             nonlocal attempts
             attempts += 1
             tx.set(b"b", b"late")
-            await Epoch.take(engine, "two")
+            await take(engine, "two")
 
         with pytest.raises(Fenced):
             await first.run(body)
@@ -60,10 +65,10 @@ def test_a_takeover_in_the_middle_of_a_transaction_fences_it() -> None:
 def test_the_same_number_with_another_holder_is_not_ours() -> None:
     async def main() -> None:
         one, two = MemoryEngine(), MemoryEngine()
-        await Epoch.take(one, "one")
-        stranger = await Epoch.take(two, "two")
+        await take(one, "one")
+        stranger = await take(two, "two")
         assert stranger.number == 1
-        intruder = Epoch(one, "two", 1, SteppedClock(), Dice(1))
+        intruder = Epoch(one, "two", 1, 0.0, SteppedClock(), Dice(1))
         with pytest.raises(Fenced):
             await write(intruder, b"a")
 
@@ -76,7 +81,7 @@ def test_unknown_commits_neither_lose_nor_skip_an_epoch(seed: int) -> None:
         clock, dice = SteppedClock(), Dice(seed)
         engine = MemoryEngine(random=dice, conflict_rate=0.3, unknown_rate=0.3, clock=clock)
         for number in range(1, 20):
-            epoch = await Epoch.take(engine, f"holder-{number}", clock=clock, random=dice)
+            epoch = await take(engine, f"holder-{number}", clock=clock, random=dice)
             assert epoch.number == number
 
     asyncio.run(main())
@@ -89,6 +94,108 @@ def test_a_damaged_lease_stops_the_manager() -> None:
         tx.set(LEASE_KEY, b"\x01abcdefgh")
         await tx.commit()
         with pytest.raises(Corrupt, match="LEAS"):
-            await Epoch.take(engine, "one")
+            await take(engine, "one")
+
+    asyncio.run(main())
+
+
+class Manual(SteppedClock):
+    """Sleeps end only when the test moves the time."""
+
+    async def sleep(self, seconds: float) -> None:
+        end = self.monotonic() + seconds
+        while self.monotonic() < end:
+            await asyncio.sleep(0)
+
+
+async def turns(count: int = 40) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_r10_a_challenger_waits_until_it_has_seen_the_record_unchanged_for_its_length_and_a_margin() -> None:
+    async def main() -> None:
+        engine, mine, theirs = MemoryEngine(), Manual(), Manual()
+        primary = Election(engine, "one", length_s=LENGTH_S, clock=mine, random=Dice(1))
+        epoch = await primary.win()
+        holding = asyncio.create_task(primary.hold())
+        challenger = Election(engine, "two", length_s=LENGTH_S, clock=theirs, random=Dice(2))
+        winning = asyncio.create_task(challenger.win())
+        for _ in range(50):  # as long as it is renewed nobody takes over, however long that is
+            mine.advance(0.1)
+            theirs.advance(0.11)
+            await turns()
+        assert not winning.done() and primary.primary and primary.may_acknowledge
+        waited = 0.0
+        while not winning.done():  # from now on the primary stands still
+            theirs.advance(0.1)
+            waited += 0.1
+            await turns()
+        assert LENGTH_S < waited < 1.6 * LENGTH_S
+        assert (await winning).number == epoch.number + 1
+        with pytest.raises(Fenced):
+            await write(epoch, b"late")
+        mine.advance(0.3)
+        await turns()
+        await holding
+        assert primary.epoch is None and not primary.primary
+
+    asyncio.run(main())
+
+
+def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_renewal_was_sent() -> None:
+    class Gone(MemoryEngine):
+        async def commit(self, attempt: object) -> None:
+            if gone:
+                raise Unavailable("the store is gone")
+            await super().commit(attempt)  # type: ignore[arg-type]
+
+    gone = False
+
+    async def main() -> None:
+        nonlocal gone
+        clock = Manual()
+        election = Election(Gone(), "one", length_s=LENGTH_S, clock=clock, random=Dice(1))
+        await election.win()
+        gone = True
+        holding = asyncio.create_task(election.hold())
+        clock.advance(0.45)
+        await turns()
+        assert election.may_acknowledge
+        clock.advance(0.1)
+        await turns()
+        assert not election.may_acknowledge and election.primary, "nobody else can have taken over yet"
+        clock.advance(0.5)
+        await turns()
+        assert not election.primary
+        holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_whoever_resigns_is_followed_at_once() -> None:
+    async def main() -> None:
+        engine, clock = MemoryEngine(), Manual()
+        epoch = await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=Dice(1)).win()
+        await epoch.resign()
+        successor = await Election(engine, "two", length_s=LENGTH_S, clock=clock, random=Dice(2)).win()
+        assert successor.number == epoch.number + 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_several_challengers_one_wins_each_epoch(seed: int) -> None:
+    async def main() -> None:
+        clock, dice = SteppedClock(), Dice(seed)
+        engine = MemoryEngine(random=dice, conflict_rate=0.2, unknown_rate=0.2, clock=clock)
+        elections = [Election(engine, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice) for n in range(3)]
+        wins = [asyncio.create_task(election.win()) for election in elections]
+        done, _ = await asyncio.wait(wins, return_when=asyncio.FIRST_COMPLETED)
+        numbers = [task.result().number for task in done]
+        await asyncio.gather(*wins)  # nobody renews, so each has its turn
+        numbers = sorted(task.result().number for task in wins)
+        assert len(set(numbers)) == 3, "no epoch has two holders"
 
     asyncio.run(main())

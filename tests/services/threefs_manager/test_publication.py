@@ -5,7 +5,7 @@ import pytest
 from threefs_manager.publication import Publication
 
 from threefs import routing as routing_module
-from threefs.errors import Stopping
+from threefs.errors import NotPrimary
 from threefs.routing import EMPTY, Routing
 
 
@@ -47,15 +47,15 @@ def test_a_snapshot_that_is_overtaken_is_not_published() -> None:
     assert publication.routing == snapshot(6)
 
 
-def test_a_stop_ends_the_waiting() -> None:
+def test_the_end_of_a_term_ends_the_waiting() -> None:
     async def main() -> None:
         publication = published(5)
         waiting = asyncio.create_task(publication.newer_than(5, 60_000))
         await asyncio.sleep(0)
-        publication.stop()
-        with pytest.raises(Stopping):
+        publication.end()
+        with pytest.raises(NotPrimary):
             await waiting
-        with pytest.raises(Stopping):
+        with pytest.raises(NotPrimary):
             await publication.newer_than(5, 60_000)
 
     asyncio.run(main())

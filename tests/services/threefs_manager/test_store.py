@@ -1,12 +1,12 @@
 import asyncio
 
 import pytest
-from threefs_manager.election import Epoch
 from threefs_manager.placement import Disk, place
 from threefs_manager.store import CLUSTER_KEY, Store, Writer
 
 from tests.support.clocks import SteppedClock
 from tests.support.dice import Dice
+from tests.support.terms import take
 from threefs.errors import Corrupt, Fenced, NotFound
 from threefs.ids import ChainId, NodeId, TableId
 from threefs.kv.memory import MemoryEngine
@@ -16,7 +16,7 @@ CHAINS, TARGETS = place([Disk(NodeId(n), f"d{n}") for n in (1, 2, 3)], 3, 2)
 
 
 async def open_store(engine: MemoryEngine, holder: str = "one") -> Store:
-    return Store(engine, await Epoch.take(engine, holder))
+    return Store(engine, await take(engine, holder))
 
 
 async def fill(writer: Writer) -> None:
@@ -93,7 +93,7 @@ def test_versions_rise_through_conflicts_and_unknown_commits(seed: int) -> None:
     async def main() -> None:
         clock, dice = SteppedClock(), Dice(seed)
         engine = MemoryEngine(random=dice, conflict_rate=0.2, unknown_rate=0.2, clock=clock)
-        store = Store(engine, await Epoch.take(engine, "one", clock=clock, random=dice))
+        store = Store(engine, await take(engine, "one", clock=clock, random=dice))
 
         async def register(number: int) -> int:
             async def write(writer: Writer) -> None:

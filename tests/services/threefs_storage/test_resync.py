@@ -105,7 +105,7 @@ def test_it_is_not_done_while_a_chunk_could_not_be_shipped(tmp_path: Path) -> No
                 nonlocal failures
                 if method is WRITE and failures < 3:
                     failures += 1
-                    await refuse(method, request)  # type: ignore[arg-type]
+                    await refuse(method, request)
                 assert method is not SYNC_DONE or failures == 3
 
             chain[2].peers.before = sometimes

@@ -1,0 +1,45 @@
+"""Whole runs: some seeds on every test run; a seed is the same run wherever it is run."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.sim.faults import Step, parse
+from tests.sim.run import run
+from tests.sim.world import Size
+from tests.support.processes import ROOT, environment
+
+_TRACE = """
+import hashlib
+from tests.sim.run import run
+
+outcome = run({seed})
+print(outcome.steps, hashlib.sha256("".join(outcome.trace).encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_nothing_is_violated(seed: int) -> None:
+    outcome = run(seed)
+    assert not outcome.violations, "\n".join([*outcome.trace, *map(str, outcome.scenario), *outcome.violations])
+    assert outcome.operations and outcome.virtual_s > 20
+
+
+def test_a_seed_is_the_same_run_in_every_interpreter() -> None:
+    told = []
+    for hash_seed in ("0", "1", "77"):
+        command = [sys.executable, "-c", _TRACE.format(seed=11)]
+        env = {**environment(), "PYTHONHASHSEED": hash_seed}
+        told.append(subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True, text=True).stdout)
+    assert told[0] == told[1] == told[2] and told[0].strip()
+
+
+def test_a_scenario_is_text() -> None:
+    steps = [Step(0.5, "kill", ("s1",), 1.25), Step(1.0, "cut", ("s1", "c2")), Step(2.0, "blackout", (), 1.0)]
+    assert parse("\n".join(map(str, steps))) == steps
+
+
+def test_a_written_scenario_takes_the_place_of_a_drawn_one() -> None:
+    outcome = run(3, size=Size(), scenario=parse("1.0 kill s1 1.0\n3.0 power s2 1.0"))
+    assert not outcome.violations and outcome.faults == {"kill": 1, "power": 1}
