@@ -9,7 +9,7 @@ from threefs import layout as layouts
 from threefs.budget import ByteBudget
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import CorruptChunk, NotServing, Retry, ThreefsError
+from threefs.errors import Corrupt, CorruptChunk, NotServing, Retry, ThreefsError
 from threefs.layout import FileLayout, spans
 from threefs.routing import Routing
 from threefs.rpc import methods
@@ -266,7 +266,7 @@ class Reader:
             error = piece.error
             assert error is not None, "a failed piece has an error"
             untried = _untried(piece, lanes)
-            if error.retry is Retry.NEVER and not (isinstance(error, CorruptChunk) and untried):
+            if error.retry is Retry.NEVER and not (isinstance(error, CorruptChunk | Corrupt) and untried):
                 raise error
             if late:
                 raise error

@@ -6,7 +6,7 @@ successors have (I3), and an acknowledged write is durable on all of them (I2). 
 that model checking showed to be necessary.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,12 +17,15 @@ from threefs.errors import (
     ChainChanged,
     ChecksumMismatch,
     Corrupt,
+    CorruptChunk,
     DeadlineExceeded,
+    DiskFailed,
     InvalidArgument,
     OutcomeUnknown,
     Retry,
     StaleWrite,
     ThreefsError,
+    Unavailable,
     VersionGap,
 )
 from threefs.ids import ChunkId, WriteIdentity
@@ -32,6 +35,9 @@ from threefs_storage.engine.content import Kind, Update
 from threefs_storage.engine.records import MOST_ENTRIES, Entry, Record, Version
 from threefs_storage.forwarding import Successor
 from threefs_storage.targets import Target
+
+#: Fetches a chunk of a target, in a chain version, from another replica.
+Source = Callable[[Target, ChunkId, int], Awaitable[tuple[Update, Buffer]]]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
@@ -116,6 +122,26 @@ class Craq:
                 await self._successor.ship(target, successor, chunk, committed, record.entries, deadline)
             self._story.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
 
+    async def replace_damaged(self, target: Target, chunk: ChunkId, source: Source, deadline: float) -> bool:
+        """Put another replica's copy in the place of a damaged one; False if it was not damaged after all.
+
+        Nobody changes the chunk meanwhile, and the source has nothing pending: so its committed version is ours.
+        """
+        async with self._changing(target, chunk, deadline):
+            chain_version = target.chain.version
+            target.check(chain_version)
+            committed = await _undamaged(target, chunk)
+            if committed is None:
+                return False
+            update, content = await source(target, chunk, chain_version)
+            target.check(chain_version)
+            if committed.version and (update.version, update.checksum) != (committed.version, committed.checksum):
+                raise VersionGap(f"the other replica has version {update.version} of chunk {chunk}")
+            await target.engine.stage(chunk, update, payload=content)
+            target.engine.commit(chunk, update.version, chain_version)
+            self._story.add(chunk, "repaired", version=update.version)
+            return True
+
     async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
         """The predecessor of this syncing target has no such chunk; what came in this chain version is newer (R5)."""
         target.check(write.chain_version, syncing=True)
@@ -131,6 +157,7 @@ class Craq:
     @asynccontextmanager
     async def _changing(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
         async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
+            target.hold(chunk)
             try:
                 yield
             finally:
@@ -233,13 +260,16 @@ class Craq:
             chunk_bytes=write.chunk_bytes,
             identity=identity,
             removed=write.removed,
-            entries=_entries(write) if write.kind == pb.REPLACE else None,
+            entries=entries_of(write) if write.kind == pb.REPLACE else None,
             admitted=write.version != 0,
         )
         failure = target.engine.failure
         try:
             pending = await target.engine.stage(chunk, update, payload=payload)
         except ThreefsError as error:
+            if isinstance(error, CorruptChunk):
+                target.note_damage(chunk)
+                raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
             # When the disk fails under the record's own write, nobody knows whether it is there.
             raise (error if target.engine.failure is failure else _unknown(error)) from error
         self._story.add(chunk, "staged", version=version, chain_version=chain_version)
@@ -268,6 +298,7 @@ class Craq:
         while True:
             chain_version = target.chain.version
             target.check(chain_version, syncing=True)
+            target.check_tenure(chunk)
             if not target.serving and pending.chain_version != chain_version:
                 raise ChainChanged(f"target {target.target_id} is syncing since version {pending.version} came")  # R5
             successor = target.chain.successor(target.target_id)
@@ -307,6 +338,24 @@ class Craq:
         return min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
+async def _undamaged(target: Target, chunk: ChunkId) -> Version | None:
+    """None if the chunk can be read; else what is known of its committed version (0: not even its record). Raises
+    VersionGap while something is pending: that goes first."""
+    try:
+        record = target.engine.record(chunk)
+    except Corrupt:
+        return Version(0, 0, 0, 0, None, 0, b"")
+    if record is None or record.committed is None:
+        return None
+    if record.pending is not None:
+        raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
+    try:
+        await target.engine.verify(record.committed)
+    except (CorruptChunk, DiskFailed):
+        return record.committed
+    return None
+
+
 def _admit(target: Target, write: pb.ChunkWrite) -> None:
     """R3: the chain version of the request is that of this target; clients' writes come to the head."""
     target.check(write.chain_version, syncing=write.version != 0)
@@ -344,7 +393,8 @@ def _identity(write: pb.ChunkWrite) -> WriteIdentity | None:
 _KINDS = frozenset(int(kind) for kind in Kind)
 
 
-def _entries(write: pb.ChunkWrite) -> tuple[Entry, ...]:
+def entries_of(write: pb.ChunkWrite) -> tuple[Entry, ...]:
+    """The results that travel with a whole chunk."""
     return tuple(
         Entry(e.identity.client, e.identity.channel, e.identity.seq, e.version, e.length, e.checksum)
         for e in write.entries

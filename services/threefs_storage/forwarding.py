@@ -71,7 +71,7 @@ class Successor:
             content = buffer[: version.length]
             if version.length and target.engine.read(version, 0, content) is None:
                 await target.engine.read_cold(version, 0, content)
-            message = _whole(successor, chain_version, chunk, version, entries)
+            message = whole(successor.target_id, chain_version, chunk, version, entries)
             return await self._send(target, successor, message, content, deadline)
         finally:
             self._pool.give(buffer)
@@ -102,12 +102,13 @@ class Successor:
         return result
 
 
-def _whole(
-    successor: ChainMember, chain_version: int, chunk: ChunkId, version: Version, entries: Sequence[Entry]
+def whole(
+    target_id: int, chain_version: int, chunk: ChunkId, version: Version, entries: Sequence[Entry]
 ) -> pb.ChunkWrite:
+    """A version as a message that puts it, and its results, in the place of whatever a target has."""
     identity = version.identity
     return pb.ChunkWrite(
-        target=successor.target_id,
+        target=target_id,
         chain_version=chain_version,
         chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
         identity=_identity(*identity) if identity is not None else None,

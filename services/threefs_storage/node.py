@@ -20,6 +20,7 @@ from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.engine.store import RecordTable
+from threefs_storage.scrubber import Pace
 from threefs_storage.service import Storage
 from threefs_storage.settings import Settings
 from threefs_storage.targets import Targets
@@ -77,6 +78,7 @@ class StorageNode:
             clock=clock,
             random=random,
             report=self._registration.report,
+            pace=Pace(settings.scrub_bytes_per_s, settings.scrub_interval_s),
         )
 
     async def start(self) -> None:

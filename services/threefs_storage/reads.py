@@ -17,6 +17,7 @@ from threefs.errors import (
     Corrupt,
     CorruptChunk,
     DeadlineExceeded,
+    DiskFailed,
     InvalidArgument,
     LimitExceeded,
     NotServing,
@@ -217,8 +218,8 @@ def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> 
 
 
 def _failed(target: Target, chunk: ChunkId, error: ThreefsError) -> Row:
-    """The client asks another replica. Damage is worth a line in the log, once per chunk."""
-    if isinstance(error, CorruptChunk | Corrupt) and chunk not in target.damaged:
-        target.damaged.add(chunk)
+    """The client asks another replica. Damage is repaired, and worth a line in the log, once per chunk. So is a place
+    that the disk cannot read any more: it may be the only one."""
+    if isinstance(error, CorruptChunk | Corrupt | DiskFailed) and target.note_damage(chunk):
         _LOG.warning("a chunk is damaged", target=target.target_id, chunk=chunk, error=error.message)
     return (error.code, 0, 0, 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from threefs.env.clock import Clock
-from threefs.errors import ThreefsError, Unavailable
+from threefs.errors import Corrupt, CorruptChunk, ThreefsError, Unavailable
 from threefs.ids import ChunkId, TargetId
 from threefs.routing import PublicState, Routing
 from threefs.rpc.methods import INVENTORY, SYNC_DONE
@@ -117,6 +117,8 @@ class Resync:
             await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
             return True
         except ThreefsError as error:
+            if isinstance(error, CorruptChunk | Corrupt):
+                target.note_damage(chunk)
             _LOG.info("a chunk cannot be shipped now", target=target.target_id, chunk=chunk, error=str(error))
             return False
 

@@ -14,7 +14,17 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import DeadlineExceeded, Internal, InvalidArgument, LimitExceeded, NotServing, ThreefsError
 from threefs.ids import ChunkId
 from threefs.routing import Routing
-from threefs.rpc.methods import INVENTORY, LAST_CHUNK, LIST_CHUNKS, QUERY_VERSION, READ, SPACE_INFO, SYNC_DONE, WRITE
+from threefs.rpc.methods import (
+    FETCH_CHUNK,
+    INVENTORY,
+    LAST_CHUNK,
+    LIST_CHUNKS,
+    QUERY_VERSION,
+    READ,
+    SPACE_INFO,
+    SYNC_DONE,
+    WRITE,
+)
 from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
@@ -24,7 +34,9 @@ from threefs_storage.craq import Craq
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
 from threefs_storage.reads import MOST_ROWS, Reads
+from threefs_storage.repair import Repair
 from threefs_storage.resync import Resync, inventory
+from threefs_storage.scrubber import Pace, Scrubber
 from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
 
@@ -47,6 +59,7 @@ class Storage:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
         report: Callable[[], None] = lambda: None,
+        pace: Pace | None = None,
     ) -> None:
         """`report` sends a heartbeat at once: something about the targets has changed."""
         self.story = Story(clock=clock)
@@ -62,6 +75,8 @@ class Storage:
         self._reads = Reads(targets, self._craq, Tail(peers, routing, clock=clock), pool, clock)
         self._finisher = Finisher(self._craq, clock)
         self._resync = Resync(self._craq, peers, routing, clock=clock)
+        self._repair = Repair(self._craq, peers, routing, clock=clock, pool=pool)
+        self._scrubber = Scrubber(pace or Pace(), clock=clock)
         self._report = report
 
     def start(self, server: Server) -> None:
@@ -74,12 +89,17 @@ class Storage:
         server.serve(SPACE_INFO, self._space_info)
         server.serve(INVENTORY, self._inventory)
         server.serve(SYNC_DONE, self._sync_done)
+        server.add(FETCH_CHUNK, self._fetch_chunk)
         self._cluster.on_change(self._learn)
         self._learn(self._cluster.routing)
         for target in self._targets:
             self._begin(target)
+            self._repair.begin(target)
+        self._scrubber.begin(self._targets)
 
     async def stop(self) -> None:
+        await self._scrubber.stop()
+        await self._repair.stop()
         await self._resync.stop()
         await self._finisher.stop()
 
@@ -120,10 +140,19 @@ class Storage:
             done = await self._craq.write(target, write, payload, call.deadline)
             return pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum)
         except ThreefsError as error:
+            self._look_for_failure(write.target)
             return pb.ChunkWriteResult(code=error.code, message=error.message)
         except Exception as error:
             _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
             return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")
+
+    def _look_for_failure(self, target_id: int) -> None:
+        """A target whose disk has failed stops serving now, and is taken out of its chain without delay."""
+        target = self._targets.by_id.get(target_id)
+        if target is not None and target.broken and not target.left:
+            _LOG.error("a disk has failed", target=target_id, error=str(target.engine.failure))
+            target.leave()
+            self._report()
 
     # ---- queries
 
@@ -174,6 +203,9 @@ class Storage:
         target.complete_in = request.chain_version
         self._report()
         return pb.SyncDoneReply()
+
+    async def _fetch_chunk(self, call: Call[pb.FetchChunkRequest, pb.FetchChunkReply]) -> None:
+        await self._repair.serve(call, self._targets.get(call.request.target))
 
     def _syncing(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)

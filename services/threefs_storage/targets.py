@@ -10,7 +10,7 @@ from typing import TypeVar
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.random import RANDOM, Random
-from threefs.errors import ChainChanged, NotServing, ThreefsError
+from threefs.errors import ChainChanged, NoSpace, NotServing, ThreefsError
 from threefs.ids import ChunkId, NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
@@ -20,6 +20,10 @@ from threefs_storage.engine.store import RecordTable
 from threefs_storage.locks import ChunkLocks
 
 T = TypeVar("T")
+
+#: Damaged chunks that wait for their repair; of more a target need not know.
+MOST_DAMAGED = 4096
+_FAILURE_CHARS = 200
 
 
 class Target:
@@ -34,10 +38,18 @@ class Target:
         self.current: set[ChunkId] = set()
         #: Chunks of `current` whose change was given up: nobody forwards the pending version any more.
         self.abandoned: set[ChunkId] = set()
+        #: Rises whenever what is here has to be replaced before it may be served again. A change that was begun before
+        #: that is void, however late it wakes up.
+        self.tenure = 0
+        self._holders: dict[ChunkId, int] = {}  # the tenure in which a chunk's change was begun
         #: Set when something was abandoned.
         self.wanted = asyncio.Event()
-        #: Chunks that could not be read as they were written; each is logged once.
-        self.damaged: set[ChunkId] = set()
+        #: Chunks that could not be read as they were written, and are not repaired yet.
+        self.damaged: dict[ChunkId, None] = dict.fromkeys(engine.damaged[:MOST_DAMAGED])
+        self.hurt = asyncio.Event()  # set when one is added
+        self.damage_found = len(engine.damaged)
+        self.repaired = 0
+        self.scrubbed = 0
         #: Set while no pending version of an older chain version is left.
         self.finished = asyncio.Event()
         #: I5: nothing is answered after this moment of the monotonic clock. Set anew by every acknowledged heartbeat.
@@ -65,6 +77,8 @@ class Target:
         self.current.clear()
         self.abandoned.clear()
         self.finished.clear()
+        if self.state not in (PublicState.SERVING, PublicState.LASTSRV):
+            self.tenure += 1
         for wait in self._waits:
             wait.reschedule(-math.inf)
         if self.state is PublicState.SYNCING:
@@ -72,11 +86,25 @@ class Target:
                 if chunk not in self.locks:  # else whoever has the lock does it before letting go
                     self.drop_outdated(chunk)
 
+    def hold(self, chunk: ChunkId) -> None:
+        """A change of this chunk begins. To be called with its lock."""
+        self._holders[chunk] = self.tenure
+
+    def check_tenure(self, chunk: ChunkId) -> None:
+        """Raises NotServing if this target was out of its chain since the change began, even if it is back: what the
+        change was meant for has been replaced."""
+        if self._holders[chunk] != self.tenure:
+            raise NotServing(f"target {self.target_id} was out of its chain meanwhile")
+
     def release(self, chunk: ChunkId) -> None:
         """A change of this chunk ends here, done or not. To be called before its lock is given up."""
+        void = self._holders.pop(chunk) != self.tenure
         if chunk not in self.engine.pending_chunks:
             return
-        if self.state is PublicState.SYNCING:
+        if void and self.serving:
+            with contextlib.suppress(ThreefsError):  # the engine has failed, and reports so
+                self.engine.drop_pending(chunk)
+        elif self.state is PublicState.SYNCING:
             self.drop_outdated(chunk)
         elif self.serving:
             self.abandoned.add(chunk)
@@ -105,6 +133,20 @@ class Target:
         if self.leased_until <= self._clock.monotonic():
             raise NotServing(f"target {self.target_id} has no lease now")
 
+    def note_damage(self, chunk: ChunkId) -> bool:
+        """A chunk here cannot be read as it was written. True the first time."""
+        if chunk in self.damaged or len(self.damaged) >= MOST_DAMAGED:
+            return False
+        self.damaged[chunk] = None
+        self.damage_found += 1
+        self.hurt.set()
+        return True
+
+    @property
+    def broken(self) -> bool:
+        """Its disk has failed: what is there is no longer known. A full disk is not broken."""
+        return self.engine.failure is not None and not isinstance(self.engine.failure, NoSpace)
+
     def leave(self) -> None:
         """Give the lease up for good. After that the manager may be told that this target is out."""
         self.left = True
@@ -128,7 +170,7 @@ class Target:
     @property
     def local_state(self) -> LocalState:
         """What the manager is told."""
-        if self.left or self.engine.failure is not None:
+        if self.left:
             return LocalState.OFFLINE
         if self.state is PublicState.SYNCING and self.complete_in != self.chain.version:
             return LocalState.ONLINE
@@ -216,7 +258,10 @@ class Targets:
         return [manager_pb2.Store(target_id=t.target_id, store_id=t.engine.store_id) for t in self]
 
     def reports(self) -> list[manager_pb2.TargetReport]:
-        """For the heartbeat."""
+        """For the heartbeat. A broken target gives its lease up before it is reported (R9)."""
+        for target in self:
+            if target.broken:
+                target.leave()
         return [_report(target) for target in self]
 
     async def close(self) -> None:
@@ -227,6 +272,7 @@ class Targets:
 def _report(target: Target) -> manager_pb2.TargetReport:
     space = target.engine.space()
     synced, to_sync = target.resynced
+    failure = target.engine.failure
     return manager_pb2.TargetReport(
         target_id=target.target_id,
         local_state=target.local_state.value,
@@ -239,4 +285,9 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         store_id=target.engine.store_id,
         synced_chunks=synced,
         chunks_to_sync=to_sync,
+        scrubbed_chunks=target.scrubbed,
+        damaged_chunks=target.damage_found,
+        repaired_chunks=target.repaired,
+        read_only=isinstance(failure, NoSpace),
+        failure=failure.message[:_FAILURE_CHARS] if failure is not None else "",
     )

@@ -160,3 +160,28 @@ def test_a_replace_may_have_no_identity(tmp_path: Path) -> None:
             assert chain[3].peers.count(WRITE) == 0
 
     run(test)
+
+
+def test_a_change_that_wakes_up_after_a_resync_is_void(tmp_path: Path) -> None:
+    """Found by simulation: its process was stopped while it wrote; meanwhile it was put out, resynced and readmitted as
+    the tail. It must not commit alone what it has in hand."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"old")
+            gate = chain[1].disk.hold_sync = Gate()
+            write = asyncio.create_task(chain.write(b"new", seq=2))
+            await gate.reached.wait()
+            chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
+            chain.change((2, SERVING), (3, SERVING), (1, SYNCING))
+            await until(lambda: chain[1].target.complete_in == chain.version)
+            chain.change((2, SERVING), (3, SERVING), (1, SERVING))
+            chain[1].disk.hold_sync = None
+            gate.open.set()
+            with pytest.raises(OutcomeUnknown):
+                await write
+            assert chain[1].committed() == 1 and not chain[1].pending()
+            assert (await chain.write(b"later", seq=3)).version == 2
+            assert chain[1].state() == chain[2].state() == chain[3].state()
+
+    run(test)

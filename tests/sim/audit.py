@@ -5,6 +5,7 @@ from threefs_storage.resync import row_of
 from threefs_storage.targets import Target
 
 from tests.sim.world import World
+from threefs.checksums import crc32c
 from threefs.ids import ChunkId
 
 #: version, removed, length, checksum, content
@@ -31,6 +32,15 @@ def replicas(world: World) -> list[str]:
     return found
 
 
+def damage(world: World) -> list[str]:
+    """Nothing is damaged any more, and no checksum fails."""
+    found = []
+    for host, node in world.storages.items():
+        for target in node.targets:
+            found += [f"{chunk} is still damaged at {target.target_id} of {host}" for chunk in target.damaged]
+    return found
+
+
 def _target(world: World, target_id: int) -> Target:
     return next(node.targets.by_id[target_id] for node in world.storages.values() if target_id in node.targets.by_id)
 
@@ -42,7 +52,9 @@ def contents(world: World, target: Target) -> dict[ChunkId, State]:
         version = record.committed
         if version is not None:
             row = row_of(chunk, record)
-            found[chunk] = (row.version, version.removed, version.length, row.digest, _bytes(target, version))
+            content = _bytes(target, version)
+            assert crc32c(content) == version.checksum, f"{chunk} at {target.target_id} fails its checksum"
+            found[chunk] = (row.version, version.removed, version.length, row.digest, content)
     return found
 
 

@@ -9,13 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from threefs_storage.engine.records import decode
+
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import KERNEL, PROCESS, SimLoop
 from threefs.checksums import Buffer
 from threefs.env.disk import DiskSpace, Write
 from threefs.errors import DiskFailed, NoSpace
+from threefs.ids import ChunkId
 
 SECTOR_BYTES = 512
+CHUNK_KEY_BYTES = 12
 _UNIT_BYTES = 64 << 10
 
 
@@ -90,6 +94,29 @@ class SimDisk:
             content.forget_unsynced(self.random)
         for table in self.tables.values():
             table.forget_unsynced(self.random)
+
+    def rot(self, random: SeededRandom) -> bool:
+        """Flip one bit of a record, or of the content that one names."""
+        found = [(rows, key) for rows in self.tables.values() for key in rows.keys if len(key) == CHUNK_KEY_BYTES]
+        if not found:
+            return False
+        rows, key = found[random.below(len(found))]
+        value = rows.values[key]
+        record = decode(ChunkId.of_key(key), value)
+        committed = record.committed
+        if committed is not None and committed.block is not None and random.chance(0.7):
+            name = f"{1 << committed.block.bits >> 10}KiB.blocks"
+            path = next(path for path in self.tables if self.tables[path] is rows).parent / "blocks" / name
+            data = self.files[path].data
+            bit = random.below(committed.length * 8) + (committed.block.slot << committed.block.bits) * 8
+            data[bit // 8] ^= 1 << bit % 8
+        else:
+            bit = random.below(len(value) * 8)
+            flipped = bytearray(value)
+            flipped[bit // 8] ^= 1 << bit % 8
+            rows.values[key] = bytes(flipped)
+        self.rotten += 1
+        return True
 
     def wipe(self) -> None:
         """A new disk is put in the place of this one."""

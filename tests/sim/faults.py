@@ -29,6 +29,7 @@ from tests.sim.world import LEASE_S, World
 SLOW_S = (0.02, 0.3)
 DRAG_S = (0.01, 0.2)
 LOSS = 0.3
+ROT_S = 4.0  # until the scrubber has found it, and the repair has been made
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ _MENU: Sequence[tuple[str, int, str, int]] = (
     ("store", 3, "m", 1),
     ("wipe", 2, "s", 1),
     ("eio", 2, "s", 1),
+    ("rot", 3, "s", 1),
     ("blackout", 1, "", 0),
 )
 
@@ -89,7 +91,7 @@ def draw(dice: SeededRandom, world: World, length_s: float) -> list[Step]:
             among = [host for host in world.hosts if host[0] == letter and host not in hosts]
             if among:
                 hosts.append(among[dice.below(len(among))])
-        lasts = 0.0 if what == "cut" else dice.uniform(0.05, 1.8 * LEASE_S)
+        lasts = 0.0 if what == "cut" else ROT_S if what == "rot" else dice.uniform(0.05, 1.8 * LEASE_S)
         steps.append(Step(at, what, tuple(hosts), lasts))
         at += dice.uniform(0, 2 * gap_s)
     return steps
@@ -104,6 +106,8 @@ class Faults:
         self._undo: dict[int, Callable[[], Any]] = {}
         self._number = 0
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._quiet_until = 0.0
+        self._dice = SeededRandom(world.seed, "rot")
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -145,6 +149,8 @@ class Faults:
 
     def _do(self, step: Step) -> Callable[[], Any] | None:
         """Begin it; how to end it. None where it cannot be, or would be more than the design promises to survive."""
+        if self._world.loop.time() < self._quiet_until:
+            return None
         return getattr(self, f"_{step.what}")(*step.hosts)  # type: ignore[no-any-return]
 
     def _runs(self, host: str) -> bool:
@@ -255,6 +261,14 @@ class Faults:
                 self._world.start(host)
 
         return repaired
+
+    def _rot(self, host: str) -> Callable[[], Any] | None:
+        if not self._runs(host) or not self._world.healthy() or self._undo:
+            return None  # other replicas must be there to repair it from
+        if not self._world.disks[host].rot(self._dice):
+            return None
+        self._quiet_until = self._world.loop.time() + ROT_S
+        return lambda: None
 
     def _blackout(self) -> Callable[[], Any]:
         world = self._world

@@ -27,10 +27,12 @@ from threefs_storage import craq as craq_module
 from threefs_storage import resync as resync_module
 from threefs_storage.craq import Craq, Result
 from threefs_storage.engine import committer as committer_module
+from threefs_storage.engine import reader as reader_module
 from threefs_storage.engine.records import Record
 from threefs_storage.engine.store import RecordStore
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
+from threefs_storage.repair import Repair
 from threefs_storage.resync import Resync, Row
 from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
@@ -230,6 +232,36 @@ def older_pending_dropped() -> None:
         return await from_client(self, target, chunk, *rest)
 
     put(Craq, "_from_client", dropping)
+
+
+@plant
+def late_change_survives() -> None:
+    """A change that was begun before the target was put out goes on when it is back."""
+    put(Target, "check_tenure", lambda self, chunk: None)
+
+
+@plant
+def checksums_not_checked() -> None:
+    """I12: bytes are served as they lie on the disk."""
+    put(reader_module, "expected_checksum", lambda version, begin, end: _ANY)
+
+
+class _Any(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+_ANY = _Any(0)
+
+
+@plant
+def nothing_is_repaired() -> None:
+    put(Repair, "begin", lambda self, target: None)
 
 
 # ---- resync

@@ -17,7 +17,7 @@ from tests.sim.faults import Faults, Step, draw
 from tests.sim.history import Undecided
 from tests.sim.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim.workload import Load, Workload
-from tests.sim.world import LEASE_S, Size, World
+from tests.sim.world import LEASE_S, SCRUB_S, Size, World
 
 FAULTS_S = 20.0
 #: I13: when faults stop, everything is well again within three lease times; a fourth for what the faults left waiting.
@@ -54,6 +54,10 @@ def run(
     world = World(seed, size or _draw_size(dice), directory)
     outcome = Outcome(seed)
     _configure_logs(world if logs else None)
+    if logs:
+        world.listeners.append(
+            lambda host, what, chunk, facts: world.tell(f"{host} {what} {chunk.inode}/{chunk.number} {facts}")
+        )
     try:
         world.loop.run(
             _run(world, outcome, load or _draw_load(dice), dice, scenario), limit_s=600.0, most_steps=_MOST_STEPS
@@ -121,6 +125,7 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     await _get_well(world, workload, outcome)
     if not outcome.violations:
         outcome.violations += audit.replicas(world)
+        outcome.violations += audit.damage(world)
         await world.processes["c1"].start(workload.read_all("c1"))
     outcome.operations = workload.history.operations
     outcome.longest = workload.longest
@@ -142,7 +147,7 @@ async def _get_well(world: World, workload: Workload, outcome: Outcome) -> None:
     world.tell(f"-- healthy after {world.loop.time() - begin:.3f} s")
     await workload.stop(LIVENESS_S)
     outcome.violations += workload.errors
-    await asyncio.sleep(1.0)  # what was abandoned is finished
+    await asyncio.sleep(1.0 + 2 * SCRUB_S)  # what was abandoned is finished, what is rotten is found and repaired
 
 
 def _state(world: World) -> str:

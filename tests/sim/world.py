@@ -34,6 +34,7 @@ from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 2.0  # T
+SCRUB_S = 1.5
 _PORT = 7000
 _START_S = 60.0
 
@@ -168,6 +169,8 @@ class World:
             control="",
             host=process.host,
             port=_PORT,
+            scrub_bytes_per_s=64 << 20,
+            scrub_interval_s=SCRUB_S,
         )
         node = StorageNode(
             settings,

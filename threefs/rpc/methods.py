@@ -67,3 +67,4 @@ LIST_CHUNKS = _method(_S, "Storage", "ListChunks", _S.ListChunksRequest, _S.List
 SPACE_INFO = _method(_S, "Storage", "SpaceInfo", _S.SpaceInfoRequest, _S.SpaceInfoReply)
 INVENTORY = _method(_S, "Storage", "Inventory", _S.InventoryRequest, _S.InventoryReply)
 SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneReply)
+FETCH_CHUNK = _method(_S, "Storage", "FetchChunk", _S.FetchChunkRequest, _S.FetchChunkReply)

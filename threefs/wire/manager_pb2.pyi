@@ -176,7 +176,7 @@ class RegisterReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
 class TargetReport(_message.Message):
-    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync")
+    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STATE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +188,11 @@ class TargetReport(_message.Message):
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     SYNCED_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_TO_SYNC_FIELD_NUMBER: _ClassVar[int]
+    SCRUBBED_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     local_state: LocalState
     chain_version: int
@@ -199,7 +204,12 @@ class TargetReport(_message.Message):
     store_id: int
     synced_chunks: int
     chunks_to_sync: int
-    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ...) -> None: ...
+    scrubbed_chunks: int
+    damaged_chunks: int
+    repaired_chunks: int
+    read_only: bool
+    failure: str
+    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: _Optional[bool] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("node_id", "incarnation", "targets")

@@ -231,6 +231,26 @@ class SyncDoneReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class FetchChunkRequest(_message.Message):
+    __slots__ = ("target", "chain_version", "inode", "index")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    inode: int
+    index: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+
+class FetchChunkReply(_message.Message):
+    __slots__ = ("found", "chunk")
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    found: bool
+    chunk: ChunkWrite
+    def __init__(self, found: _Optional[bool] = ..., chunk: _Optional[_Union[ChunkWrite, _Mapping]] = ...) -> None: ...
+
 class SpaceInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -66,6 +66,7 @@ class ChunkEngine:
         self._store = store
         self._files = files
         self._disk = disk
+        self._buffers = buffers
         self._committer = Committer(store)
         reader = Reader(files, buffers)
         self._writer = Writer(files, store, reader, buffers)
@@ -181,6 +182,14 @@ class ChunkEngine:
         else:
             self._free(block, number)
 
+    async def verify(self, version: Version) -> None:
+        """Read all bytes of a version. Raises CorruptChunk, DiskFailed."""
+        buffer = self._buffers.take(version.length)
+        try:
+            await self.read_cold(version, 0, buffer[: version.length])
+        finally:
+            self._buffers.give(buffer)
+
     def pin(self, version: Version) -> None:
         """Keep the bytes of this version in place until `unpin`, whatever happens to the chunk."""
         if version.block is not None:
@@ -206,6 +215,11 @@ class ChunkEngine:
         return [
             (chunk, _readable(chunk, data)) for chunk, data in islice(self._store.rows(begin, _AFTER_ALL_KEYS), limit)
         ]
+
+    def stored(self, chunk: ChunkId) -> Record | None:
+        """The record as it lies in the table, past what is remembered of it; an empty one if there is none, None if it
+        cannot be read."""
+        return self._store.stored(chunk)
 
     def pending(self) -> list[ChunkId]:
         """Chunks that have a pending version, in key order."""

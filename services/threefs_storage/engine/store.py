@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from threefs.errors import ThreefsError
+from threefs.errors import Corrupt, ThreefsError
 from threefs.ids import ChunkId
 from threefs.kv.port import Pair
 from threefs_storage.engine.records import Record, Version, decode, encode
@@ -66,6 +66,16 @@ class RecordStore:
             record = None if data is None else decode(chunk, data)
         self._remember(chunk, record)
         return record
+
+    def stored(self, chunk: ChunkId) -> Record | None:
+        """Past the cache; an empty record if there is none, None if it cannot be read."""
+        data = self._table.get(chunk.key())
+        try:
+            return Record() if data is None else decode(chunk, data)
+        except Corrupt:
+            self._young.pop(chunk, None)
+            self._old.pop(chunk, None)
+            return None
 
     def write(self, records: Mapping[ChunkId, Record | None]) -> int:
         """The number of the write, for `flush`. Raises NoSpace or Unavailable; then nothing was changed."""

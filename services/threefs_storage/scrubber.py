@@ -1,0 +1,83 @@
+"""Reads everything slowly, so that damage is found while other replicas still have what it has destroyed."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from threefs.env.clock import Clock
+from threefs.errors import CorruptChunk, DiskFailed, ThreefsError
+from threefs.ids import ChunkId
+from threefs_storage.engine.records import Record
+from threefs_storage.targets import Target
+
+_PAGE = 256
+_LEAST_BYTES = 4096  # what a chunk costs at least, by the pace
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    bytes_per_s: int = 32 << 20
+    interval_s: float = 7 * 86_400.0  # from the beginning of one pass to that of the next, at least
+
+
+class Scrubber:
+    """One task per process: one disk is read at one pace, however many targets lie on it."""
+
+    def __init__(self, pace: Pace, *, clock: Clock) -> None:
+        self.passes = 0
+        self._pace = pace
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, targets: Iterable[Target]) -> None:
+        self._task = asyncio.create_task(self._run(list(targets)))
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, targets: list[Target]) -> None:
+        while True:
+            began = self._clock.monotonic()
+            for target in targets:
+                try:
+                    await self._scrub(target)
+                except ThreefsError as error:
+                    _LOG.info("a target cannot be scrubbed now", target=target.target_id, error=str(error))
+            self.passes += 1
+            await self._clock.sleep(max(1.0, began + self._pace.interval_s - self._clock.monotonic()))
+
+    async def _scrub(self, target: Target) -> None:
+        after: ChunkId | None = None
+        while page := target.engine.inventory(after, _PAGE):
+            for chunk, _ in page:
+                length = await self._look_at(target, chunk)
+                target.scrubbed += 1
+                await self._clock.sleep(max(length, _LEAST_BYTES) / self._pace.bytes_per_s)
+            after = page[-1][0]
+
+    async def _look_at(self, target: Target, chunk: ChunkId) -> int:
+        """Bytes read. A record that cannot be decoded is damage, and so are bytes that fail their checksum."""
+        record = self._record(target, chunk)
+        if record is None or record.committed is None:
+            return 0
+        target.engine.pin(record.committed)
+        try:
+            await target.engine.verify(record.committed)
+        except (CorruptChunk, DiskFailed) as error:
+            if target.note_damage(chunk):
+                _LOG.warning("damage found", target=target.target_id, chunk=chunk, error=str(error))
+        finally:
+            target.engine.unpin(record.committed)
+        return record.committed.length
+
+    def _record(self, target: Target, chunk: ChunkId) -> Record | None:
+        """As it lies on the disk, not as it is remembered."""
+        found = target.engine.stored(chunk)
+        if found is None and target.note_damage(chunk):
+            _LOG.warning("a damaged record was found", target=target.target_id, chunk=chunk)
+        return found or None
