@@ -25,6 +25,7 @@ from tests.sim.run import Outcome, run
 def main(seed: int | None, many: int | None, first: int, path: Path | None, jobs: int) -> None:
     """Simulate whole clusters under faults, and check everything that they promise."""
     if seed is not None:
+        gc.disable()  # as in many
         _show(run(seed, logs=True))
         return
     if many is None:

@@ -11,4 +11,5 @@ class Limits:
     payload_bytes: int = 128 << 20  # of one call
     calls: int = 4096  # in flight
     inflight_bytes: int = 512 << 20  # request payload received or being received
-    hello_s: float = 10.0  # from connect to HELLO
+    hello_s: float = 10.0  # from connect to HELLO, at the server
+    connect_s: float = 3.0  # at the client, each for the connection and for HELLO: others wait for the same attempt

@@ -47,10 +47,10 @@ class Peers:
             raise Unavailable(f"cannot connect to {address}: no answer within {timeout_s:.1f} s") from None
 
     async def _open(self, address: str) -> Connection:
-        stream = await self._net.connect(address, self._limits.hello_s)
+        stream = await self._net.connect(address, self._limits.connect_s)
         connection = Connection(stream, address, self.identity, self._clock, self._limits)
         try:
-            await connection.shake_hands(self._limits.hello_s)
+            await connection.shake_hands(self._limits.connect_s)
         except (ConnectionLost, DeadlineExceeded) as error:  # nothing was sent yet: safe to try again
             connection.close()
             raise Unavailable(f"cannot connect to {address}: {error}") from None

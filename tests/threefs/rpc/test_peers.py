@@ -50,7 +50,7 @@ def test_a_listener_that_says_nothing_is_unavailable() -> None:
 
         silent = await asyncio.start_server(listen, "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
-        peers = Peers(RealNet(), identity(), limits=Limits(hello_s=0.1))
+        peers = Peers(RealNet(), identity(), limits=Limits(connect_s=0.1))
         with pytest.raises(Unavailable, match="HELLO"):
             await peers.call(f"127.0.0.1:{port}", SPACE_INFO, SpaceInfoRequest(), timeout_s=2)
         await peers.close()
