@@ -123,10 +123,8 @@ class Craq:
             self._story.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
 
     async def replace_damaged(self, target: Target, chunk: ChunkId, source: Source, deadline: float) -> bool:
-        """Put another replica's copy in the place of a damaged one; False if it was not damaged after all.
-
-        Nobody changes the chunk meanwhile, and the source has nothing pending: so its committed version is ours.
-        """
+        """Put another replica's copy in the place of a damaged one, and pass it on as any other version. False if it
+        was not damaged after all."""
         async with self._changing(target, chunk, deadline):
             chain_version = target.chain.version
             target.check(chain_version)
@@ -135,10 +133,11 @@ class Craq:
                 return False
             update, content = await source(target, chunk, chain_version)
             target.check(chain_version)
-            if committed.version and (update.version, update.checksum) != (committed.version, committed.checksum):
+            same = (update.version, update.checksum) == (committed.version, committed.checksum)
+            if committed.version and not same and update.version != committed.version + 1:
                 raise VersionGap(f"the other replica has version {update.version} of chunk {chunk}")
-            await target.engine.stage(chunk, update, payload=content)
-            target.engine.commit(chunk, update.version, chain_version)
+            pending = await target.engine.stage(chunk, update, payload=content)
+            await self._drive(target, chunk, pending, deadline)
             self._story.add(chunk, "repaired", version=update.version)
             return True
 

@@ -77,14 +77,17 @@ class Repair:
             _LOG.info("a damaged chunk is repaired", target=target.target_id, chunk=chunk, damaged=done)
 
     async def _fetch(self, target: Target, chunk: ChunkId, chain_version: int) -> tuple[Update, Buffer]:
-        """The chunk as the neighbour in the chain has it: the successor has all that this target has committed, and a
-        predecessor with nothing pending has it too."""
+        """The chunk as the neighbour in the chain has it.
+
+        The successor has all that this target has committed. So has the tail's predecessor, and what it has pending is
+        on its way here, but waits for this repair.
+        """
         serving = target.chain.serving
         place = serving.index(target.target_id)
-        neighbours = serving[place + 1 :] + tuple(reversed(serving[:place]))
-        if not neighbours:
+        if len(serving) == 1:
             raise Unavailable("no other replica serves")
-        address = self._routing().address_of(neighbours[0])
+        neighbour = serving[place - 1] if target.is_tail else serving[place + 1]
+        address = self._routing().address_of(neighbour)
         content = bytearray()
 
         def sink(_: pb.FetchChunkReply, length: int) -> list[memoryview]:
@@ -92,7 +95,11 @@ class Repair:
             return [memoryview(content)]
 
         request = pb.FetchChunkRequest(
-            target=neighbours[0], chain_version=chain_version, inode=chunk.inode, index=chunk.number
+            target=neighbour,
+            chain_version=chain_version,
+            inode=chunk.inode,
+            index=chunk.number,
+            newest=target.is_tail,
         )
         call = self._peers.call(address, FETCH_CHUNK, request, timeout_s=_CALL_S, sink=sink)
         reply = await target.unless_changed(call)
@@ -101,17 +108,21 @@ class Repair:
         return _update(reply.chunk, chain_version), content
 
     async def serve(self, call: Call[pb.FetchChunkRequest, pb.FetchChunkReply], target: Target) -> None:
-        """Answer with a whole chunk that has nothing pending. Raises what a read would."""
+        """Answer with a whole chunk. Raises what a read would."""
         request = call.request
         target.check(request.chain_version)
         chunk = ChunkId(request.inode, request.index)
         record = target.engine.record(chunk)
-        if record is None or record.committed is None:
+        version = record.committed if record is not None else None
+        entries = record.entries if record is not None else ()
+        if record is not None and record.pending is not None:
+            if not request.newest:
+                raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
+            version = record.pending
+            entries = record.entries if record.shipped is None else record.shipped
+        if version is None:
             call.reply(pb.FetchChunkReply())
             return
-        if record.pending is not None:
-            raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
-        version = record.committed
         buffer = self._pool.take(version.length)
         try:
             content = buffer[: version.length]
@@ -119,7 +130,7 @@ class Repair:
         except BaseException:
             self._pool.give(buffer)
             raise
-        message = whole(0, request.chain_version, chunk, version, record.entries)
+        message = whole(0, request.chain_version, chunk, version, entries)
         payload = [content] if version.length else []
         call.reply(pb.FetchChunkReply(found=True, chunk=message), payload, lambda: self._pool.give(buffer))
 

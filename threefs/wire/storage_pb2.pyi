@@ -232,16 +232,18 @@ class SyncDoneReply(_message.Message):
     def __init__(self) -> None: ...
 
 class FetchChunkRequest(_message.Message):
-    __slots__ = ("target", "chain_version", "inode", "index")
+    __slots__ = ("target", "chain_version", "inode", "index", "newest")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     inode: int
     index: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+    newest: bool
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., newest: _Optional[bool] = ...) -> None: ...
 
 class FetchChunkReply(_message.Message):
     __slots__ = ("found", "chunk")
