@@ -155,7 +155,7 @@ def test_everything_killed_and_started_again_has_what_was_acknowledged(chain: Ch
 
     async def check(client: Client) -> None:
         while not all(len(chain.serving) == 3 for chain in client.cluster.routing.chains.values()):
-            await client.cluster.refresh(client.cluster.routing.version, 5)  # the first to return serves, then the others
+            await client.cluster.refresh(client.cluster.routing.version, 5)  # one serves first, then the others
         for number, part in data.items():
             assert await client.replicas(number) == [(0, 1, part)] * 3
             await client.chunks.write(LAYOUT, INODE, number, 0, part, timeout_s=10)
