@@ -39,7 +39,7 @@ sim-many: $(READY) ## Simulate N seeds of faults on whole clusters (N=1000 FIRST
 	$(BIN)/python -m tests.sim --many $(or $(N),1000) --first $(or $(FIRST),1) $(if $(JSON),--json $(JSON))
 
 planted: $(READY) ## Plant bugs, and see that the simulator catches each (JSON=file)
-	$(BIN)/python -m tests.sim.planted $(if $(JSON),--json $(JSON))
+	$(BIN)/python -m tests.sim.hunt $(if $(JSON),--json $(JSON))
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
 	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))

@@ -26,7 +26,7 @@ from tests.sim.net import Fabric, SimNet
 from threefs.env.net import Net
 from threefs.errors import ThreefsError
 from threefs.managers import Caller, FramedManager, Managers
-from threefs.routing import PublicState, Routing
+from threefs.routing import EMPTY, PublicState, Routing
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT
 from threefs.rpc.peers import Peers
@@ -264,11 +264,13 @@ class World:
         )
 
     def routing(self) -> Routing | None:
-        """As the primary knows it."""
+        """As the primary of the newest epoch knows it."""
+        found: tuple[int, Routing] | None = None
         for host, manager in self.managers.items():
-            if self.processes[host].running and manager.began.is_set():
-                return manager._publication.routing
-        return None
+            epoch = manager._election.epoch
+            if self.processes[host].running and manager.began.is_set() and epoch is not None:
+                found = max(found or (0, EMPTY), (epoch.number, manager._publication.routing), key=lambda pair: pair[0])
+        return found[1] if found else None
 
     def healthy(self) -> bool:
         """Every target serves, and may."""
@@ -283,6 +285,6 @@ class World:
                 return False
             for target in node.targets:
                 chain = routing.chains[target.chain.chain_id]
-                if target.chain.version != chain.version or target.leased_until == float("-inf"):
+                if target.chain.version != chain.version or target.leased_until <= target._clock.monotonic():
                     return False
         return True
