@@ -40,6 +40,11 @@ class Cluster:
         self._callbacks: list[Callable[[Routing], None]] = []
         self._follower: asyncio.Task[None] | None = None
 
+    @property
+    def manager(self) -> str:
+        """The address of the manager that answered last."""
+        return self._addresses[self._last]
+
     async def start(self, timeout_s: float) -> None:
         """Wait for the first snapshot. Raises Unavailable, which says what to start, or why no manager took us."""
         deadline = self._clock.monotonic() + timeout_s

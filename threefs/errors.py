@@ -209,6 +209,12 @@ class NotPrimary(ThreefsError):
     code, posix, retry = 43, _errno.EAGAIN, Retry.SAFE
 
 
+class PeerClosed(ConnectionLost):
+    """The peer closed the connection, by itself or because its process has ended."""
+
+    code = 44
+
+
 # ---- chunks and chains ----
 
 

@@ -56,7 +56,7 @@ class Registration:
             cluster_id=self.cluster_id,
             domain=domain,
         )
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._cluster_file = cluster_file
         self._reports = reports
         self._leased = leased
@@ -113,9 +113,7 @@ class Registration:
     async def _send(self) -> None:
         self._news.clear()
         sent_at = self._clock.monotonic()
-        request = pb.HeartbeatRequest(
-            node_id=self.node_id, incarnation=self._incarnation, targets=list(self._reports())
-        )
+        request = pb.HeartbeatRequest(node_id=self.node_id, incarnation=self.incarnation, targets=list(self._reports()))
         reply = await self._manager.call(HEARTBEAT, request, timeout_s=self._heartbeat_s)
         self._leased(reply.leased, sent_at + self._lease_s / 2)
 

@@ -47,6 +47,7 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop) -> None
     manager = Manager(engine, election, lease_s=settings.lease_s, on_cluster=join)
     manager.bind(server)
     manager.bind(control)
+    manager.bind_presence(server)
     running = asyncio.create_task(manager.run())
     try:
         control_address = await control.start(settings.host, settings.control_port)

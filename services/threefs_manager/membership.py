@@ -72,6 +72,10 @@ class Membership:
         """A node has registered."""
         self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
 
+    def bury(self, node_id: int) -> None:
+        """Its process has ended."""
+        self._nodes.pop(node_id, None)
+
     def condemn(self, targets: Iterable[TargetId]) -> None:
         """They are dead, whatever they say from now on: a new incarnation will speak for them."""
         for target in targets:

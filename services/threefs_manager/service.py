@@ -16,6 +16,7 @@ from threefs.errors import (
     InvalidArgument,
     NotFound,
     NotPrimary,
+    PeerClosed,
     ThreefsError,
     Unavailable,
     WrongCluster,
@@ -23,7 +24,9 @@ from threefs.errors import (
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.kv.port import Engine
 from threefs.routing import Chain, PublicState, Routing, Target
-from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGISTER, Method
+from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, PRESENCE, REGISTER, Method
+from threefs.rpc.server import Server
+from threefs.rpc.session import Call
 from threefs.wire import manager_pb2 as pb
 from threefs_manager import placement
 from threefs_manager.election import Election, Epoch
@@ -128,6 +131,10 @@ class Manager:
         server.serve(GET_ROUTING, self.get_routing)
         server.serve(GET_STATUS, self.get_status)
 
+    def bind_presence(self, server: Server) -> None:
+        """Over frames only: there a connection that ends tells of the end of its process."""
+        server.add(PRESENCE, self.presence)
+
     def _leading(self) -> tuple[Store, Overseer]:
         """Raises NotPrimary."""
         if self._store is None or self._overseer is None or not self._election.primary:
@@ -229,6 +236,22 @@ class Manager:
         leased, news = self._membership.hear(request.node_id, request.incarnation, list(request.targets), routing)
         overseer.look_at(news)
         return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
+
+    async def presence(self, call: Call[pb.PresenceRequest, pb.PresenceReply]) -> None:
+        """Never answered. If its connection is ended by the other side, that process holds no lease any more."""
+        self._leading()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if isinstance(call.lost, PeerClosed):
+                self._vanished(call.request)
+
+    def _vanished(self, request: pb.PresenceRequest) -> None:
+        node = self._publication.routing.nodes.get(NodeId(request.node_id))
+        if self._overseer is not None and node is not None and node.incarnation == request.incarnation:
+            _LOG.info("a process has ended", node=node.node_id)
+            self._membership.bury(node.node_id)
+            self._overseer.restarted(node.node_id)
 
     async def get_routing(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
         self._leading()

@@ -1,5 +1,6 @@
 """One storage process, put together from its parts: everything but the outside world, which comes in."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,14 +11,17 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
+from threefs.errors import PeerClosed, ThreefsError
 from threefs.ids import NodeId
 from threefs.kv.table import Table
 from threefs.managers import Caller
 from threefs.registration import Registration, read_cluster_id
 from threefs.routing import NodeKind
 from threefs.rpc.identity import Identity
+from threefs.rpc.methods import PRESENCE
 from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
+from threefs.wire import manager_pb2
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.engine.store import RecordTable
 from threefs_storage.scrubber import Pace
@@ -27,6 +31,8 @@ from threefs_storage.targets import Targets
 
 _GRACE_S = 2.0
 _MANAGER_S = 3600.0
+_PRESENCE_S = 600.0
+_PRESENCE_PAUSE_S = 0.1
 
 
 class StorageNode:
@@ -45,6 +51,7 @@ class StorageNode:
     ) -> None:
         self.address = ""
         self._settings = settings
+        self._clock = clock
         cluster_file = settings.data_dir / "cluster_id"
         identity = Identity(read_cluster_id(cluster_file), random.token(16).hex(), settings.token, "threefs-storage")
         self._server = Server(net, identity, clock=clock)
@@ -70,6 +77,8 @@ class StorageNode:
             leased=self.targets.leased,
             clock=clock,
         )
+        self._peers.on_lost = self._connection_lost
+        self._present: asyncio.Task[None] | None = None
         self.storage = Storage(
             self.targets,
             self._cluster,
@@ -90,14 +99,37 @@ class StorageNode:
         self._server.join(self._registration.cluster_id)
         self.storage.start(self._server)
         self._registration.report()
+        self._present = asyncio.create_task(self._stay_present())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
     async def stop(self) -> None:
         """Hand over: first no lease is held any more, then the manager is told so."""
         self.targets.leave()
         await self._registration.farewell()
+        if self._present is not None:
+            self._present.cancel()
+            await asyncio.gather(self._present, return_exceptions=True)
         await self._server.stop(_GRACE_S)
         await self.storage.stop()
         await self.targets.close()
         await self._cluster.close()
         await self._peers.close()
+
+    async def _stay_present(self) -> None:
+        """Keep a call open at the primary manager: it takes the end of that connection for the end of this process."""
+        request = manager_pb2.PresenceRequest(
+            node_id=self._settings.node_id, incarnation=self._registration.incarnation
+        )
+        while True:
+            try:
+                await self._peers.call(self._cluster.manager, PRESENCE, request, timeout_s=_PRESENCE_S)
+            except ThreefsError as error:
+                structlog.get_logger().debug("presence ends", reason=str(error))
+            await self._clock.sleep(_PRESENCE_PAUSE_S)
+
+    def _connection_lost(self, address: str, error: ThreefsError) -> None:
+        """A manager may take the end of its connection for our death, unless it has ended it itself: so no lease is
+        held beyond it. The next heartbeat brings them back."""
+        if address in self._settings.managers and not isinstance(error, PeerClosed):
+            self.targets.yield_leases()
+            self._registration.report()

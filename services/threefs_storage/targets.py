@@ -248,6 +248,11 @@ class Targets:
             if target is not None and not target.left:
                 target.leased_until = max(target.leased_until, until)
 
+    def yield_leases(self) -> None:
+        """Give all leases up, until the next acknowledged heartbeat."""
+        for target in self:
+            target.leased_until = -math.inf
+
     def leave(self) -> None:
         """Give all leases up for good."""
         for target in self:

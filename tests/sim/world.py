@@ -154,6 +154,7 @@ class World:
             self.manager_kv, election, lease_s=LEASE_S, clock=clock, random=random, on_cluster=server.join
         )
         manager.bind(server)
+        manager.bind_presence(server)
         self.managers[process.host] = manager
         await server.start(process.host, _PORT)
         await manager.run()

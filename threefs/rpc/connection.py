@@ -74,6 +74,8 @@ class Connection:
         self.cluster_id = ""
         self.outstanding = 0
         self.closing = False  # no new calls: the server is stopping, or the link is closed
+        #: Told why the connection is lost; if it is this side that closes it, before the peer can know.
+        self.on_lost: Callable[[ThreefsError], None] | None = None
         self._identity = identity
         self._clock = clock
         self._limits = limits
@@ -251,6 +253,8 @@ class Connection:
             self.close(error)
 
     def lost(self, error: ThreefsError) -> None:
+        if self.on_lost is not None:
+            self.on_lost(error)
         self.closing = True
         if self._sweep is not None:
             self._sweep.cancel()

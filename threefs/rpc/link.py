@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from threefs.env.net import MOST_PIECES, Buffer, Stream
-from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
+from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
 from threefs.rpc.limits import Limits
@@ -224,7 +224,7 @@ class Link:
             self.close(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
             return False
         if count == 0:
-            self.close(ConnectionLost(f"{self.peer} closed the connection"))
+            self.close(PeerClosed(f"{self.peer} closed the connection"))
             return False
         if wanted:
             count = self._fill(count)
@@ -324,6 +324,7 @@ class Link:
         if self.closed:
             return
         self.closed = True
+        self._receiver.lost(error)  # before the peer can know
         self._stream.close()
         finished = [*self._finished, *(m.sent for m in self._queue if m.sent is not None)]
         self._queue.clear()
@@ -332,4 +333,3 @@ class Link:
         self._wanted.clear()
         for sent in finished:
             sent()
-        self._receiver.lost(error)

@@ -40,6 +40,7 @@ REGISTER = _method(_M, "Manager", "Register", _M.RegisterRequest, _M.RegisterRep
 HEARTBEAT = _method(_M, "Manager", "Heartbeat", _M.HeartbeatRequest, _M.HeartbeatReply)
 GET_ROUTING = _method(_M, "Manager", "GetRouting", _M.GetRoutingRequest, _M.GetRoutingReply)
 GET_STATUS = _method(_M, "Manager", "GetStatus", _M.GetStatusRequest, _M.GetStatusReply)
+PRESENCE = _method(_M, "Manager", "Presence", _M.PresenceRequest, _M.PresenceReply)
 
 CREATE = _method(_F, "Meta", "Create", _F.CreateRequest, _F.CreateReply)
 OPEN = _method(_F, "Meta", "Open", _F.OpenRequest, _F.OpenReply)

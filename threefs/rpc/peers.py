@@ -1,7 +1,8 @@
 """The connections of one process: one per address, made when first needed, made again after a loss."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer, Net
@@ -19,6 +20,9 @@ class Peers:
 
     def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
         self.identity = identity
+        #: Told of every connection that is lost: the address, and why. If it is this side that closes it, before the
+        #: peer can know.
+        self.on_lost: Callable[[str, ThreefsError], None] | None = None
         self._net = net
         self._clock = clock
         self._limits = limits
@@ -62,7 +66,9 @@ class Peers:
     def _opened(self, address: str, task: "asyncio.Task[Connection]") -> None:
         self._connecting.pop(address, None)
         if not task.cancelled() and task.exception() is None:
-            self._live[address] = task.result()
+            connection = self._live[address] = task.result()
+            if self.on_lost is not None:
+                connection.on_lost = partial(self.on_lost, address)
 
     async def call(
         self,

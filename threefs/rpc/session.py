@@ -49,6 +49,7 @@ class Call(Generic[Req, Rep]):
         "_session",
         "answered",
         "deadline",
+        "lost",
         "method",
         "payload",
         "peer",
@@ -65,6 +66,7 @@ class Call(Generic[Req, Rep]):
         self.peer = session.hello
         self.payload = _NOTHING
         self.answered = False
+        self.lost: ThreefsError | None = None  # why nobody can be answered any more
         self.task: asyncio.Future[None] | None = None
         self._session = session
         self._header = header
@@ -285,6 +287,7 @@ class Session:
     def lost(self, error: ThreefsError) -> None:
         self._impatience.cancel()
         for call in list(self.calls.values()):
+            call.lost = error
             if call.task is not None:
                 call.task.cancel()
             elif not call.complete:

@@ -229,6 +229,18 @@ class HeartbeatReply(_message.Message):
     leased: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, routing_version: _Optional[int] = ..., leased: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class PresenceRequest(_message.Message):
+    __slots__ = ("node_id", "incarnation")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    incarnation: int
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class PresenceReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class GetRoutingRequest(_message.Message):
     __slots__ = ("known_version", "wait_ms")
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
