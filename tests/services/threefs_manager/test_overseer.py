@@ -7,6 +7,7 @@ from threefs_manager.election import Election
 from threefs_manager.service import Manager
 
 from tests.support.chain import until
+from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.routing import Chain, PublicState
 from threefs.wire import manager_pb2 as pb
@@ -33,11 +34,16 @@ class Bench:
 
     async def register(self, node: int, incarnation: int, store_id: int = 5) -> None:
         stores = [pb.Store(target_id=node * 100 + 1, store_id=store_id)]
-        await self.manager.register(
-            pb.RegisterRequest(
-                node_id=node, kind=pb.STORAGE, address=f"h{node}:1", incarnation=incarnation, stores=stores
-            )
+        self.living.pop(node, None)
+        request = pb.RegisterRequest(
+            node_id=node, kind=pb.STORAGE, address=f"h{node}:1", incarnation=incarnation, stores=stores
         )
+        while True:
+            try:
+                await self.manager.register(request)
+                break
+            except Unavailable:
+                await asyncio.sleep(0.01)  # its old incarnation is still in the chain
         self.living[node] = incarnation
 
     async def beat(self) -> None:
