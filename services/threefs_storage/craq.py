@@ -303,6 +303,7 @@ class Craq:
             successor = target.chain.successor(target.target_id)
             if successor is None:
                 break
+            self._story.add(chunk, "forwarding", version=pending.version, to=successor.target_id)
             try:
                 result = await self._successor.forward(target, successor, chunk, pending, write, payload, deadline)
             except ThreefsError as error:
