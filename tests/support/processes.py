@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,9 +39,11 @@ def free_port() -> int:
 class Program:
     """`python -m MODULE --settings FILE`. `addresses` are those of its `ready` line."""
 
-    def __init__(self, module: str, directory: Path, **settings: Any) -> None:
+    def __init__(self, module: str, directory: Path, prefix: Sequence[str] = (), **settings: Any) -> None:
+        """`prefix` is a command that runs the one behind it."""
         directory.mkdir(parents=True, exist_ok=True)
         self.module = module
+        self._prefix = list(prefix)
         self.settings = {"data_dir": directory / "data", **settings}
         self.addresses: list[str] = []
         self._file = directory / "settings.toml"
@@ -57,7 +60,7 @@ class Program:
         self._file.write_text(toml(self.settings))
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module, "--settings", str(self._file)],
+                [*self._prefix, sys.executable, "-m", self.module, "--settings", str(self._file)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment(),

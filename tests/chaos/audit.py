@@ -1,0 +1,65 @@
+"""After a chaos run: all replicas of a chunk, read from their processes, must be the same, and the namespace whole."""
+
+from functools import partial
+from pathlib import Path
+
+from tests.chaos.load import CHUNKS, place
+from tests.support.namespace_audit import audit as audit_namespace
+from threefs.cluster import Cluster
+from threefs.env.net import RealNet
+from threefs.kv.rocks import RocksEngine
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import READ
+from threefs.rpc.peers import Peers
+from threefs.wire import storage_pb2 as pb
+
+_LENGTH = 64 << 10
+
+
+async def replicas(address: str) -> list[str]:
+    """I4: (code, version, bytes) of each chunk are equal on all targets of its chain."""
+    peers = Peers(RealNet(), Identity("", "0" * 32, "", "audit"))
+    cluster = Cluster(peers, [address])
+    found = []
+    try:
+        await cluster.start(10)
+        for chunk in range(CHUNKS):
+            states = await _states(peers, cluster, chunk)
+            if len(states) != 3 or len(set(states.values())) != 1:
+                shown = {target: (code, version, data[:16]) for target, (code, version, data) in states.items()}
+                found.append(f"I4: chunk {chunk} differs: {shown}")
+    finally:
+        await cluster.close()
+        await peers.close()
+    return found
+
+
+async def _states(peers: Peers, cluster: Cluster, chunk: int) -> dict[int, tuple[int, int, bytes]]:
+    inode, layout = place(chunk)
+    routing = cluster.routing
+    chain = routing.chains[layout.chain_of(routing.tables[layout.table_id], 0)]
+    states = {}
+    for target in chain.serving:
+        into = memoryview(bytearray(_LENGTH))
+        request = pb.ReadRequest(
+            target=[target], chain_version=[chain.version], inode=[inode], index=[0], offset=[0], length=[_LENGTH]
+        )
+        reply = await peers.call(routing.address_of(target), READ, request, timeout_s=10, sink=partial(_front, into))
+        states[int(target)] = (reply.code[0], reply.version[0], bytes(into[: reply.length[0]]))
+    return states
+
+
+def _front(into: memoryview, _: object, size: int) -> list[memoryview]:
+    return [into[:size]]
+
+
+async def namespace(directory: Path) -> list[str]:
+    """I10, from the store of the meta service, which has stopped."""
+    engine = await RocksEngine.open(directory / "kv")
+    try:
+        await audit_namespace(engine)
+    except AssertionError as error:
+        return [f"I10: {error}"]
+    finally:
+        await engine.close()
+    return []
