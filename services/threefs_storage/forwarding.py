@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
-from threefs.errors import Unavailable, error_of
+from threefs.errors import NoSpace, Unavailable, error_of
 from threefs.ids import ChunkId
 from threefs.routing import ChainMember, PublicState, Routing
 from threefs.rpc.methods import WRITE
@@ -97,9 +97,12 @@ class Successor:
         call = self._peers.call(address, WRITE, pb.WriteRequest(writes=[message]), timeout_s=left_s, payload=pieces)
         reply = await target.unless_changed(call)
         result = reply.results[0]
-        if result.code:
-            raise error_of(result.code, result.message)
-        return result
+        if not result.code:
+            return result
+        error = error_of(result.code, result.message)
+        if isinstance(error, NoSpace):  # it will leave the chain, or find room
+            raise Unavailable(f"the disk of target {successor.target_id} is full")
+        raise error
 
 
 def whole(

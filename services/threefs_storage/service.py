@@ -11,7 +11,7 @@ from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer
 from threefs.env.random import RANDOM, Random
-from threefs.errors import DeadlineExceeded, Internal, InvalidArgument, LimitExceeded, NotServing, ThreefsError
+from threefs.errors import DeadlineExceeded, Internal, InvalidArgument, LimitExceeded, NoSpace, NotServing, ThreefsError
 from threefs.ids import ChunkId
 from threefs.routing import Routing
 from threefs.rpc.methods import (
@@ -36,6 +36,7 @@ from threefs_storage.forwarding import Successor
 from threefs_storage.reads import MOST_ROWS, Reads
 from threefs_storage.repair import Repair
 from threefs_storage.resync import Resync, inventory
+from threefs_storage.revival import Revival
 from threefs_storage.scrubber import Pace, Scrubber
 from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
@@ -77,6 +78,7 @@ class Storage:
         self._resync = Resync(self._craq, peers, routing, clock=clock)
         self._repair = Repair(self._craq, peers, routing, clock=clock, pool=pool)
         self._scrubber = Scrubber(pace or Pace(), clock=clock)
+        self._revival = Revival(targets, clock=clock, report=report, began=self._begin)
         self._report = report
 
     def start(self, server: Server) -> None:
@@ -96,8 +98,10 @@ class Storage:
             self._begin(target)
             self._repair.begin(target)
         self._scrubber.begin(self._targets)
+        self._revival.begin()
 
     async def stop(self) -> None:
+        await self._revival.stop()
         await self._scrubber.stop()
         await self._repair.stop()
         await self._resync.stop()
@@ -140,19 +144,23 @@ class Storage:
             done = await self._craq.write(target, write, payload, call.deadline)
             return pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum)
         except ThreefsError as error:
-            self._look_for_failure(write.target)
+            self._look_for_failure(write, error)
             return pb.ChunkWriteResult(code=error.code, message=error.message)
         except Exception as error:
             _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
             return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")
 
-    def _look_for_failure(self, target_id: int) -> None:
+    def _look_for_failure(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
         """A target whose disk has failed stops serving now, and is taken out of its chain without delay."""
-        target = self._targets.by_id.get(target_id)
-        if target is not None and target.broken and not target.left:
-            _LOG.error("a disk has failed", target=target_id, error=str(target.engine.failure))
+        target = self._targets.by_id.get(write.target)
+        if target is None or target.left:
+            return
+        if target.broken:
+            _LOG.error("a disk has failed", target=write.target, error=str(target.engine.failure))
             target.leave()
             self._report()
+        elif target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
+            self._revival.refused(target)
 
     # ---- queries
 

@@ -56,6 +56,8 @@ class Target:
         self.leased_until = -math.inf
         #: It takes no lease any more: it is about to be taken out of its chain.
         self.left = False
+        #: There was no room for something that had to be written.
+        self.full = False
         #: The chain version in which the predecessor has said that nothing is missing here.
         self.complete_in = 0
         #: Of the successor that is brought up to date: chunks looked at, and all of them.
@@ -214,12 +216,23 @@ class Targets:
         for target in routing.targets.values():
             if target.node_id != self._node_id:
                 continue
-            directory = self._directory / f"target-{target.target_id}"
-            engine = await ChunkEngine.open(
-                directory, self._disk, self._settings, random=self._random, open_table=self._open_table
-            )
+            engine = await self._engine(target.target_id)
             chain = routing.chains[target.chain_id]
             self.by_id[target.target_id] = Target(target.target_id, engine, chain, self._clock)
+
+    async def reopen(self, target: Target) -> None:
+        """Open the store of a target that has left its chain anew. Raises NoSpace, Unavailable, Corrupt."""
+        with contextlib.suppress(ThreefsError):  # it has failed before
+            await target.engine.close()
+        target.engine = await self._engine(target.target_id)
+        target.full = target.left = False
+        target.learn(target.chain)
+
+    async def _engine(self, target_id: TargetId) -> ChunkEngine:
+        directory = self._directory / f"target-{target_id}"
+        return await ChunkEngine.open(
+            directory, self._disk, self._settings, random=self._random, open_table=self._open_table
+        )
 
     def learn(self, routing: Routing) -> list[Target]:
         """Take over newer chain versions; the targets whose chain has changed."""
@@ -293,6 +306,6 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         scrubbed_chunks=target.scrubbed,
         damaged_chunks=target.damage_found,
         repaired_chunks=target.repaired,
-        read_only=isinstance(failure, NoSpace),
+        read_only=target.full or isinstance(failure, NoSpace),
         failure=failure.message[:_FAILURE_CHARS] if failure is not None else "",
     )

@@ -139,9 +139,10 @@ class Cluster:
         return failures
 
     def close(self) -> None:
-        for name in self.programs:
+        for name, program in self.programs.items():
             self.signal(name, signal.SIGCONT)
-            self.kill(name)
+            if program.launched:
+                program.kill()
         for data in self.mounted:
             subprocess.run(["umount", "-l", str(data)], capture_output=True)
 

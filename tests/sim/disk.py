@@ -20,13 +20,14 @@ from threefs.ids import ChunkId
 
 SECTOR_BYTES = 512
 CHUNK_KEY_BYTES = 12
+DISK_BYTES = 1 << 30
 _UNIT_BYTES = 64 << 10
 
 
 class SimDisk:
     """threefs.env.disk.Disk."""
 
-    def __init__(self, loop: SimLoop, random: SeededRandom, *, capacity_bytes: int = 1 << 30) -> None:
+    def __init__(self, loop: SimLoop, random: SeededRandom, *, capacity_bytes: int = DISK_BYTES) -> None:
         self.loop = loop
         self.random = random
         self.capacity_bytes = capacity_bytes

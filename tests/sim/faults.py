@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.sim.dice import SeededRandom
+from tests.sim.disk import DISK_BYTES
 from tests.sim.world import LEASE_S, World
 
 SLOW_S = (0.02, 0.3)
@@ -70,6 +71,7 @@ _MENU: Sequence[tuple[str, int, str, int]] = (
     ("store", 3, "m", 1),
     ("wipe", 2, "s", 1),
     ("eio", 2, "s", 1),
+    ("full", 2, "s", 1),
     ("rot", 3, "s", 1),
     ("blackout", 1, "", 0),
 )
@@ -261,6 +263,11 @@ class Faults:
                 self._world.start(host)
 
         return repaired
+
+    def _full(self, host: str) -> Callable[[], Any]:
+        disk = self._world.disks[host]
+        disk.capacity_bytes -= disk.free_bytes()
+        return lambda: setattr(disk, "capacity_bytes", DISK_BYTES)
 
     def _rot(self, host: str) -> Callable[[], Any] | None:
         if not self._runs(host) or not self._world.healthy() or self._undo:

@@ -56,7 +56,9 @@ class Program:
         return self.wait_ready()
 
     def launch(self) -> None:
-        assert self._process is None or self._process.poll() is not None, "it runs already"
+        if self._process is not None:
+            assert self._process.poll() is not None, "it runs already"
+            self._reap()
         self._file.write_text(toml(self.settings))
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
