@@ -7,8 +7,11 @@ the kernel (network, disks) runs in no process.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
+import struct
+import zlib
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -16,6 +19,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_MOMENT = struct.Struct("<dq")
 BEGIN_S = 1000.0
 PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process", default=None)
 #: The context of what belongs to no process.
@@ -37,6 +41,7 @@ _EventLoop: Any = asyncio.AbstractEventLoop
 class SimLoop(_EventLoop):  # type: ignore[misc]
     def __init__(self) -> None:
         self.steps = 0
+        self.digest = 0  # of every moment at which something happened, and of how much: equal for equal runs
         self.failures: list[str] = []  # exceptions that nobody caught
         self._now = BEGIN_S
         self._ready: deque[asyncio.Handle] = deque()
@@ -119,7 +124,8 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         ready = self._ready
         if not ready:
             self._jump()
-        while ready:
+        # No more than is ready now: what wakes itself again and again must not keep `run` from seeing its limits.
+        for _ in range(len(ready)):
             handle: Any = ready.popleft()
             if handle._cancelled:
                 continue
@@ -135,10 +141,33 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
         if not timers:
-            raise Deadlock("nothing is left to happen")
+            waiting = "; ".join(sorted(map(_place, asyncio.all_tasks(self))))
+            raise Deadlock(f"nothing is left to happen, and these wait: {waiting}")
         self._now = max(self._now, timers[0][0])
+        self.digest = zlib.crc32(_MOMENT.pack(self._now, self.steps), self.digest)
         while timers and timers[0][0] <= self._now:
             self._ready.append(heapq.heappop(timers)[2])
+
+    def discard(self) -> None:
+        """Throw the world away. Whatever still waits is closed here and now, on this loop: left to the garbage
+        collector, the `finally` blocks of dead tasks would run in the middle of another simulation."""
+        running = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            for task in asyncio.all_tasks(self):
+                with contextlib.suppress(Exception):  # of a `finally` that waits, or finds its world gone
+                    task.get_coro().close()  # type: ignore[union-attr]
+            self._ready.clear()
+            self._timers.clear()
+        finally:
+            events._set_running_loop(running)
+
+
+def _place(task: "asyncio.Task[Any]") -> str:
+    """Where a task waits."""
+    frames = task.get_stack(limit=1)
+    line = f" line {frames[0].f_lineno}" if frames else ""
+    return f"{getattr(task.get_coro(), '__qualname__', task)}{line}"
 
 
 class Process:
@@ -150,7 +179,7 @@ class Process:
         self.host = host
         self.alive = True
         self.running = True  # alive and not paused
-        self.on_kill: list[Callable[[], None]] = []  # what the kernel does when it ends
+        self.on_kill: dict[Callable[[], None], None] = {}  # what the kernel does when it ends, in this order
         self._context = contextvars.Context()
         self._context.run(PROCESS.set, self)
         self._withheld: list[asyncio.Handle] = []
@@ -167,7 +196,7 @@ class Process:
         if not self.alive:
             return
         self.alive = self.running = False
-        for callback in self.on_kill:
+        for callback in list(self.on_kill):
             callback()
 
     def pause(self) -> None:

@@ -7,12 +7,13 @@ nothing more.
 
 import asyncio
 import contextvars
+import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import KERNEL, Process, SimLoop
-from threefs.env.net import Buffer, Callback, Stream, parse_address
+from threefs.env.net import MOST_PIECES, Buffer, Callback, Stream, parse_address
 from threefs.errors import Unavailable
 
 _WINDOW_BYTES = 1 << 20
@@ -70,7 +71,11 @@ class Fabric:
                 stream.vanish()
 
     def power_on(self, host: str) -> None:
+        """What waits to get there travels on, and is answered with a reset."""
         self.down.discard(host)
+        for stream in self.streams:
+            if stream.other_host == host:
+                stream.go_on()
 
 
 class SimNet:
@@ -90,12 +95,15 @@ class SimNet:
         fabric, here = self._fabric, self._process.host
         there, _ = parse_address(address)
         deadline = fabric.loop.time() + timeout_s
-        await asyncio.sleep(fabric.latency_s(here, there) + fabric.latency_s(there, here))
-        while not (fabric.reaches(here, there) and fabric.reaches(there, here)):
-            if fabric.loop.time() + _RETRY_S > deadline:
+        wait_s = fabric.latency_s(here, there) + fabric.latency_s(there, here)
+        while True:
+            if fabric.loop.time() + wait_s > deadline:
                 await asyncio.sleep(max(0.0, deadline - fabric.loop.time()))
                 raise Unavailable(f"cannot connect to {address}: no answer in time")
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(wait_s)
+            if fabric.reaches(here, there) and fabric.reaches(there, here):
+                break
+            wait_s = _RETRY_S
         listener = fabric.listeners.get(address)
         if listener is None:
             raise Unavailable(f"cannot connect to {address}: connection refused")
@@ -114,12 +122,13 @@ class SimListener:
         self._accept = accept
         self._context = contextvars.copy_context()
         fabric.listeners[address] = self
-        process.on_kill.append(self.close)
+        process.on_kill[self.close] = None
 
     def take(self, stream: "SimStream") -> None:
         self._fabric.loop.call_soon(self._accept, stream, context=self._context)
 
     def close(self) -> None:
+        self.process.on_kill.pop(self.close, None)
         if self._fabric.listeners.get(self.address) is self:
             del self._fabric.listeners[self.address]
 
@@ -148,15 +157,17 @@ class SimStream:
         self._arrives_at = 0.0
         self._gives_up: asyncio.TimerHandle | None = None
         fabric.streams[self] = None
-        process.on_kill.append(self.close)
+        process.on_kill[self.close] = None
 
     # ---- what the program uses
 
     def recv_into(self, views: Sequence[memoryview]) -> int:
+        if self._closed:
+            raise OSError(errno.EBADF, "bad file descriptor")
         if self._inbox:
             return self._fill(views)
         if self._broken:
-            raise ConnectionResetError(104, "connection reset by peer")
+            raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
         if self._ended:
             return 0
         raise BlockingIOError
@@ -182,14 +193,19 @@ class SimStream:
         return total
 
     def send(self, pieces: Sequence[Buffer]) -> int:
-        if self._broken or self._closed:
-            raise BrokenPipeError(32, "broken pipe")
+        if self._closed:
+            raise OSError(errno.EBADF, "bad file descriptor")
+        if self._broken:
+            raise BrokenPipeError(errno.EPIPE, "broken pipe")
+        if len(pieces) > MOST_PIECES:
+            raise OSError(errno.EMSGSIZE, "message too long")
         room = _WINDOW_BYTES - self._unread_bytes
         if room <= 0:
             raise BlockingIOError
-        data = memoryview(b"".join(pieces)[:room])
-        self._unread_bytes += len(data)
-        self._post(data)
+        data = memoryview(b"".join(pieces))[:room]
+        if data:
+            self._unread_bytes += len(data)
+            self._post(data)
         return len(data)
 
     def on_readable(self, callback: Callback | None) -> None:
@@ -205,9 +221,17 @@ class SimStream:
             return
         self._closed = True
         self._readable = self._writable = None
+        self._process.on_kill.pop(self.close, None)
+        if self._broken:
+            self._leave()
+        elif self.host in self._fabric.down:
+            self.vanish()
+        else:
+            self._post(None)  # it goes on after us, with what was sent before it
+
+    def _leave(self) -> None:
+        """Nothing of this end is on its way any more."""
         self._fabric.streams.pop(self, None)
-        if self.host not in self._fabric.down:
-            self._post(None)
 
     # ---- the way to the other end
 
@@ -241,7 +265,10 @@ class SimStream:
         if self._fabric.random.chance(self._fabric.lossy.get((self.host, self.other_host), 0.0)):
             self.break_off()
             return
-        self.other._receive(self._on_the_way.popleft(), self)
+        data = self._on_the_way.popleft()
+        if data is None:
+            self._leave()
+        self.other._receive(data, self)
 
     def _receive(self, data: memoryview | None, sender: "SimStream") -> None:
         if self._closed or self._broken:
@@ -275,13 +302,15 @@ class SimStream:
         self._on_the_way.clear()
         self._travelling = 0
         self._closed = True
-        self._fabric.streams.pop(self, None)
+        self._leave()
 
     def _break(self) -> None:
         self._broken = True
         self._inbox.clear()
         self._on_the_way.clear()
         self._travelling = 0
+        if self._closed:
+            self._leave()
         self._wake(0)
         self._wake(1)
 

@@ -36,6 +36,7 @@ class Outcome:
     operations: int = 0
     virtual_s: float = 0.0
     steps: int = 0
+    digest: int = 0  # of all moments of the run
     longest: dict[str, float] = field(default_factory=dict)
 
 
@@ -70,9 +71,11 @@ def run(
         shutil.rmtree(directory, ignore_errors=True)
     outcome.violations += [f"a process died: {death}" for death in world.deaths]
     outcome.violations += [f"nobody caught: {failure}" for failure in world.loop.failures]
-    outcome.trace = world.trace
+    outcome.trace = list(world.trace)  # before the world ends, which has things to tell too
     outcome.virtual_s = world.loop.time() - BEGIN_S
     outcome.steps = world.loop.steps
+    outcome.digest = world.loop.digest
+    world.loop.discard()
     return outcome
 
 

@@ -65,8 +65,11 @@ def play(text: str, *, seed: object = 1, size: Size | None = None) -> Told:
     with tempfile.TemporaryDirectory(prefix="threefs-scenario-") as directory:
         world = World(seed, size or Size(storage=3, targets_per_disk=1, clients=2), Path(directory))
         stage = _Stage(world)
-        world.loop.run(stage.play(text), limit_s=_LIMIT_S)
-        assert not world.deaths and not world.loop.failures, (world.deaths, world.loop.failures)
+        try:
+            world.loop.run(stage.play(text), limit_s=_LIMIT_S)
+            assert not world.deaths and not world.loop.failures, (world.deaths, world.loop.failures)
+        finally:
+            world.loop.discard()
         return stage.told
 
 

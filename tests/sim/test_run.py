@@ -15,7 +15,7 @@ import hashlib
 from tests.sim.run import run
 
 outcome = run({seed})
-print(outcome.steps, hashlib.sha256("".join(outcome.trace).encode()).hexdigest())
+print(outcome.steps, outcome.digest, hashlib.sha256("".join(outcome.trace).encode()).hexdigest())
 """
 
 
