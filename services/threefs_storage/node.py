@@ -61,7 +61,7 @@ class StorageNode:
             NodeId(settings.node_id),
             settings.data_dir,
             disk,
-            EngineSettings(settings.full_ratio, settings.cached_records),
+            EngineSettings(settings.full_ratio, settings.cached_records, settings.ballast_bytes),
             clock=clock,
             random=random,
             open_table=open_table,

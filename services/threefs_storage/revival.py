@@ -2,10 +2,12 @@
 
 Clients' writes are refused as soon as only the reserve is left. When not even what a predecessor sends finds room, the
 target leaves its chain, so that the others can go on; a chain's only serving target stays, for reads. Once there is
-room again its store is opened anew, and it returns like any other: by resync, or as the one that served last.
+room again its store is opened anew, and it returns like any other: by resync, or as the one that served last. One that
+has not left takes changes again in its place.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 
 import structlog
@@ -61,9 +63,11 @@ class Revival:
                     _LOG.info("a full target cannot come back yet", target=target.target_id, error=str(error))
 
     def _full(self) -> Iterable[Target]:
-        return [target for target in self._targets if target.full or isinstance(target.engine.failure, NoSpace)]
+        return [t for t in self._targets if not t.broken and (t.full or t.engine.read_only is not None)]
 
     async def _look_at(self, target: Target) -> None:
+        with contextlib.suppress(NoSpace):
+            await target.engine.recover()
         space = target.engine.space()
         if space.free_bytes < max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO)):
             if target.engine.failure is not None:

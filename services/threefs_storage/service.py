@@ -95,6 +95,7 @@ class Storage:
         self._cluster.on_change(self._learn)
         self._learn(self._cluster.routing)
         for target in self._targets:
+            target.report = self._report
             self._begin(target)
             self._repair.begin(target)
         self._scrubber.begin(self._targets)
@@ -144,22 +145,18 @@ class Storage:
             done = await self._craq.write(target, write, payload, call.deadline)
             return pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum)
         except ThreefsError as error:
-            self._look_for_failure(write, error)
+            self._look_for_room(write, error)
             return pb.ChunkWriteResult(code=error.code, message=error.message)
         except Exception as error:
             _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
             return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")
 
-    def _look_for_failure(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
-        """A target whose disk has failed stops serving now, and is taken out of its chain without delay."""
+    def _look_for_room(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
+        """A target without room for what is on its way along the chain stands in the way of the others."""
         target = self._targets.by_id.get(write.target)
         if target is None or target.left:
             return
-        if target.broken:
-            _LOG.error("a disk has failed", target=write.target, error=str(target.engine.failure))
-            target.leave()
-            self._report()
-        elif target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
+        if target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
             self._revival.refused(target)
 
     # ---- queries

@@ -16,6 +16,7 @@ class Settings:
     token: str = field(default="", repr=False)
     full_ratio: float = 0.98  # of the disk: beyond it clients' writes are refused
     cached_records: int = 32_768  # per target
+    ballast_bytes: int = 16 << 20  # per target, held free so that a full disk can be tidied up
     scrub_bytes_per_s: int = 32 << 20  # at which everything is read and verified ...
     scrub_interval_s: float = 7 * 86_400.0  # ... once in so long
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.random import RANDOM, Random
@@ -20,6 +22,7 @@ from threefs_storage.engine.store import RecordTable
 from threefs_storage.locks import ChunkLocks
 
 T = TypeVar("T")
+_LOG = structlog.get_logger()
 
 #: Damaged chunks that wait for their repair; of more a target need not know.
 MOST_DAMAGED = 4096
@@ -31,7 +34,7 @@ class Target:
 
     def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain, clock: Clock = CLOCK) -> None:
         self.target_id = target_id
-        self.engine = engine
+        self.adopt(engine)
         self.locks = ChunkLocks()
         #: Chunks whose pending version was taken in the chain version that is known now. Any other pending version may
         #: have been committed and shown by a replica that has gone: it is finished before the chunk is read.
@@ -56,6 +59,7 @@ class Target:
         self.leased_until = -math.inf
         #: It takes no lease any more: it is about to be taken out of its chain.
         self.left = False
+        self.report: Callable[[], None] = lambda: None  # sends a heartbeat now
         #: There was no room for something that had to be written.
         self.full = False
         #: The chain version in which the predecessor has said that nothing is missing here.
@@ -69,6 +73,18 @@ class Target:
         self._clock = clock
         self._waits: dict[asyncio.Timeout, None] = {}
         self.learn(chain)
+
+    def adopt(self, engine: ChunkEngine) -> None:
+        """This is its store from now on."""
+        self.engine = engine
+        engine.on_failure = self._disk_failed
+
+    def _disk_failed(self, error: ThreefsError) -> None:
+        """Nothing is served from here any more, and the manager is told at once."""
+        if not self.left:
+            _LOG.error("a disk has failed: its target leaves the chain", target=self.target_id, error=error.message)
+            self.leave()
+            self.report()
 
     def learn(self, chain: Chain) -> None:
         """A chain version came in, the first or a newer one."""
@@ -224,7 +240,7 @@ class Targets:
         """Open the store of a target that has left its chain anew. Raises NoSpace, Unavailable, Corrupt."""
         with contextlib.suppress(ThreefsError):  # it has failed before
             await target.engine.close()
-        target.engine = await self._engine(target.target_id)
+        target.adopt(await self._engine(target.target_id))
         target.full = target.left = False
         target.learn(target.chain)
 
@@ -290,7 +306,7 @@ class Targets:
 def _report(target: Target) -> manager_pb2.TargetReport:
     space = target.engine.space()
     synced, to_sync = target.resynced
-    failure = target.engine.failure
+    failure = target.engine.failure or target.engine.read_only
     return manager_pb2.TargetReport(
         target_id=target.target_id,
         local_state=target.local_state.value,
@@ -306,6 +322,6 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         scrubbed_chunks=target.scrubbed,
         damaged_chunks=target.damage_found,
         repaired_chunks=target.repaired,
-        read_only=target.full or isinstance(failure, NoSpace),
+        read_only=target.full or target.engine.read_only is not None,
         failure=failure.message[:_FAILURE_CHARS] if failure is not None else "",
     )

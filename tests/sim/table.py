@@ -84,6 +84,9 @@ class SimTable:
             self.failure = Unavailable(str(error))
             raise self.failure from None
 
+    async def reopen(self) -> None:
+        """It has room of its own."""
+
     async def close(self) -> None:
         if self.failure is None:
             await self.flush()

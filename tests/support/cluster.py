@@ -48,7 +48,8 @@ class LocalCluster:
             methods.INIT,
             pb.InitRequest(storage=planned, replicas=self._replicas, targets_per_disk=self._targets_per_disk),
         )
-        where = {"manager": self.manager.address, "control": self.manager.addresses[1], "token": self.token, "port": 0}
+        where: dict[str, Any] = {"manager": self.manager.address, "control": self.manager.addresses[1]}
+        where |= {"token": self.token, "port": 0}
         for node in planned:
             directory = self._directory / f"storage-{node.node_id}"
             program = Program("threefs_storage", directory, node_id=node.node_id, domain=node.domain, **where)

@@ -182,6 +182,9 @@ class LossyTable:
             self._undone = self._undone[reached - self.durable :]
             self.durable = reached
 
+    async def reopen(self) -> None:
+        """It has room of its own."""
+
     async def close(self) -> None:
         await self.flush()
 

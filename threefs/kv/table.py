@@ -5,10 +5,11 @@ sync in one worker thread. Writes reach the disk in their order, so after a cras
 write, at least the last one that was flushed.
 
 After an I/O error the table refuses everything: what the disk holds is no longer known. After a full disk it refuses
-writes until it is opened again.
+writes until it is opened again, which `reopen` does while it stays in use.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ _BLOCK_CACHE_BYTES = 64 << 20
 _WRITE_BUFFER_BYTES = 32 << 20
 _LARGEST_WAL_BYTES = 256 << 20
 _BLOOM_BITS_PER_KEY = 10
+_ROOM_TO_OPEN_BYTES = 1 << 20  # beside what the logs hold
 
 
 class Table:
@@ -42,6 +44,7 @@ class Table:
         self._waiting: list[asyncio.Future[None]] = []
         self._flusher: asyncio.Task[None] | None = None
         self._mark: bytes | None = None  # for the next write
+        self._sequence: int | None = None  # of the last change, while the store is closed to be opened again
 
     @classmethod
     async def open(cls, directory: Path) -> "Table":
@@ -99,8 +102,40 @@ class Table:
             self._flusher = asyncio.create_task(self._flush_while_wanted())
         await done
 
+    async def reopen(self) -> None:
+        """After a full disk: take writes again, if there is room now, with all that was written before, and durable. No
+        view may be held. Until then nothing can be read.
+
+        Raises NoSpace: try again later. Raises Unavailable for good if something of before is not there any more.
+        """
+        assert isinstance(self.failure, NoSpace), "only a full disk can be waited for"
+        if self._flusher is not None:
+            await asyncio.wait([self._flusher])
+        if self._sequence is None:
+            await self._worker.run(_check_room, self._directory)
+            self._sequence = self._store.latest_sequence_number()
+            with contextlib.suppress(Exception):  # it repeats what made it fail, and lets go of the directory
+                await self._worker.run(self._store.close)
+        # Recovery reads the log, and writes what is in it to a sorted file, durably.
+        store = await self._worker.run(_open, self._directory)
+        found = store.latest_sequence_number()
+        if found != self._sequence:
+            await self._worker.run(store.close)
+            self.failure = Unavailable(
+                f"the table {self._directory} ended with change {self._sequence}, and after a full disk with {found}"
+            )
+            raise self.failure
+        self._store = store
+        self._sequence = None
+        self._mark = encode_mark(found)
+        self.durable = self.written
+        self.failure = None
+
     async def close(self) -> None:
         """Make everything durable and release the directory."""
+        if self._sequence is not None:  # it is closed already
+            await self._worker.close()
+            return
         try:
             if self.failure is None:
                 await self.flush()
@@ -137,6 +172,8 @@ class Table:
     def _check_readable(self) -> None:
         if self.failure is not None and not isinstance(self.failure, NoSpace):
             raise type(self.failure)(self.failure.message)
+        if self._sequence is not None:
+            raise Unavailable(f"the table {self._directory} is being opened again")
 
     def _checked(self, action: Callable[[], T]) -> T:
         try:
@@ -228,6 +265,14 @@ def _open(directory: Path) -> Rdict:
         return Rdict(str(directory), _options())
     except Exception as error:
         raise _error_of(error, directory) from error
+
+
+def _check_room(directory: Path) -> None:
+    """Raises NoSpace if what lies in the logs might find no room in sorted files."""
+    logs = sum(log.stat().st_size for log in directory.glob("*.log"))
+    status = os.statvfs(directory)
+    if status.f_bavail * status.f_frsize < 2 * logs + _ROOM_TO_OPEN_BYTES:
+        raise NoSpace(f"the disk of {directory} is full")
 
 
 def _options() -> Options:

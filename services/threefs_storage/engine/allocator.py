@@ -98,9 +98,9 @@ class Allocator:
             del self._pins[slot]
 
     @property
-    def waiting(self) -> bool:
-        """Whether freed blocks wait for a record to become durable, or for their readers."""
-        return bool(self._freed)
+    def freed(self) -> int:
+        """Blocks that wait for a record to become durable, or for their readers."""
+        return len(self._freed)
 
     def _reclaim(self, durable: int) -> None:
         pinned = []

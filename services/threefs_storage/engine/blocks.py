@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from threefs.env.disk import Disk, File
+from threefs.env.disk import Disk, DiskSpace, File
 from threefs.errors import NoSpace
 from threefs_storage.engine.allocator import Allocator
 from threefs_storage.engine.records import Block
@@ -28,6 +28,7 @@ class BlockFiles:
         self._files: dict[int, File] = {}
         self._allocators = {bits: Allocator() for bits in range(MIN_BLOCK_BITS, MAX_BLOCK_BITS + 1)}
         self._growing = asyncio.Lock()
+        self._refused_bits: int | None = None  # size of the block that was refused last
 
     async def open(self) -> None:
         await self._disk.make_directory(self._directory)
@@ -64,7 +65,11 @@ class BlockFiles:
             async with self._growing:
                 slot = allocator.take(durable)
                 while slot is None:
-                    await self._grow(bits, durable, reserve)
+                    try:
+                        await self._grow(bits, durable, reserve)
+                    except NoSpace:
+                        self._refused_bits = bits
+                        raise
                     slot = allocator.take(durable)
         return Block(bits, slot)
 
@@ -80,7 +85,7 @@ class BlockFiles:
 
     def waiting(self) -> bool:
         """Whether blocks may become free if the table is flushed."""
-        return any(allocator.waiting for allocator in self._allocators.values())
+        return any(allocator.freed for allocator in self._allocators.values())
 
     def used_bytes(self) -> int:
         return sum(allocator.used << bits for bits, allocator in self._allocators.items())
@@ -88,6 +93,28 @@ class BlockFiles:
     def unused_bytes(self) -> int:
         """In the files, but in no use."""
         return sum((a.capacity - a.used - a.holes) << bits for bits, a in self._allocators.items())
+
+    @property
+    def full(self) -> bool:
+        """Whether a block was refused to a client, and would be again."""
+        if self._refused_bits is not None:
+            space = self._disk.space(self._directory)
+            room = space.free_bytes + self.unused_bytes() + self._freed_bytes()
+            if room - (1 << self._refused_bits) >= self._kept_bytes(space):
+                self._refused_bits = None
+        return self._refused_bits is not None
+
+    def _freed_bytes(self) -> int:
+        """That will be unused when the table is flushed."""
+        return sum(allocator.freed << bits for bits, allocator in self._allocators.items())
+
+    async def give_back(self, durable: int) -> None:
+        """Give the room of all free blocks back to the disk."""
+        async with self._growing:
+            await self._dig(durable)
+
+    def _kept_bytes(self, space: DiskSpace) -> int:
+        return int(space.capacity_bytes * (1 - self._full_ratio))
 
     async def _open(self, bits: int) -> File:
         file = self._files.get(bits)
@@ -114,7 +141,7 @@ class BlockFiles:
 
     async def _allocate(self, file: File, offset: int, length: int, reserve: bool) -> bool:
         space = self._disk.space(self._directory)
-        kept_free = 0 if reserve else int(space.capacity_bytes * (1 - self._full_ratio))
+        kept_free = 0 if reserve else self._kept_bytes(space)
         if space.free_bytes - length < kept_free:
             return False
         try:

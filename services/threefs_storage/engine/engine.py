@@ -20,6 +20,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId
 from threefs.kv.table import Table
+from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.blocks import BlockFiles
 from threefs_storage.engine.committer import Committer
 from threefs_storage.engine.content import Kind, Update, plan
@@ -30,12 +31,15 @@ from threefs_storage.engine.writer import Writer, Written
 
 _KEPT_BUFFER_BYTES = 64 << 20
 _AFTER_ALL_KEYS = b"\xff" * 13
+#: Some places that cannot be read are damage of their chunks. So many of them at a time are the end of a disk.
+MOST_UNREADABLE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     full_ratio: float = 0.98  # of the disk: beyond it only resync may take more room
     cached_records: int = 32_768
+    ballast_bytes: int = 0  # held free, for records on a full disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,11 @@ class ChunkEngine:
         disk: Disk,
         buffers: BufferPool,
         store_id: int,
+        ballast: Ballast,
     ) -> None:
-        self.failure: ThreefsError | None = None  # why no more changes are taken
+        #: Why no more changes are taken: NoSpace until `recover` finds room, anything else for good.
+        self.failure: ThreefsError | None = None
+        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called once, when it is for good
         self.store_id = store_id  # drawn when the records were made: another one means that nothing of before is here
         self.damaged: list[ChunkId] = []  # whose records could not be read when the engine was opened
         self._directory = directory
@@ -68,7 +75,11 @@ class ChunkEngine:
         self._disk = disk
         self._buffers = buffers
         self._committer = Committer(store)
-        reader = Reader(files, buffers)
+        self._ballast = ballast
+        self._doubtful: list[tuple[ChunkId, Block]] = []  # blocks whose record failed with the table
+        self._unreadable: set[Block] = set()
+        reader = Reader(files, buffers, self._note_unreadable)
+        store.on_failure = self._fail
         self._writer = Writer(files, store, reader, buffers)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
@@ -97,7 +108,8 @@ class ChunkEngine:
         await files.open()
         store = RecordStore(await open_table(directory / "records"), settings.cached_records)
         store_id = await store.identify(lambda: int.from_bytes(random.token(8), "big") or 1)
-        engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id)
+        ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
+        engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
         for chunk, data in store.rows(b"", _AFTER_ALL_KEYS):
             try:
                 record = decode(chunk, data)
@@ -109,6 +121,7 @@ class ChunkEngine:
             store.note(chunk, record)
             engine._chunks += living(record) is not None
         await files.begin()
+        await ballast.take()
         return engine
 
     async def close(self) -> None:
@@ -116,6 +129,39 @@ class ChunkEngine:
         assert not self._staging
         await self._store.close()
         await self._files.close()
+        await self._ballast.close()
+
+    @property
+    def read_only(self) -> ThreefsError | None:
+        """Why clients' writes are refused, as long as the disk is full."""
+        if self.failure is not None:
+            return self.failure if isinstance(self.failure, NoSpace) else None
+        if not self._ballast.held:
+            return NoSpace(f"the disk of {self._directory} has no room but for removals")
+        return NoSpace(f"the disk of {self._directory} has no room for clients' writes") if self._files.full else None
+
+    async def recover(self) -> None:
+        """Take changes again after a full disk, if there is room: to be tried now and then while it is `read_only`.
+
+        Raises NoSpace: there is none yet. Raises Unavailable, DiskFailed: there will be no more changes.
+        """
+        if isinstance(self.failure, NoSpace):
+            await self._files.give_back(self._store.durable)
+            await self._ballast.drop()
+            try:
+                await self._store.reopen()
+            except (Unavailable, DiskFailed) as error:
+                self._fail(error)
+                raise
+            for chunk, block in self._doubtful:
+                if block not in _blocks(self.record(chunk) or Record()):
+                    self._free(block, 0)
+            self._doubtful.clear()
+            self.failure = None
+        if self.failure is None and not await self._ballast.take():
+            await self._store.flush()
+            await self._files.give_back(self._store.durable)
+            await self._ballast.take()
 
     async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:
         """Make the version that `update` describes durable as the pending one.
@@ -183,10 +229,10 @@ class ChunkEngine:
             self._free(block, number)
 
     async def verify(self, version: Version) -> None:
-        """Read all bytes of a version. Raises CorruptChunk, DiskFailed."""
+        """Read all bytes of a version from the disk itself. Raises CorruptChunk, DiskFailed."""
         buffer = self._buffers.take(version.length)
         try:
-            await self.read_cold(version, 0, buffer[: version.length])
+            await self.read_cold(version, 0, buffer[: version.length], past_cache=True)
         finally:
             self._buffers.give(buffer)
 
@@ -237,6 +283,8 @@ class ChunkEngine:
 
     async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:
         self._check_writable()
+        if not self._ballast.held and not update.admitted and update.kind in (Kind.WRITE, Kind.EXTEND):
+            raise NoSpace(f"the disk of {self._directory} has no room but for removals")
         assert chunk not in self._staging, "a chunk is changed by one task at a time"
         self._staging.add(chunk)
         try:
@@ -252,7 +300,7 @@ class ChunkEngine:
             self._free_dropped(record)
             return written.version
         except DiskFailed as error:
-            self.failure = error
+            self._fail(error)
             raise
         finally:
             self._staging.discard(chunk)
@@ -286,9 +334,11 @@ class ChunkEngine:
     async def _make_durable(self, chunk: ChunkId, record: Record, written: Written) -> None:
         try:
             await self._committer.commit(chunk, record, written.file, written.writes)
-        except (NoSpace, Unavailable) as error:
-            if self._store.failed:
-                self.failure = error  # the record may be there or not: its block stays as it is
+        except (NoSpace, Unavailable):
+            if self._store.failure is not None:
+                self._fail(self._store.failure)
+                if written.fresh is not None:  # the record may be there or not: its block stays as it is
+                    self._doubtful.append((chunk, written.fresh))
             elif written.fresh is not None:
                 self._free(written.fresh, 0)
             raise
@@ -306,10 +356,23 @@ class ChunkEngine:
         try:
             return self._store.write({chunk: record})
         except (NoSpace, Unavailable) as error:
-            self.failure = error
+            self._fail(self._store.failure or error)
             raise
 
+    def _note_unreadable(self, block: Block, error: DiskFailed) -> None:
+        self._unreadable.add(block)
+        if len(self._unreadable) >= MOST_UNREADABLE:
+            self._fail(DiskFailed(f"{len(self._unreadable)} blocks cannot be read: {error.message}"))
+
+    def _fail(self, error: ThreefsError) -> None:
+        """The first error counts, but the end of the disk counts more than that it was full."""
+        if self.failure is None or (isinstance(self.failure, NoSpace) and not isinstance(error, NoSpace)):
+            self.failure = error
+            if not isinstance(error, NoSpace):
+                self.on_failure(error)
+
     def _free(self, block: Block, number: int) -> None:
+        self._unreadable.discard(block)
         self._writer.torn.discard(block)
         self._files.free(block, number)
 

@@ -1,16 +1,18 @@
 """Reading a version's bytes, verified against its checksums."""
 
+from collections.abc import Callable
+
 import google_crc32c
 import numpy as np
 
 from threefs.checksums import crc32c
 from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, is_aligned
-from threefs.errors import CorruptChunk, InvalidArgument
+from threefs.errors import CorruptChunk, DiskFailed, InvalidArgument
 from threefs_storage.engine.blocks import BlockFiles
 from threefs_storage.engine.content import covering, expected_checksum
 from threefs_storage.engine.ghosts import Ghosts
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.records import Block, Version
 
 #: Transfers of at least so many bytes go past the page cache.
 DIRECT_FROM_BYTES = 64 << 10
@@ -21,8 +23,14 @@ _U8 = np.dtype(np.uint8)
 
 
 class Reader:
-    def __init__(self, files: BlockFiles, buffers: BufferPool) -> None:
+    def __init__(
+        self,
+        files: BlockFiles,
+        buffers: BufferPool,
+        on_unreadable: Callable[[Block, DiskFailed], None] = lambda block, error: None,
+    ) -> None:
         self._files = files
+        self._on_unreadable = on_unreadable
         self._buffers = buffers
         self._ghosts = Ghosts()
 
@@ -52,10 +60,11 @@ class Reader:
             raise _corrupt(version, offset, end)
         return checksum
 
-    async def read_cold(self, version: Version, offset: int, into: memoryview) -> int:
+    async def read_cold(self, version: Version, offset: int, into: memoryview, *, past_cache: bool = False) -> int:
         """Fill `into`, waiting for the disk; the CRC32C of these bytes. Raises CorruptChunk.
 
-        Large ranges are read past the page cache the first time, and through it if they are wanted again soon.
+        Large ranges are read past the page cache the first time, and through it if they are wanted again soon; with
+        `past_cache` it is the disk itself that is asked.
         """
         _check_range(version, offset, into)
         block = version.block
@@ -63,14 +72,19 @@ class Reader:
             return 0
         begin, end = covering(version, offset, len(into))
         size = end - begin
-        direct = size >= DIRECT_FROM_BYTES and not self._ghosts.seen(version, begin)
+        direct = past_cache or (size >= DIRECT_FROM_BYTES and not self._ghosts.seen(version, begin))
         exact = size == len(into)
         scratch = None if exact and (not direct or is_aligned(into)) else self._buffers.take(size)
         self._files.pin(block)
         try:
             target = into if scratch is None else scratch[: _padded(size) if direct else size]
             place = (block.slot << block.bits) + begin
-            if await self._files.file(block).read(place, target, direct=direct) < size:
+            try:
+                found = await self._files.file(block).read(place, target, direct=direct)
+            except DiskFailed as error:
+                self._on_unreadable(block, error)
+                raise
+            if found < size:
                 raise _corrupt(version, begin, end)
             checksum = _verified(version, begin, target[:size])
             if scratch is None:
@@ -89,8 +103,6 @@ class Reader:
         if block is None or not len(into):
             return 0
         begin, end = covering(version, offset, len(into))
-        if end - begin >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, begin):
-            return None
         if end - begin >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, begin):
             return None
         scratch = self._buffers.take(end - begin)

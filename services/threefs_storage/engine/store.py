@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from threefs.errors import Corrupt, ThreefsError
+from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.ids import ChunkId
 from threefs.kv.port import Pair
 from threefs_storage.engine.records import Record, Version, decode, encode
@@ -25,6 +25,7 @@ class RecordTable(Protocol):
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]: ...
     def write(self, changes: Mapping[bytes, bytes | None]) -> int: ...
     async def flush(self, number: int | None = None) -> None: ...
+    async def reopen(self) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -38,6 +39,7 @@ class RecordStore:
 
     def __init__(self, table: RecordTable, cached_records: int) -> None:
         self.pending: set[ChunkId] = set()  # chunks that have a pending version
+        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # the table cannot be read any more
         self._table = table
         self._half = max(1, cached_records // 2)
         self._young: dict[ChunkId, Record | None] = {}
@@ -49,9 +51,9 @@ class RecordStore:
         return self._table.durable
 
     @property
-    def failed(self) -> bool:
-        """Whether the table takes no more writes."""
-        return self._table.failure is not None
+    def failure(self) -> ThreefsError | None:
+        """Why the table takes no more writes."""
+        return self._table.failure
 
     def get(self, chunk: ChunkId) -> Record | None:
         """Raises Corrupt."""
@@ -62,14 +64,14 @@ class RecordStore:
         if chunk in self._old:
             record = self._old[chunk]
         else:
-            data = self._table.get(chunk.key())
+            data = self._get(chunk.key())
             record = None if data is None else decode(chunk, data)
         self._remember(chunk, record)
         return record
 
     def stored(self, chunk: ChunkId) -> Record | None:
         """Past the cache; an empty record if there is none, None if it cannot be read."""
-        data = self._table.get(chunk.key())
+        data = self._get(chunk.key())
         try:
             return Record() if data is None else decode(chunk, data)
         except Corrupt:
@@ -105,13 +107,17 @@ class RecordStore:
     async def flush(self, number: int | None = None) -> None:
         await self._table.flush(number)
 
+    async def reopen(self) -> None:
+        """After a full disk: take writes again. Raises NoSpace, Unavailable."""
+        await self._table.reopen()
+
     async def close(self) -> None:
         await self._table.close()
 
     def rows(self, begin: bytes, end: bytes) -> Iterator[tuple[ChunkId, bytes]]:
         """Encoded records with begin <= key < end, in key order."""
         while True:
-            pairs = self._table.scan(begin, end, _PAGE)
+            pairs = self._scan(begin, end, _PAGE)
             for key, value in pairs:
                 yield ChunkId.of_key(key), value
             if len(pairs) < _PAGE:
@@ -126,7 +132,7 @@ class RecordStore:
     def last(self, begin: bytes, end: bytes) -> tuple[ChunkId, Record] | None:
         """The highest chunk that exists in that range."""
         while True:
-            pairs = self._table.scan(begin, end, _LAST_PAGE, reverse=True)
+            pairs = self._scan(begin, end, _LAST_PAGE, reverse=True)
             for key, value in pairs:
                 chunk = ChunkId.of_key(key)
                 record = decode(chunk, value)
@@ -135,6 +141,25 @@ class RecordStore:
             if len(pairs) < _LAST_PAGE:
                 return None
             end = pairs[-1][0]
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            return self._table.get(key)
+        except ThreefsError:
+            self._look_for_failure()
+            raise
+
+    def _scan(self, begin: bytes, end: bytes, limit: int, reverse: bool = False) -> list[Pair]:
+        try:
+            return self._table.scan(begin, end, limit, reverse)
+        except ThreefsError:
+            self._look_for_failure()
+            raise
+
+    def _look_for_failure(self) -> None:
+        failure = self._table.failure
+        if failure is not None and not isinstance(failure, NoSpace):
+            self.on_failure(failure)
 
     def _remember(self, chunk: ChunkId, record: Record | None) -> None:
         if len(self._young) >= self._half:

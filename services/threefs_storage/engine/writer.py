@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threefs.checksums import CRC_BYTES, block_crcs, checksum_block_bytes, combine, crc32c
 from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, File, Write, is_aligned
-from threefs.errors import ChecksumMismatch, NoSpace
+from threefs.errors import ChecksumMismatch, CorruptChunk, DiskFailed, NoSpace
 from threefs_storage.engine.blocks import BlockFiles, block_bits
 from threefs_storage.engine.content import Kind, Plan, Update, extended_checksums
 from threefs_storage.engine.reader import DIRECT_FROM_BYTES, Reader
@@ -95,7 +95,8 @@ class Writer:
         bits = block_bits(len(content))
         if old is not None and old.length and plan.appends(old.length):
             bits = max(bits, min(block_bits(update.chunk_bytes), block_bits(_GROWTH_FACTOR * len(content))))
-        block = await self._take(bits, reserve=update.admitted or update.kind == Kind.REPLACE)
+        shrinks = old is not None and len(content) <= old.length and update.kind == Kind.TRUNCATE
+        block = await self._take(bits, reserve=update.admitted or update.kind == Kind.REPLACE or shrinks)
         version = _version(update, plan.length, crcs, checksum, block, size)
         file, place = self._files.file(block), block.slot << block.bits
         if len(content) < DIRECT_FROM_BYTES:
@@ -112,7 +113,10 @@ class Writer:
         if keep:
             assert old is not None
             if self._reader.read(old, 0, content[:keep]) is None:
-                await self._reader.read_cold(old, 0, content[:keep])
+                try:
+                    await self._reader.read_cold(old, 0, content[:keep])
+                except DiskFailed as error:  # of one place that cannot be read, the others may be good
+                    raise CorruptChunk(error.message) from error
         content[keep:] = bytes(plan.length - keep)
         content[plan.offset : plan.offset + len(payload)] = payload
 

@@ -20,10 +20,10 @@ def test_a_freed_block_waits_until_its_record_is_durable() -> None:
     allocator.grow(1)
     assert allocator.take(0) == 0
     allocator.free(0, 7)
-    assert allocator.waiting
+    assert allocator.freed == 1
     assert allocator.take(6) is None
     assert allocator.take(7) == 0
-    assert not allocator.waiting
+    assert not allocator.freed
 
 
 def test_a_pinned_block_is_not_reused_before_the_last_pin_is_gone() -> None:

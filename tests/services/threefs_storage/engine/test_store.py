@@ -76,7 +76,7 @@ def test_durability_is_that_of_the_table() -> None:
         assert store.durable < number
         await store.flush(number)
         assert store.durable == number
-        assert not store.failed
+        assert store.failure is None
 
     asyncio.run(main())
 
