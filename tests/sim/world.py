@@ -170,7 +170,7 @@ class World:
             control="",
             host=process.host,
             port=_PORT,
-            ballast_bytes=1 << 20,
+            ballast_bytes=0,
             scrub_bytes_per_s=64 << 20,
             scrub_interval_s=SCRUB_S,
         )
