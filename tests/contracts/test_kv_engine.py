@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.dice import SeededRandom
+from tests.sim.kv import SimKv
+from tests.sim.loop import SimLoop
 from tests.support.clocks import SteppedClock
 from threefs.errors import Conflict, InvalidArgument, TooLarge, TooOld
 from threefs.kv import retry
@@ -17,15 +20,19 @@ from threefs.kv.rocks import RocksEngine
 Body = Callable[[Engine, SteppedClock], Awaitable[None]]
 
 
-@pytest.fixture(params=["memory", "rocks"])
+@pytest.fixture(params=["memory", "rocks", "sim"])
 def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
     """Runs an async test body with a fresh engine of each kind."""
+
+    loop = SimLoop()
 
     @asynccontextmanager
     async def opened(clock: SteppedClock) -> AsyncIterator[Engine]:
         engine: Engine
         if request.param == "memory":
             engine = MemoryEngine(clock=clock)
+        elif request.param == "sim":
+            engine = SimKv(loop, SeededRandom(1), clock)
         else:
             engine = await RocksEngine.open(tmp_path / "store", clock=clock)
         try:
@@ -39,7 +46,10 @@ def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], No
             async with opened(clock) as engine:
                 await body(engine, clock)
 
-        asyncio.run(main())
+        if request.param == "sim":
+            loop.run(main())
+        else:
+            asyncio.run(main())
 
     return run
 

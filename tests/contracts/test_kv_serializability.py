@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sim.dice import SeededRandom
+from tests.sim.kv import SimKv
+from tests.sim.loop import SimLoop
 from threefs.errors import Conflict
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Engine, Transaction
@@ -129,9 +132,15 @@ async def rocks(directory: Path) -> Engine:
     return await RocksEngine.open(directory / "store")
 
 
-@pytest.mark.parametrize("opened", [memory, rocks])
+async def sim(_: Path) -> Engine:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return SimKv(loop, SeededRandom(1))
+
+
+@pytest.mark.parametrize("opened", [memory, rocks, sim])
 def test_transactions_are_serializable(opened: Callable[[Path], Awaitable[Engine]]) -> None:
-    @settings(max_examples=300 if opened is memory else 60, deadline=None)
+    @settings(max_examples=60 if opened is rocks else 300, deadline=None)
     @given(programs, st.lists(st.integers(0, 4), max_size=40))
     def run(program: list[list[Step]], schedule: list[int]) -> None:
         async def main() -> None:
@@ -140,6 +149,9 @@ def test_transactions_are_serializable(opened: Callable[[Path], Awaitable[Engine
                 await check(engine, program, schedule)
                 await engine.close()
 
-        asyncio.run(main())
+        if opened is sim:
+            SimLoop().run(main())
+        else:
+            asyncio.run(main())
 
     run()

@@ -4,6 +4,7 @@ from threefs_storage.engine.records import Version
 from threefs_storage.resync import row_of
 from threefs_storage.targets import Target
 
+from tests.sim.content import Content
 from tests.sim.world import World
 from threefs.checksums import crc32c
 from threefs.ids import ChunkId
@@ -62,9 +63,9 @@ def _bytes(target: Target, version: Version) -> bytes:
     if version.block is None:
         return b""
     file = target.engine._files.file(version.block)
-    data = file.content.data  # type: ignore[attr-defined]
+    content: Content = file.content  # type: ignore[attr-defined]
     begin = version.block.slot << version.block.bits
-    return bytes(data[begin : begin + version.length])
+    return content.bytes_at(begin, version.length)
 
 
 def _shown(state: State | None) -> str:

@@ -1,33 +1,46 @@
 """The disk of a simulated host. It outlives processes; what was not synced does not outlive a power cut.
 
-An operation takes time and has its effect at its end, in the kernel: if its process is killed meanwhile it may be done,
-done in part, or not at all.
+An operation takes time and has its effect at its end, in the kernel. If its process is killed meanwhile it is done,
+done in part, or not at all, and that is decided in the same moment: nothing of a dead process happens later.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from threefs_storage.engine.records import decode
+from threefs_storage.engine.records import Record, decode
 
+from tests.sim.content import Content
 from tests.sim.dice import SeededRandom
-from tests.sim.loop import KERNEL, PROCESS, SimLoop
+from tests.sim.loop import KERNEL, PROCESS, Process, SimLoop
+from tests.sim.rows import Rows
 from threefs.checksums import Buffer
-from threefs.env.disk import DiskSpace, Write
-from threefs.errors import DiskFailed, NoSpace
+from threefs.env.disk import DiskSpace, Write, settled
+from threefs.errors import Corrupt, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 
-SECTOR_BYTES = 512
 CHUNK_KEY_BYTES = 12
 DISK_BYTES = 1 << 30
-_UNIT_BYTES = 64 << 10
+
+
+@dataclass(slots=True, eq=False)
+class _Operation:
+    kind: str
+    effect: Callable[[], Any]
+    torn: Callable[[], Any] | None
+    failed: Callable[[], Any] | None
+    done: asyncio.Future[Any]
 
 
 class SimDisk:
     """threefs.env.disk.Disk."""
 
-    def __init__(self, loop: SimLoop, random: SeededRandom, *, capacity_bytes: int = DISK_BYTES) -> None:
+    def __init__(
+        self, loop: SimLoop, random: SeededRandom, *, capacity_bytes: int = DISK_BYTES, name: str = "disk"
+    ) -> None:
         self.loop = loop
         self.random = random
         self.capacity_bytes = capacity_bytes
@@ -35,26 +48,43 @@ class SimDisk:
         self.dragging: tuple[float, float] | None = None  # takes the place of that for a while
         self.cold = 0.1  # the share of reads that find nothing in memory
         self.failing: set[str] = set()  # "read", "write", "sync", "allocate": these fail with EIO
+        self.failing_once: set[str] = set()  # the next one of these does
         self.files: dict[Path, Content] = {}
-        self.tables: dict[Path, Any] = {}  # SimTable's contents
+        self.tables: dict[Path, Rows] = {}
         self.rotten = 0  # bits that have flipped
+        self._name = name
+        self._directories = {Path("/")}
+        self._under_way: dict[Process | None, dict[_Operation, None]] = {}
 
     async def open(self, path: Path) -> "SimFile":
         await self.wait()
-        return SimFile(self, self.files.setdefault(path, Content()))
+        if path.parent not in self._directories:
+            raise DiskFailed(f"{path}: no such directory")
+        content = self.files.get(path)
+        if content is None:
+            content = self.files[path] = Content(self.free_bytes)
+        return SimFile(self, content)
 
     async def make_directory(self, path: Path) -> None:
         await self.wait()
+        self._directories.update((path, *path.parents))
 
     async def list_directory(self, path: Path) -> list[str]:
         await self.wait()
-        return sorted(file.name for file in self.files if file.parent == path)
+        return sorted(entry.name for entry in (*self.files, *self._directories) if entry.parent == path != entry)
 
     def space(self, path: Path) -> DiskSpace:
-        return DiskSpace(self.capacity_bytes, self.free_bytes(), str(id(self)))
+        if path not in self._directories and path not in self.files:
+            raise DiskFailed(f"{path}: no such file or directory")
+        return DiskSpace(self.capacity_bytes, max(0, self.free_bytes()), self._name)
 
     def free_bytes(self) -> int:
-        return self.capacity_bytes - sum(content.allocated() for content in self.files.values())
+        taken = sum(content.allocated() for content in self.files.values())
+        return self.capacity_bytes - taken - sum(rows.size_bytes for rows in self.tables.values())
+
+    def unreserved(self) -> int:
+        """How many units of room were taken by writes that had not reserved it."""
+        return sum(content.unreserved for content in self.files.values())
 
     async def wait(self) -> None:
         await asyncio.sleep(self.latency_s())
@@ -62,62 +92,107 @@ class SimDisk:
     def latency_s(self) -> float:
         return self.random.uniform(*(self.dragging or self.delay_s))
 
-    async def do(self, effect: Callable[[], Any], *, kind: str, torn: Callable[[], Any] | None = None) -> Any:
-        """Let `effect` happen after a while. `torn` is what may happen instead if the process is killed before."""
+    def fails(self, kind: str) -> bool:
+        """Whether an operation of that kind is to fail now."""
+        if kind in self.failing_once:
+            self.failing_once.discard(kind)
+            return True
+        return kind in self.failing
+
+    async def do(
+        self,
+        effect: Callable[[], Any],
+        *,
+        kind: str,
+        torn: Callable[[], Any] | None = None,
+        failed: Callable[[], Any] | None = None,
+    ) -> Any:
+        """Let `effect` happen after a while. `torn` is what may happen instead if the process is killed before, and
+        `failed` what happens instead if the disk fails. A cancelled caller goes on when it is over, as with a real
+        disk."""
         process = PROCESS.get()
-        done: asyncio.Future[Any] = self.loop.create_future()
+        under_way = self._under_way.get(process)
+        if under_way is None:
+            under_way = self._under_way[process] = {}
+            if process is not None:
+                process.on_kill[lambda: self._killed(process)] = None
+        operation = _Operation(kind, effect, torn, failed, self.loop.create_future())
+        under_way[operation] = None
+        self.loop.call_later(self.latency_s(), self._end, operation, under_way, context=KERNEL)
+        return await settled(operation.done)
 
-        def happen() -> None:
-            if process is not None and not process.alive:
-                if self.random.chance(0.5):
-                    effect()
-                elif torn is not None:
-                    torn()
-                return
-            if done.done():
-                return
-            if kind in self.failing:
-                done.set_exception(DiskFailed(f"input/output error ({kind})"))
-                return
-            try:
-                result = effect()
-            except Exception as error:
-                done.set_exception(error)
-            else:
-                done.set_result(result)
+    def _end(self, operation: _Operation, under_way: dict[_Operation, None]) -> None:
+        if operation not in under_way:
+            return  # its process was killed
+        del under_way[operation]
+        if self.fails(operation.kind):
+            _try(operation.failed)
+            operation.done.set_exception(DiskFailed(f"input/output error ({operation.kind})"))
+            return
+        try:
+            result = operation.effect()
+        except NoSpace as error:
+            operation.done.set_exception(error)
+        else:
+            operation.done.set_result(result)
 
-        self.loop.call_later(self.latency_s(), happen, context=KERNEL)
-        return await done
+    def _killed(self, process: Process) -> None:
+        under_way = self._under_way.pop(process)
+        operations = list(under_way)
+        under_way.clear()
+        for operation in operations:
+            done = operation.kind not in self.failing and self.random.chance(0.5)
+            _try(operation.effect if done else operation.torn)
 
     def cut_power(self) -> None:
         """The processes are to be killed before."""
         for content in self.files.values():
             content.forget_unsynced(self.random)
-        for table in self.tables.values():
-            table.forget_unsynced(self.random)
+        for rows in self.tables.values():
+            rows.forget_unsynced(self.random)
 
-    def rot(self, random: SeededRandom) -> bool:
-        """Flip one bit of a record, or of the content that one names."""
-        found = [(rows, key) for rows in self.tables.values() for key in rows.keys if len(key) == CHUNK_KEY_BYTES]
+    def rot(self, random: SeededRandom) -> str | None:
+        """Flip one bit of a record, or of the content that one names. Where, if there is any."""
+        return (self.rot_content(random) if random.chance(0.7) else None) or self.rot_record(random)
+
+    def rot_content(self, random: SeededRandom) -> str | None:
+        """Flip one bit of what a committed version names. Where, if there is any."""
+        found = [
+            (path, version.block, version.length)
+            for path, _, record in self._records()
+            if (version := record.committed) is not None and version.block is not None
+        ]
         if not found:
-            return False
-        rows, key = found[random.below(len(found))]
-        value = rows.values[key]
-        record = decode(ChunkId.of_key(key), value)
-        committed = record.committed
-        if committed is not None and committed.block is not None and random.chance(0.7):
-            name = f"{1 << committed.block.bits >> 10}KiB.blocks"
-            path = next(path for path in self.tables if self.tables[path] is rows).parent / "blocks" / name
-            data = self.files[path].data
-            bit = random.below(committed.length * 8) + (committed.block.slot << committed.block.bits) * 8
-            data[bit // 8] ^= 1 << bit % 8
-        else:
-            bit = random.below(len(value) * 8)
-            flipped = bytearray(value)
-            flipped[bit // 8] ^= 1 << bit % 8
-            rows.values[key] = bytes(flipped)
+            return None
+        path, block, length = found[random.below(len(found))]
+        data = path.parent / "blocks" / f"{1 << block.bits >> 10}KiB.blocks"
+        bit = random.below(length * 8) + (block.slot << block.bits) * 8
+        self.files[data].flip(bit)
         self.rotten += 1
-        return True
+        return f"bit {bit} of {data}"
+
+    def rot_record(self, random: SeededRandom) -> str | None:
+        """Flip one bit of a record. Where, if there is any."""
+        found = [(path, key) for path, key, _ in self._records()]
+        if not found:
+            return None
+        path, key = found[random.below(len(found))]
+        flipped = bytearray(self.tables[path].values[key])
+        bit = random.below(len(flipped) * 8)
+        flipped[bit // 8] ^= 1 << bit % 8
+        self.tables[path].values[key] = bytes(flipped)
+        self.rotten += 1
+        return f"bit {bit} of the record of {ChunkId.of_key(key)} in {path}"
+
+    def _records(self) -> list[tuple[Path, bytes, Record]]:
+        """All chunk records that are not damaged, by table and key."""
+        found = []
+        for path, rows in self.tables.items():
+            for key in rows.keys:
+                if len(key) == CHUNK_KEY_BYTES:
+                    with contextlib.suppress(Corrupt):
+                        found.append((path, key, decode(ChunkId.of_key(key), rows.values[key])))
+        return found
 
     def wipe(self) -> None:
         """A new disk is put in the place of this one."""
@@ -125,31 +200,11 @@ class SimDisk:
         self.tables.clear()
 
 
-class Content:
-    """Of one file: what is there now, and how it was before each write that is not durable yet."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.released: set[int] = set()  # numbers of units without room
-        self.unsynced: list[tuple[int, bytes]] = []
-
-    def allocated(self) -> int:
-        return len(self.data) - len(self.released) * _UNIT_BYTES
-
-    def write(self, offset: int, piece: Buffer) -> None:
-        end = offset + len(piece)
-        assert end <= len(self.data), "a write beyond what was allocated"
-        self.unsynced.append((offset, bytes(self.data[offset:end])))
-        self.data[offset:end] = piece
-
-    def forget_unsynced(self, random: SeededRandom) -> None:
-        """Each sector of a write that was not synced is on the disk, or is not."""
-        for offset, before in reversed(self.unsynced):
-            for at in range(0, len(before), SECTOR_BYTES):
-                if random.chance(0.5):
-                    sector = before[at : at + SECTOR_BYTES]
-                    self.data[offset + at : offset + at + len(sector)] = sector
-        self.unsynced.clear()
+def _try(effect: Callable[[], Any] | None) -> None:
+    """Nobody waits for its result any more."""
+    if effect is not None:
+        with contextlib.suppress(NoSpace):
+            effect()
 
 
 class SimFile:
@@ -162,61 +217,48 @@ class SimFile:
     def read_now(self, offset: int, into: memoryview) -> int:
         if "read" in self._disk.failing or self._disk.random.chance(self._disk.cold):
             return 0
-        return self._read(offset, into)
+        return self.content.read(offset, into)
 
     async def read(self, offset: int, into: memoryview, *, direct: bool = False) -> int:
-        count: int = await self._disk.do(lambda: self._read(offset, into), kind="read", torn=lambda: None)
+        count: int = await self._disk.do(lambda: self.content.read(offset, into), kind="read")
         return count
 
-    def _read(self, offset: int, into: memoryview) -> int:
-        data = memoryview(self.content.data)[offset : offset + len(into)]
-        into[: len(data)] = data
-        return len(data)
-
     async def write(self, offset: int, parts: Sequence[Buffer], *, direct: bool = False) -> None:
-        data = b"".join(parts)
-        half = self._disk.random.below(len(data) + 1)
-        await self._disk.do(
-            lambda: self.content.write(offset, data),
-            kind="write",
-            torn=lambda: self.content.write(offset, data[:half]),
-        )
+        await self._write([(offset, parts)])
 
     async def sync(self, writes: Sequence[Write] = ()) -> None:
-        for offset, parts in writes:
-            await self.write(offset, parts)
-        covered = set(map(id, self.content.unsynced))
-        held = list(self.content.unsynced)  # so that no other write comes to have the identity of one of these
+        if writes:
+            await self._write(writes)
+        content, number = self.content, self.content.number
+        await self._disk.do(
+            lambda: content.sync(number),
+            kind="sync",
+            failed=lambda: content.fail_sync(number, self._disk.random),
+        )
 
-        def durable() -> None:
-            self.content.unsynced = [write for write in self.content.unsynced if id(write) not in covered]
+    async def _write(self, writes: Sequence[Write]) -> None:
+        # The memory is looked at in the end, so that a caller who uses it again too early is found out.
+        def write() -> None:
+            for offset, parts in writes:
+                self.content.write(offset, b"".join(parts))
 
-        await self._disk.do(durable, kind="sync")
-        del held
+        def torn() -> None:
+            *whole, (offset, parts) = writes[: 1 + self._disk.random.below(len(writes))]
+            for done, its in whole:
+                self.content.write(done, b"".join(its))
+            data = b"".join(parts)
+            self.content.write(offset, data[: self._disk.random.below(len(data) + 1)])
+
+        await self._disk.do(write, kind="write", torn=torn, failed=torn)
 
     async def allocate(self, offset: int, length: int) -> None:
-        def grow() -> None:
-            content = self.content
-            units = content.released & set(range(offset // _UNIT_BYTES, (offset + length) // _UNIT_BYTES))
-            grown = max(0, offset + length - len(content.data))
-            if grown + len(units) * _UNIT_BYTES > self._disk.free_bytes():
-                raise NoSpace("the disk is full")
-            content.released -= units
-            content.data.extend(bytes(grown))
-
-        await self._disk.do(grow, kind="allocate")
+        await self._disk.do(lambda: self.content.allocate(offset, length), kind="allocate")
 
     async def release(self, offset: int, length: int) -> None:
-        def dig() -> None:
-            content = self.content
-            content.released.update(range(offset // _UNIT_BYTES, (offset + length) // _UNIT_BYTES))
-            content.data[offset : offset + length] = bytes(length)
-            content.unsynced = [(at, b) for at, b in content.unsynced if not offset <= at < offset + length]
-
-        await self._disk.do(dig, kind="write")
+        await self._disk.do(lambda: self.content.release(offset, length), kind="write")
 
     def size(self) -> int:
-        return len(self.content.data)
+        return self.content.size
 
     def allocated(self) -> int:
         return self.content.allocated()

@@ -6,23 +6,27 @@ commit was made.
 
 import asyncio
 
+from tests.sim.clock import SimClock
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import KERNEL, PROCESS, SimLoop
-from threefs.errors import Conflict, MaybeCommitted, Unavailable
+from threefs.env.clock import Clock
+from threefs.errors import Conflict, MaybeCommitted, ThreefsError, TooOld, Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
 
-_PATIENCE_S = 2.0
+PATIENCE_S = 2.0
 
 
 class SimKv(MemoryEngine):
     """threefs.kv.port.Engine; the process that calls is found by its context."""
 
-    def __init__(self, loop: SimLoop, random: SeededRandom) -> None:
-        super().__init__(clock=_LoopClock(loop))
+    def __init__(self, loop: SimLoop, random: SeededRandom, clock: Clock | None = None) -> None:
+        super().__init__(clock=clock or SimClock(loop))
         self.delay_s = (0.0002, 0.001)
         self.blocked: set[str] = set()  # hosts that cannot reach it
+        self.down = False  # nobody can reach it
         self.conflicts = 0.0  # the share of commits that fail without a reason
+        self.unknown = 0.0  # the share of commits, done or not, of whose end nobody hears
         self._loop = loop
         self._dice = random
 
@@ -34,36 +38,43 @@ class SimKv(MemoryEngine):
 
     async def _travel(self) -> None:
         """There and back. Raises Unavailable."""
-        if self._cut_off():
-            await asyncio.sleep(_PATIENCE_S)
-            raise Unavailable("the store cannot be reached")
+        host = _host()
+        if not self._reachable(host):
+            await self._wait_in_vain()
         await asyncio.sleep(self._dice.uniform(*self.delay_s))
+        if not self._reachable(host):
+            await self._wait_in_vain()
 
-    def _cut_off(self) -> bool:
-        process = PROCESS.get()
-        return process is not None and process.host in self.blocked
+    async def _wait_in_vain(self) -> None:
+        await asyncio.sleep(PATIENCE_S)
+        raise Unavailable("the store cannot be reached")
+
+    def _reachable(self, host: str | None) -> bool:
+        return not self.down and host not in self.blocked
 
     async def commit(self, attempt: BufferedTransaction) -> None:
+        host = _host()
+        if not self._reachable(host):
+            await self._wait_in_vain()
         process = PROCESS.get()
-        if self._cut_off():
-            await asyncio.sleep(_PATIENCE_S)
-            raise Unavailable("the store cannot be reached")
         answer: asyncio.Future[None] = self._loop.create_future()
 
         def at_the_store() -> None:
             if process is not None and not process.alive and self._dice.chance(0.5):
                 return  # the request was never sent
-            error: Exception | None = None
-            if self._history.newest(attempt.reads, attempt.version) > attempt.version:
-                error = Conflict()
-            elif self._dice.chance(self.conflicts):
-                error = Conflict("injected")
-            else:
+            if not self._reachable(host) and self._dice.chance(0.5):
+                return  # it was lost
+            error = self._judge(attempt)
+            if self._dice.chance(self.unknown):
+                if error is None and self._dice.chance(0.5):
+                    self._apply(attempt)
+                return
+            if error is None:
                 self._apply(attempt)
             self._loop.call_later(self._dice.uniform(*self.delay_s), come_back, error, context=KERNEL)
 
         def come_back(error: Exception | None) -> None:
-            if answer.done() or (process is not None and process.host in self.blocked):
+            if answer.done() or not self._reachable(host):
                 return
             if error is not None:
                 answer.set_exception(error)
@@ -72,21 +83,21 @@ class SimKv(MemoryEngine):
 
         self._loop.call_later(self._dice.uniform(*self.delay_s), at_the_store, context=KERNEL)
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await answer
         except TimeoutError:
             raise MaybeCommitted("no answer from the store") from None
 
+    def _judge(self, attempt: BufferedTransaction) -> ThreefsError | None:
+        """Why it cannot be applied. What is judged well is applied in the same step."""
+        try:
+            if self._history.newest(attempt.reads, attempt.version) > attempt.version:
+                return Conflict()
+        except TooOld as error:
+            return error
+        return Conflict("injected") if self._dice.chance(self.conflicts) else None
 
-class _LoopClock:
-    def __init__(self, loop: SimLoop) -> None:
-        self._loop = loop
 
-    def monotonic(self) -> float:
-        return self._loop.time()
-
-    def wall_ns(self) -> int:
-        return int(self._loop.time() * 1e9)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+def _host() -> str | None:
+    process = PROCESS.get()
+    return None if process is None else process.host

@@ -1,39 +1,17 @@
-"""The record table of a target on a simulated disk: ordered, durable up to the last flush or a little more."""
+"""The record table of a target on a simulated disk: ordered, durable up to the last flush or a little more.
 
-from bisect import bisect_left, insort
+It fails as threefs.kv.table does: after an error of the disk it refuses everything, after a full disk all writes.
+"""
+
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.sim.dice import SeededRandom
 from tests.sim.disk import SimDisk
-from threefs.errors import DiskFailed, ThreefsError, Unavailable
+from tests.sim.rows import Rows
+from threefs.errors import DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.kv.port import Pair
 
-
-class Rows:
-    """What outlives processes."""
-
-    def __init__(self) -> None:
-        self.keys: list[bytes] = []
-        self.values: dict[bytes, bytes] = {}
-        self.undo: list[dict[bytes, bytes | None]] = []  # of the writes that are not durable yet, oldest first
-        self.owner: object = None  # the one opening that may write
-
-    def apply(self, changes: Mapping[bytes, bytes | None]) -> None:
-        for key, value in changes.items():
-            if value is None:
-                if self.values.pop(key, None) is not None:
-                    del self.keys[bisect_left(self.keys, key)]
-            else:
-                if key not in self.values:
-                    insort(self.keys, key)
-                self.values[key] = value
-
-    def forget_unsynced(self, random: SeededRandom) -> None:
-        """The log is cut somewhere behind the last flush."""
-        for _ in range(random.below(len(self.undo) + 1)):
-            self.apply(self.undo.pop())
-        self.undo.clear()
+_ROOM_TO_OPEN_BYTES = 64 << 10
 
 
 class SimTable:
@@ -49,28 +27,28 @@ class SimTable:
         rows.undo.clear()  # recovery has read the log and made it durable
 
     def get(self, key: bytes) -> bytes | None:
+        self._check_readable()
         return self._rows.values.get(key)
 
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:
-        keys, values = self._rows.keys, self._rows.values
-        first, last = bisect_left(keys, begin), bisect_left(keys, end)
-        if limit:
-            first, last = (max(first, last - limit), last) if reverse else (first, min(last, first + limit))
-        found = [(key, values[key]) for key in keys[first:last]]
-        return found[::-1] if reverse else found
+        self._check_readable()
+        return self._rows.scan(begin, end, limit, reverse)
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> int:
         assert self._rows.owner is self, "two processes write to one table"
-        if self.failure is not None:
-            raise type(self.failure)(self.failure.message)
-        self._rows.undo.append({key: self._rows.values.get(key) for key in changes})
-        self._rows.apply(changes)
+        self._check(self.failure)
+        if self._disk.fails("write"):
+            self._check(self._fail(Unavailable("the disk of the table failed (write)")))
+        if sum(len(key) + len(value or b"") for key, value in changes.items()) > self._disk.free_bytes():
+            self._check(self._fail(NoSpace("the disk of the table is full")))
+        self._rows.write(changes)
         self.written += 1
         return self.written
 
     async def flush(self, number: int | None = None) -> None:
         if (self.written if number is None else number) <= self.durable:
             return
+        self._check(self.failure)
         reached = self.written
 
         def durable() -> None:
@@ -79,20 +57,53 @@ class SimTable:
                 self.durable = reached
 
         try:
-            await self._disk.do(durable, kind="sync")
+            await self._disk.do(durable, kind="sync", failed=self._lose)
         except DiskFailed as error:
-            self.failure = Unavailable(str(error))
-            raise self.failure from None
+            raise self._fail(Unavailable(error.message)) from None
+        self._check_readable()
 
     async def reopen(self) -> None:
-        """It has room of its own."""
+        """After a full disk: all that was written is there, and durable. Raises NoSpace, Unavailable."""
+        assert isinstance(self.failure, NoSpace), "only a full disk can be waited for"
+        await self._disk.wait()
+        if self._disk.fails("read"):
+            self.failure = Unavailable("the table cannot be opened again")
+            raise self.failure
+        if self._disk.free_bytes() < _ROOM_TO_OPEN_BYTES:
+            raise NoSpace("the disk of the table is full")
+        self._rows.undo.clear()
+        self.durable = self.written
+        self.failure = None
 
     async def close(self) -> None:
         if self.failure is None:
             await self.flush()
 
+    def _lose(self) -> None:
+        """A part of the log that could not be synced is not there when the table is opened again."""
+        if self._rows.owner is self and self.failure is None:
+            self._fail(Unavailable("the disk of the table failed (sync)"))
+            self._rows.forget_unsynced(self._disk.random)
+
+    def _fail(self, failure: ThreefsError) -> ThreefsError:
+        self.failure = self.failure or failure
+        return failure
+
+    def _check_readable(self) -> None:
+        self._check(None if isinstance(self.failure, NoSpace) else self.failure)
+
+    @staticmethod
+    def _check(failure: ThreefsError | None) -> None:
+        if failure is not None:
+            raise type(failure)(failure.message)
+
 
 async def open_table(disk: SimDisk, path: Path) -> SimTable:
     await disk.wait()
-    rows = disk.tables.setdefault(path, Rows())
+    if disk.fails("read"):
+        raise Unavailable(f"{path} cannot be read")
+    await disk.make_directory(path)
+    rows = disk.tables.get(path)
+    if rows is None:
+        rows = disk.tables[path] = Rows()
     return SimTable(disk, rows)

@@ -173,6 +173,7 @@ SCENARIOS = {
     "a write that its process sleeps through is void when it wakes up": """
         write c1 old
         then
+        when head staged do pause c1 4
         when head staged do pause head 5
         write c1 new
         wait 3

@@ -79,7 +79,7 @@ class World:
         self.client_hosts = [f"c{n}" for n in range(1, size.clients + 1)]
         self.manager_addresses = [f"{host}:{_PORT}" for host in self.manager_hosts]
         for host in self.storage_hosts:
-            self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host))
+            self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
             self.disks[host].delay_s = size.disk_delay_s
         self.fabric.delay_s = size.net_delay_s
 
