@@ -156,7 +156,7 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         try:
             for task in asyncio.all_tasks(self):
                 with contextlib.suppress(Exception):  # of a `finally` that waits, or finds its world gone
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
             self._ready.clear()
             self._timers.clear()
         finally:

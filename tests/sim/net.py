@@ -224,8 +224,6 @@ class SimStream:
         self._process.on_kill.pop(self.close, None)
         if self._broken:
             self._leave()
-        elif self.host in self._fabric.down:
-            self.vanish()
         else:
             self._post(None)  # it goes on after us, with what was sent before it
 
