@@ -140,12 +140,17 @@ class Storage:
     ) -> pb.ChunkWriteResult:
         try:
             target = self._targets.get(write.target)
+        except NotServing as error:
+            return pb.ChunkWriteResult(code=error.code, message=error.message)
+        try:
             if write.chain_version > target.chain.version:
                 await self._cluster.refresh(self._cluster.routing.version, _REFRESH_S)
             done = await self._craq.write(target, write, payload, call.deadline)
             return pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum)
         except ThreefsError as error:
             self._look_for_room(write, error)
+            if isinstance(error, NoSpace) and target.left:  # there is room elsewhere
+                error = NotServing(error.message)
             return pb.ChunkWriteResult(code=error.code, message=error.message)
         except Exception as error:
             _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
