@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo test check proto proto-check bench-smoke sim sim-many planted chaos clean
+.PHONY: help venv demo test check proto proto-check bench-smoke sim sim-many planted chaos fuzz clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -43,6 +43,9 @@ planted: $(READY) ## Plant bugs, and see that the simulator catches each (JSON=f
 
 chaos: $(READY) ## Faults on real processes under load, then audits (MINUTES=5 SEED=1 JSON=file; as root also of the network)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) $(if $(JSON),--json $(JSON))
+
+fuzz: $(READY) ## Bad bytes at every decoder and port (SECONDS=60 each, JSON=file)
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(JSON),--json $(JSON))
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
 	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from threefs.errors import ProtocolError
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.wire import manager_pb2 as pb
 
@@ -119,6 +120,14 @@ EMPTY = Routing(0, "", {}, {}, {}, {})
 
 
 def from_wire(message: pb.Routing) -> Routing:
+    """Raises ProtocolError for kinds and states of a peer that are not known here."""
+    try:
+        return _from_wire(message)
+    except ValueError as error:
+        raise ProtocolError(f"routing that cannot be understood: {error}") from None
+
+
+def _from_wire(message: pb.Routing) -> Routing:
     return Routing(
         version=message.version,
         cluster_id=message.cluster_id,

@@ -1,6 +1,10 @@
+import pytest
+
 from threefs import routing
+from threefs.errors import ProtocolError
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
+from threefs.wire import manager_pb2 as pb
 
 S, Y, W, L, O = PublicState  # noqa: E741
 
@@ -43,3 +47,9 @@ def test_a_snapshot_survives_the_wire() -> None:
     assert routing.from_wire(routing.to_wire(snapshot)) == snapshot
     assert snapshot.address_of(TargetId(101)) == "127.0.0.1:7001"
     assert snapshot.meta_addresses() == ("127.0.0.1:7100",), "one without an address has not registered yet"
+
+
+def test_routing_of_an_unknown_kind_is_refused_in_words() -> None:
+    message = pb.Routing(version=1, nodes=[pb.Node(node_id=1)])
+    with pytest.raises(ProtocolError, match="cannot be understood: 0 is not a valid NodeKind"):
+        routing.from_wire(message)

@@ -1,0 +1,146 @@
+"""Every decoder of bytes from outside: what is tried, and good examples of it.
+
+A decoder may answer, or raise an error of the one tree; anything else is a finding.
+"""
+
+import contextlib
+import struct
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from threefs_checkpoint import format as checkpoint_format
+from threefs_data import format as data_format
+from threefs_manager.settings import Settings
+from threefs_meta import paths
+from threefs_storage.engine import records as chunk_records
+
+from threefs import routing, settings
+from threefs.checksums import crc32c
+from threefs.errors import ThreefsError
+from threefs.ids import ChunkId, WriteIdentity
+from threefs.kv import records, wal
+from threefs.registration import read_cluster_id
+from threefs.rpc import frames, methods
+from threefs.rpc.identity import read_hello
+from threefs.rpc.limits import Limits
+from threefs.rpc.methods import Method
+from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
+
+_CHUNK = ChunkId(7, 0)
+_DIRECTORY = Path(tempfile.gettempdir())
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    decode: Callable[[bytes], object]
+    examples: Sequence[bytes]
+
+    def try_one(self, data: bytes) -> None:
+        """Raises what no decoder may raise."""
+        with contextlib.suppress(ThreefsError, DecodeError):
+            self.decode(data)
+
+
+ALL_METHODS: list[Method] = [found for found in vars(methods).values() if isinstance(found, Method)]  # type: ignore[type-arg]
+
+HELLO = common_pb2.Hello(protocol=frames.PROTOCOL, cluster_id="", client_id="ab" * 16, program="fuzz")
+ROUTING = manager_pb2.Routing(
+    version=3,
+    cluster_id="cd" * 16,
+    nodes=[manager_pb2.Node(node_id=1, kind=manager_pb2.STORAGE, domain="a", address="h:1", incarnation=5)],
+    targets=[manager_pb2.Target(target_id=101, node_id=1, chain_id=1, store_id=9)],
+    chains=[
+        manager_pb2.Chain(
+            chain_id=1, version=2, members=[manager_pb2.ChainMember(target_id=101, state=manager_pb2.SERVING)]
+        )
+    ],
+    tables=[manager_pb2.ChainTable(table_id=1, chains=[1])],
+)
+
+
+def _record() -> bytes:
+    version = chunk_records.Version(
+        5, 2, 10_000, 77, chunk_records.Block(16, 3), 4096, b"abcdabcdabcd", False, WriteIdentity(b"c" * 16, 1, 9)
+    )
+    entry = chunk_records.Entry(b"c" * 16, 1, 9, 5, 10_000, 77)
+    return chunk_records.encode(_CHUNK, chunk_records.Record(version, version, (entry, entry), (entry,)))
+
+
+def _resealed_record(body: bytes) -> object:
+    """With a checksum that fits, so that what lies behind it is tried too."""
+    data = body[:-4]
+    return chunk_records.decode(_CHUNK, data + struct.pack("<I", crc32c(_CHUNK.key() + data)))
+
+
+def _resealed_value(data: bytes) -> object:
+    body = data[5:]
+    sealed = struct.pack("<BI", records.FORMAT, crc32c(bytes((records.FORMAT,)) + body)) + body
+    return records.decode(sealed, meta_pb2.Inode, b"INOD|key")
+
+
+def _file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
+    def decode(data: bytes) -> object:
+        with tempfile.NamedTemporaryFile(dir=_DIRECTORY) as file:
+            file.write(data)
+            file.flush()
+            return read(Path(file.name))
+
+    return decode
+
+
+def _index(data: bytes) -> object:
+    """The index of a dataset, once as it is, once with checksums that fit."""
+    with contextlib.suppress(ThreefsError):
+        data_format.decode_index(data, "index")
+    size = data_format.INDEX_HEADER_BYTES
+    if len(data) < size:
+        return None
+    head, rows = bytearray(data[: size - 4]), data[size:]
+    head[-4:] = struct.pack("<I", crc32c(rows))
+    return data_format.decode_index(bytes(head) + struct.pack("<I", crc32c(bytes(head))) + rows, "index")
+
+
+def _checkpoint_index(data: bytes) -> object:
+    header = checkpoint_format.Header(1 << 20, 1 << 20, len(data), crc32c(data))
+    return checkpoint_format.decode_index(data, header, "checkpoint")
+
+
+_INODE = records.encode(meta_pb2.Inode(inode=5, mode=0o644, length=9, nlink=1, name=b"x", parent=1))
+
+DECODERS: dict[str, Decoder] = {
+    "frame": Decoder(
+        lambda data: frames.decode(memoryview(data), 0, Limits()) if len(data) >= frames.HEADER_BYTES else None,
+        [frames.encode(kind, 301, 0, 5, 10, 20, 1000, 7) for kind in (1, 2, 3, 4, 5, 8)],
+    ),
+    "hello": Decoder(read_hello, [HELLO.SerializeToString()]),
+    "error": Decoder(frames.error_from, [common_pb2.Error(code=30, message="no").SerializeToString()]),
+    "routing": Decoder(
+        lambda data: routing.from_wire(manager_pb2.Routing.FromString(data)), [ROUTING.SerializeToString()]
+    ),
+    "chunk-record": Decoder(lambda data: chunk_records.decode(_CHUNK, data), [_record()]),
+    "chunk-record-resealed": Decoder(_resealed_record, [_record()]),
+    "kv-record": Decoder(lambda data: records.decode(data, meta_pb2.Inode, b"INOD|key"), [_INODE]),
+    "kv-record-resealed": Decoder(_resealed_value, [_INODE]),
+    "wal": Decoder(wal.torn_at, [bytes(100), struct.pack("<IHB", 1, 20, 1) + bytes(20)]),
+    "settings": Decoder(
+        _file(lambda path: settings.load(Settings, path)), [b'data_dir = "/d"\nport = 7000\nlease_s = 2.5\n']
+    ),
+    "cluster-id": Decoder(_file(read_cluster_id), [b"ab" * 16 + b"\n"]),
+    "dataset": Decoder(_index, [data_format.encode_index([data_format.Shard(3, 1000, 7)])]),
+    "checkpoint": Decoder(
+        lambda data: checkpoint_format.decode_header(data, "checkpoint"),
+        [checkpoint_format.encode_header(checkpoint_format.Header(1 << 20, 1 << 21, 100, 7))],
+    ),
+    "checkpoint-index": Decoder(
+        _checkpoint_index,
+        [checkpoint_format.encode_index([checkpoint_format.ArrayInfo("w", "float32", (3, 4), 64, 5)])],
+    ),
+    "path": Decoder(lambda data: paths.split(data), [b"/a/b/c", b"/", b"/" + b"x" * 300]),
+    "write-request": Decoder(
+        storage_pb2.WriteRequest.FromString,
+        [storage_pb2.WriteRequest(writes=[storage_pb2.ChunkWrite(target=101)]).SerializeToString()],
+    ),
+}

@@ -1,0 +1,156 @@
+"""Bytes of all kinds at every port of real programs, and at the client's side of a connection."""
+
+import asyncio
+import contextlib
+import random
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.fuzz.decoders import ALL_METHODS, HELLO
+from tests.fuzz.mutation import mutated
+from tests.support.cluster import LocalCluster
+from threefs.env.net import RealNet
+from threefs.errors import ThreefsError
+from threefs.rpc import frames
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import GET_STATUS, SPACE_INFO, STAT_FS, Method
+from threefs.rpc.peers import Peers
+from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
+
+_ANSWER_S = 20.0
+_GROWTH_KIB = 600 << 10
+
+
+def hello() -> bytes:
+    body = HELLO.SerializeToString()
+    return frames.encode(frames.HELLO, body_bytes=len(body)) + body
+
+
+def requests() -> list[bytes]:
+    """One good frame of each method, and the other kinds a client sends."""
+    found = []
+    for method in ALL_METHODS:
+        bodies = (b"", b"\x08\x01\x10\x01", b"\x0a\x02ab")
+        found += [frames.encode(frames.REQUEST, method.number, 0, 7, len(body), 0, 200, 1) + body for body in bodies]
+        found.append(frames.encode(frames.REQUEST, method.number, 0, 8, 0, 100, 200, 1) + bytes(100))
+    return [*found, frames.encode(frames.CANCEL, call_id=7), frames.encode(frames.SEGMENT, call_id=8, payload_bytes=9)]
+
+
+class Ports:
+    """A real cluster, and the way to annoy it."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        storage = cluster.storage[1]
+        self.programs = {"manager": cluster.manager, "meta": cluster.meta, "storage": storage}
+        self.ports = {
+            "manager": cluster.manager.address,
+            "meta": cluster.meta.address,
+            "storage": storage.address,
+            "control": cluster.manager.addresses[1],
+        }
+        self._requests = requests()
+
+    def annoy(self, name: str, dice: random.Random, seconds: float) -> int:
+        """Bursts of bytes, each on a connection of its own; how many."""
+        program = self.programs.get(name, self.programs["manager"])
+        before = _resident_kib(program.process.pid)
+        end = time.monotonic() + seconds
+        bursts = 0
+        while time.monotonic() < end:
+            self._burst(name, dice)
+            bursts += 1
+            if bursts % 50 == 0:
+                self.check(name)
+        self.check(name)
+        assert program.process.poll() is None, f"{name} has ended\n{program.log()}"
+        assert _resident_kib(program.process.pid) - before < _GROWTH_KIB, f"{name} has grown by too much"
+        return bursts
+
+    def _burst(self, name: str, dice: random.Random) -> None:
+        host, port = self.ports[name].rsplit(":", 1)
+        data = b"" if dice.random() < 0.2 else hello()
+        data += b"".join(mutated(dice, self._requests) for _ in range(dice.randrange(1, 6)))
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5) as stream:
+            stream.sendall(data)
+            if dice.random() < 0.3:
+                stream.settimeout(0.01)
+                stream.recv(1 << 16)
+
+    def check(self, name: str) -> None:
+        """It still answers a proper call."""
+        methods: dict[str, tuple[Method, object]] = {  # type: ignore[type-arg]
+            "manager": (GET_STATUS, manager_pb2.GetStatusRequest()),
+            "control": (GET_STATUS, manager_pb2.GetStatusRequest()),
+            "meta": (STAT_FS, meta_pb2.StatFsRequest()),
+            "storage": (SPACE_INFO, storage_pb2.SpaceInfoRequest()),
+        }
+        method, request = methods[name]
+        address = self.ports["manager" if name == "control" else name]
+
+        async def ask() -> None:
+            peers = Peers(RealNet(), Identity("", "0" * 32))
+            try:
+                await peers.call(address, method, request, timeout_s=_ANSWER_S)
+            finally:
+                await peers.close()
+
+        asyncio.run(ask())
+
+
+@contextlib.contextmanager
+def ports() -> Iterator[Ports]:
+    with tempfile.TemporaryDirectory() as directory:
+        cluster = LocalCluster(Path(directory))
+        try:
+            cluster.start()
+            yield Ports(cluster)
+        finally:
+            cluster.kill()
+
+
+def annoy_client(dice: random.Random, seconds: float) -> int:
+    """A server that answers with anything; how many calls were made."""
+    return asyncio.run(_annoy_client(dice, seconds))
+
+
+async def _annoy_client(dice: random.Random, seconds: float) -> int:
+    body = common_pb2.Hello(protocol=frames.PROTOCOL, client_id="ab" * 16).SerializeToString()
+    greeting = frames.encode(frames.HELLO, body_bytes=len(body)) + body
+    reply = manager_pb2.GetStatusReply(cluster_id="x").SerializeToString()
+    answers = [
+        frames.encode(frames.RESPONSE, 105, 0, 1, len(reply)) + reply,
+        frames.encode(frames.RESPONSE, 105, frames.FAILED, 1, 4) + b"\x08\x1e\x12\x00",
+        frames.encode(frames.RESPONSE, 105, 0, 1, len(reply), 50) + reply + bytes(50),
+        frames.encode(frames.GOAWAY),
+        frames.encode(frames.SEGMENT, call_id=1, payload_bytes=5) + bytes(5),
+    ]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            writer.write(greeting if dice.random() < 0.9 else mutated(dice, [greeting]))
+            await reader.read(1 << 16)
+            writer.write(b"".join(mutated(dice, answers) for _ in range(dice.randrange(1, 4))))
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    end = time.monotonic() + seconds
+    calls = 0
+    while time.monotonic() < end:
+        peers = Peers(RealNet(), Identity("", "0" * 32))
+        with contextlib.suppress(ThreefsError):
+            await peers.call(address, GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=0.5)
+        await peers.close()
+        calls += 1
+    server.close()
+    await server.wait_closed()
+    return calls
+
+
+def _resident_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])

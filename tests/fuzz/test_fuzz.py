@@ -1,0 +1,36 @@
+"""A short pass over every decoder and port; `make fuzz` is the long one."""
+
+import pytest
+
+from tests.fuzz.__main__ import fuzz
+from tests.fuzz.decoders import DECODERS
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_no_decoder_crashes(name: str) -> None:
+    result = fuzz(name, 1, 0.3)
+    assert not result["finding"] and result["inputs"] > 10, result
+
+
+def test_a_hostile_server_does_the_client_no_harm() -> None:
+    result = fuzz("client", 1, 1.0)
+    assert not result["finding"] and result["inputs"] > 10, result
+
+
+def test_hostile_clients_do_no_port_harm() -> None:
+    result = fuzz("ports", 1, 1.5)
+    assert not result["finding"] and result["inputs"] > 20, result
+
+
+def test_a_decoder_that_crashes_is_found() -> None:
+    from tests.fuzz.decoders import Decoder
+
+    def crash(data: bytes) -> None:
+        raise ZeroDivisionError
+
+    DECODERS["crash"] = Decoder(crash, [b"x"])
+    try:
+        with pytest.raises(ZeroDivisionError):
+            DECODERS["crash"].try_one(b"")
+    finally:
+        del DECODERS["crash"]
