@@ -6,15 +6,26 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+import structlog
 import uvloop
 
+from threefs import __version__
 from threefs import settings as settings_module
+from threefs.env.clock import CLOCK
+from threefs.env.directory import owned
+from threefs.env.notify import notify, watchdog_s
 from threefs.errors import ThreefsError
 from threefs.telemetry import logs
 
-S = TypeVar("S")
+
+class _Settings(Protocol):
+    @property
+    def data_dir(self) -> Path: ...
+
+
+S = TypeVar("S", bound=_Settings)
 Stop = asyncio.Event
 
 
@@ -22,10 +33,12 @@ _told_ready = False
 
 
 def ready(*addresses: str) -> None:
-    """Tell who started us that we serve, and where: one line on standard output."""
+    """Tell who started us that we serve, and where: one line on standard output, and the service manager if there is
+    one."""
     global _told_ready
     _told_ready = True
     print("ready", *addresses, flush=True)
+    notify("READY=1", f"STATUS=serving at {', '.join(addresses)}")
 
 
 def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop], Awaitable[None]]) -> None:
@@ -37,11 +50,16 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
     logs.configure(name)
+    log = structlog.get_logger()
+    log.info("starting", version=__version__, pid=os.getpid(), settings=str(settings))
     try:
-        uvloop.run(_until_stopped(serve, settings))
+        with owned(settings.data_dir):
+            uvloop.run(_until_stopped(serve, settings))
     except OSError as error:  # of our own tree too: a directory that cannot be written, a port in use
+        log.error("ended", reason=str(error))
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(1)
+    log.info("ended", reason="told to stop")
 
 
 def assert_checks_run() -> None:
@@ -56,15 +74,28 @@ async def _until_stopped(serve: Callable[[S, Stop], Awaitable[None]], settings: 
     serving = asyncio.ensure_future(serve(settings, stop))
 
     def ask() -> None:
+        if stop.is_set():
+            os._exit(1)  # asked a second time: whoever asks does not want to wait
         stop.set()
+        notify("STOPPING=1")
         if not _told_ready:
             serving.cancel()  # it may be waiting for a manager that never comes
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask)
+    watching = asyncio.create_task(_feed_watchdog(watchdog_s()))
     try:
         await serving
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
+    finally:
+        watching.cancel()
+
+
+async def _feed_watchdog(interval_s: float) -> None:
+    """From the loop that does the work: a loop that is stuck feeds nobody, and is started anew."""
+    while interval_s:
+        notify("WATCHDOG=1")
+        await CLOCK.sleep(interval_s / 2)

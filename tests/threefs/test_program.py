@@ -1,8 +1,11 @@
 """The frame of a program, around a service of a few lines."""
 
+import json
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from threefs.errors import WrongCluster
 @dataclass(frozen=True)
 class Settings:
     does: str
+    data_dir: Path = Path("data")
 
 async def serve(settings, stop):
     try:
@@ -33,6 +37,11 @@ async def serve(settings, stop):
             raise WrongCluster("this is not ours")
         elif settings.does == "no directory":
             open("/nonexistent/directory/file", "w")
+        elif settings.does == "stop slowly":
+            program.ready("h:1")
+            await stop.wait()
+            print("stopping", flush=True)
+            await asyncio.sleep(3600)
         elif settings.does == "broken":
             assert False, "an invariant"
     finally:
@@ -42,15 +51,18 @@ program.run("threefs-test", Settings, Path(sys.argv[1]), serve)
 """
 
 
-def launch(directory: Path, text: str, *options: str) -> "subprocess.Popen[str]":
+def launch(
+    directory: Path, text: str, *options: str, environ: Mapping[str, str] | None = None
+) -> "subprocess.Popen[str]":
     file = directory / "settings.toml"
     file.write_text(text)
     return subprocess.Popen(
         [sys.executable, *options, "-c", SCRIPT, str(file)],
+        cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(),
+        env={**environment(), **(environ or {})},
     )
 
 
@@ -62,7 +74,7 @@ def test_a_signal_ends_it_well(number: int, does: str, line: str, tmp_path: Path
         assert process.stdout is not None and process.stdout.readline() == line
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (0, "cleaned up\n", "")
+    assert (process.returncode, out) == (0, "cleaned up\n") and '"level": "error"' not in err
 
 
 @pytest.mark.parametrize(
@@ -90,3 +102,61 @@ def test_assertions_must_be_on(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "serve"', "-O") as process:
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (2, "") and "do not run under python -O" in err
+
+
+def test_a_service_manager_is_told_everything(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(10)
+        extra = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        process = launch(tmp_path, 'does = "serve"', environ=extra)
+        told = {listener.recv(1000).decode() for _ in range(4)}
+        assert {"READY=1\nSTATUS=serving at h:1, h:2", "WATCHDOG=1"} == told
+        process.send_signal(signal.SIGSTOP)
+        listener.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            while True:  # what was sent before, and then nothing more
+                listener.recv(1000)
+        process.send_signal(signal.SIGCONT)
+        assert listener.recv(1000) == b"WATCHDOG=1"
+        process.terminate()
+        said = []
+        while "STOPPING=1" not in said:
+            said.append(listener.recv(1000).decode())
+        process.communicate(timeout=10)
+        assert process.returncode == 0
+
+
+def test_a_second_process_is_kept_out_of_the_directory(tmp_path: Path) -> None:
+    first = launch(tmp_path, 'does = "serve"')
+    assert first.stdout is not None and first.stdout.readline() == "ready h:1 h:2\n"
+    second = launch(tmp_path, 'does = "serve"')
+    _, errors = second.communicate(timeout=20)
+    assert second.returncode == 1 and f"data is in use by process {first.pid}" in errors
+    first.kill()
+    first.communicate(timeout=10)
+    third = launch(tmp_path, 'does = "serve"')
+    assert third.stdout is not None and third.stdout.readline() == "ready h:1 h:2\n", "the kernel let go of it"
+    third.terminate()
+    third.communicate(timeout=10)
+
+
+def test_who_asks_twice_does_not_wait(tmp_path: Path) -> None:
+    process = launch(tmp_path, 'does = "stop slowly"')
+    assert process.stdout is not None and process.stdout.readline() == "ready h:1\n"
+    process.terminate()
+    assert process.stdout.readline() == "stopping\n"
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 1
+
+
+def test_the_first_and_the_last_line_of_the_log(tmp_path: Path) -> None:
+    process = launch(tmp_path, 'does = "serve"')
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert (lines[0]["event"], lines[0]["program"], lines[0]["pid"]) == ("starting", "threefs-test", process.pid)
+    assert (lines[-1]["event"], lines[-1]["reason"]) == ("ended", "told to stop")

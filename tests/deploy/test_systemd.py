@@ -1,0 +1,62 @@
+"""The units are what systemd understands, and leave little open."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
+SERVICES = ("threefs-manager.service", "threefs-meta.service", "threefs-storage@.service")
+#: 0 is closed, 10 is open.
+MOST_EXPOSED = 2.5
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A file system with the units and the programs that they start, for nobody to run."""
+    if shutil.which("systemd-analyze") is None:
+        print("skipped: systemd-analyze is not installed")
+        pytest.skip("systemd-analyze is not installed")
+    units = tmp_path / "etc" / "systemd" / "system"
+    units.mkdir(parents=True)
+    for unit in UNITS.iterdir():
+        name = unit.name.replace("@.", "@disk1.")
+        programs = tmp_path / "bin"
+        programs.mkdir(exist_ok=True)
+        text = unit.read_text()
+        for program in re.findall(r"ExecStart=(\S+)", text):
+            (programs / Path(program).name).write_text("#!/bin/sh\n")
+            (programs / Path(program).name).chmod(0o755)
+            text = text.replace(program, str(programs / Path(program).name))
+        (units / name).write_text(text)
+    return units
+
+
+def test_systemd_understands_them(root: Path) -> None:
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *sorted(str(unit) for unit in root.iterdir())],
+        capture_output=True,
+        text=True,
+    )
+    own = [line for line in found.stderr.splitlines() if "threefs" in line]
+    assert found.returncode == 0 and not own, found.stderr
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_they_are_hardened(service: str, root: Path) -> None:
+    unit = root / service.replace("@.", "@disk1.")
+    found = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)], capture_output=True, text=True
+    )
+    level = re.search(r"Overall exposure level.*?: ([0-9.]+)", found.stdout)
+    assert level is not None, found.stdout + found.stderr
+    assert float(level.group(1)) <= MOST_EXPOSED, found.stdout
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_they_are_watched_and_come_back(service: str) -> None:
+    text = (UNITS / service).read_text()
+    for line in ("Type=notify", "Restart=always", "WatchdogSec=30", "User=threefs", "PartOf=threefs.target"):
+        assert f"\n{line}\n" in text, line
