@@ -407,6 +407,7 @@ class Chunks:
                 length=update.length,
                 checksum=row.checksum,
                 chunk_bytes=update.chunk_bytes,
+                again=row.unsure,
             )
         return request
 

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import uvloop
 from rich.table import Table
 from threefs_client import AsyncFileSystem, addresses
 
+from threefs.managers import FramedManager, Managers
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import cluster_file, output
@@ -116,8 +118,9 @@ def status(reach: Reach) -> None:
     url = reach.url()
 
     async def work(fs: AsyncFileSystem) -> pb.GetStatusReply:
-        manager = addresses.parse(url)[0]
-        return await fs.link.peers.call(manager, GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
+        peers = fs.link.peers
+        managers = Managers([FramedManager(peers, address) for address in addresses.parse(url)])
+        return await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
 
     found = describe(url, reach.run(work))
     if reach.as_json:
@@ -134,6 +137,7 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "cluster_id": reply.cluster_id,
         "manager_epoch": reply.manager_epoch,
         "routing_version": reply.routing_version,
+        "lease_ms": reply.lease_ms,
         "nodes": [_node(row) for row in reply.nodes],
         "chains": [
             {
@@ -160,6 +164,20 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
         "targets": len(row.targets),
         "chunks": sum(target.chunks for target in row.targets),
         "used_bytes": sum(target.used_bytes for target in row.targets),
+        "resync": [
+            {
+                "target_id": target.target_id,
+                "looked_at_chunks": target.synced_chunks,
+                "chunks": target.chunks_to_sync,
+            }
+            for target in row.targets
+            if target.chunks_to_sync
+        ],
+        "scrubbed_chunks": sum(target.scrubbed_chunks for target in row.targets),
+        "damaged_chunks": sum(target.damaged_chunks for target in row.targets),
+        "repaired_chunks": sum(target.repaired_chunks for target in row.targets),
+        "read_only": any(target.read_only for target in row.targets),
+        "failures": sorted({target.failure for target in row.targets if target.failure}),
         # targets of one process share its disk
         "capacity_bytes": max((target.capacity_bytes for target in row.targets), default=0),
     }
@@ -181,9 +199,27 @@ def print_status(found: dict[str, Any]) -> None:
             output.size(node["capacity_bytes"]) if node["kind"] == "storage" else "",
         )
     output.print_table(table)
+    for node in found["nodes"]:
+        for line in _news(node):
+            click.echo(f"node {node['node_id']}: {line}")
     states = Counter(member["state"] for chain in found["chains"] for member in chain["members"])
     shown = ", ".join(f"{count} {state}" for state, count in states.items())
     click.echo(f"{len(found['chains'])} chains; targets: {shown}")
+
+
+def _news(node: dict[str, Any]) -> Iterator[str]:
+    """What a person should know of a node that is not in the table."""
+    for resync in node["resync"]:
+        yield (
+            f"target {resync['target_id']} brings its successor up to date: "
+            f"{resync['looked_at_chunks']} of {resync['chunks']} chunks"
+        )
+    if node["damaged_chunks"]:
+        yield f"{node['damaged_chunks']} damaged chunks found, {node['repaired_chunks']} repaired"
+    if node["read_only"]:
+        yield "its disk is full: it takes no writes of clients"
+    for failure in node["failures"]:
+        yield output.printable(failure)
 
 
 COMMANDS = (up, down, status)

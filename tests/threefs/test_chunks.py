@@ -63,6 +63,7 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_identity() -> None:
     assert s.storage.applied == 1
     assert len(s.writes()) == 3
     assert len({request.writes[0].identity.seq for request in s.writes()}) == 1
+    assert [request.writes[0].again for request in s.writes()] == [False, True, True], "it may be a repeat"
 
 
 def test_two_writes_have_two_identities() -> None:

@@ -71,10 +71,35 @@ def test_a_silent_node_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> No
         "targets": 2,
         "chunks": 4,
         "used_bytes": 20,
+        "resync": [],
+        "scrubbed_chunks": 0,
+        "damaged_chunks": 0,
+        "repaired_chunks": 0,
+        "read_only": False,
+        "failures": [],
         "capacity_bytes": 100,
     }
     cluster_commands.print_status(found)
     assert "silent for 4.0 s" in capsys.readouterr().out
+
+
+def test_recovery_damage_and_full_disks_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    node = pb.Node(node_id=1, kind=pb.STORAGE, address="h:1", domain="d")
+    syncing = pb.TargetReport(target_id=101, synced_chunks=30, chunks_to_sync=70)
+    damaged = pb.TargetReport(target_id=102, damaged_chunks=3, repaired_chunks=2, scrubbed_chunks=9)
+    full = pb.TargetReport(target_id=103, read_only=True, failure="the disk of /d is full")
+    reply = pb.GetStatusReply(nodes=[pb.NodeStatus(node=node, alive=True, targets=[syncing, damaged, full])])
+    found = cluster_commands.describe("threefs://h:0", reply)
+    assert found["nodes"][0]["resync"] == [{"target_id": 101, "looked_at_chunks": 30, "chunks": 70}]
+    cluster_commands.print_status(found)
+    shown = capsys.readouterr().out
+    for line in (
+        "node 1: target 101 brings its successor up to date: 30 of 70 chunks",
+        "node 1: 3 damaged chunks found, 2 repaired",
+        "node 1: its disk is full: it takes no writes of clients",
+        "node 1: the disk of /d is full",
+    ):
+        assert line in shown
 
 
 def test_fewer_storage_processes_bring_fewer_replicas(tmp_path: Path) -> None:

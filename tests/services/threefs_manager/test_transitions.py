@@ -85,3 +85,77 @@ def test_nothing_moves_of_which_nothing_is_known() -> None:
             others_serve = any(m.state is SERVING for m in result.members)
             assert (member.state, now) in {(LASTSRV, OFFLINE), (SYNCING, WAITING)}, (before, known, result)
             assert others_serve or now is WAITING
+
+
+# ---- an oracle of its own: moves of single targets, as in the checked model of the protocol
+
+State = tuple[tuple[int, PublicState], ...]  # sorted by target: the order of a chain is judged apart
+
+
+def single_moves(state: State, known: Known) -> set[State]:
+    """All that the model lets the manager do in one step."""
+    now = dict(state)
+    serving = [t for t, s in now.items() if s is SERVING]
+    alive = {t for t in now if known[TargetId(t)] in (UPTODATE, ONLINE)}
+    dead = {t for t in now if known[TargetId(t)] is DEAD}
+    found = set()
+
+    def move(**changes: PublicState) -> None:
+        found.add(tuple(sorted({**now, **{int(name[1:]): s for name, s in changes.items()}}.items())))
+
+    for target, public in now.items():
+        name = f"t{target}"
+        if public is SERVING and target in dead and any(other in alive for other in serving):
+            move(**{name: OFFLINE})
+        if public in (SYNCING, WAITING) and target in dead:
+            move(**{name: OFFLINE})
+        if public is LASTSRV and not serving and target in alive:
+            others = {f"t{t}": OFFLINE for t, s in now.items() if s is LASTSRV and t != target}
+            move(**{**others, name: SERVING})
+        if public is SYNCING and known[TargetId(target)] is UPTODATE and any(t in alive for t in serving):
+            move(**{name: SERVING})
+        if public is SYNCING and not serving:
+            move(**{name: WAITING})
+        if public is OFFLINE and target in alive:
+            move(**{name: WAITING})
+        if public is WAITING and target in alive and SYNCING not in now.values() and any(t in alive for t in serving):
+            move(**{name: SYNCING})
+    if serving and all(target in dead for target in serving):
+        move(**{f"t{target}": LASTSRV for target in serving})
+    return found
+
+
+def reachable(state: State, known: Known) -> set[State]:
+    found, waiting = {state}, [state]
+    while waiting:
+        for following in single_moves(waiting.pop(), known) - found:
+            found.add(following)
+            waiting.append(following)
+    return found
+
+
+def test_every_result_is_reached_by_single_moves_of_the_model_and_none_is_left_undone() -> None:
+    for before, known, result in everything():
+        start = tuple(sorted((int(m.target_id), m.state) for m in before.members))
+        end = tuple(sorted((int(m.target_id), m.state) for m in result.members))
+        assert end in reachable(start, known), (before, known, result)
+        left = single_moves(end, known)
+        if any(state is SYNCING for _, state in end):  # a return waits for the end of another one's resync
+            left = {s for s in left if _without_waits(s) != _without_waits(end)}
+        assert not left, (before, known, result, left)
+
+
+def _without_waits(state: State) -> list[tuple[int, PublicState]]:
+    return [(target, public) for target, public in state if public not in (WAITING, OFFLINE)]
+
+
+def test_members_stand_in_the_order_of_their_states() -> None:
+    order = (SERVING, SYNCING, WAITING, LASTSRV, OFFLINE)
+    for before, known, result in everything():
+        begun = [order.index(member.state) for member in before.members]
+        if result is not before and begun == sorted(begun):  # as every chain is that this table has made
+            places = [order.index(member.state) for member in result.members]
+            assert places == sorted(places), (before, known, result)
+            kept = [m.target_id for m in result.members if m.state is SERVING]
+            served = [m.target_id for m in before.members if m.state is SERVING and m.target_id in kept]
+            assert kept[: len(served)] == served, "those that go on serving keep their order"
