@@ -141,8 +141,10 @@ class SimDisk:
         operations = list(under_way)
         under_way.clear()
         for operation in operations:
-            done = operation.kind not in self.failing and self.random.chance(0.5)
-            _try(operation.effect if done else operation.torn)
+            ends = (
+                [operation.torn, None] if operation.kind in self.failing else [operation.effect, operation.torn, None]
+            )
+            _try(ends[self.random.below(len(ends))])
 
     def cut_power(self) -> None:
         """The processes are to be killed before."""
@@ -249,7 +251,7 @@ class SimFile:
             data = b"".join(parts)
             self.content.write(offset, data[: self._disk.random.below(len(data) + 1)])
 
-        await self._disk.do(write, kind="write", torn=torn, failed=torn)
+        await self._disk.do(write, kind="write", torn=torn, failed=torn if self._disk.random.chance(0.5) else None)
 
     async def allocate(self, offset: int, length: int) -> None:
         await self._disk.do(lambda: self.content.allocate(offset, length), kind="allocate")

@@ -1,0 +1,174 @@
+"""The faults of the simulated store. That it is serializable is in tests/contracts."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.sim.dice import SeededRandom
+from tests.sim.kv import PATIENCE_S, SimKv
+from tests.sim.loop import Process, SimLoop
+from threefs.errors import Conflict, MaybeCommitted, Unavailable
+from threefs.kv import retry
+from threefs.kv.port import Transaction
+
+Body = Callable[[SimKv, SimLoop], Coroutine[Any, Any, None]]
+
+
+def with_store(body: Body, seed: int = 1) -> None:
+    loop = SimLoop()
+    loop.run(body(SimKv(loop, SeededRandom(seed)), loop))
+    assert not loop.failures
+    loop.discard()
+
+
+async def put(kv: SimKv, value: bytes) -> None:
+    tx = kv.begin()
+    tx.set(b"key", value)
+    await tx.commit()
+
+
+async def get(kv: SimKv) -> bytes | None:
+    return await kv.begin().get(b"key")
+
+
+def test_it_outlives_processes() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        one, other = Process(loop, "1", "a"), Process(loop, "2", "a")
+        await one.start(put(kv, b"x"))
+        one.kill()
+        assert await other.start(get(kv)) == b"x"
+
+    with_store(body)
+
+
+def test_calls_take_time() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        kv.delay_s = (0.5, 0.8)
+        begin = loop.time()
+        await put(kv, b"x")
+        assert 1.0 <= loop.time() - begin <= 1.6 < PATIENCE_S
+        begin = loop.time()
+        await get(kv)
+        assert 0.5 <= loop.time() - begin <= 0.8
+
+    with_store(body)
+
+
+@pytest.mark.parametrize("what", ["host", "store"])
+def test_who_cannot_reach_it_learns_so_and_has_changed_nothing(what: str) -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        here, there = Process(loop, "1", "here"), Process(loop, "2", "there")
+        await put(kv, b"old")
+        if what == "store":
+            kv.down = True
+        else:
+            kv.blocked.add("here")
+        for call in (put(kv, b"new"), get(kv), confirm(kv)):
+            begin = loop.time()
+            with pytest.raises(Unavailable):
+                await here.start(call)
+            assert loop.time() - begin >= PATIENCE_S
+        if what == "host":
+            assert await there.start(get(kv)) == b"old", "others are served"
+        kv.down = False
+        kv.blocked.clear()
+        assert await here.start(get(kv)) == b"old"
+
+    with_store(body)
+
+
+async def confirm(kv: SimKv) -> None:
+    await kv.begin().confirm()
+
+
+@pytest.mark.parametrize(("blocked_at", "ends"), [(0.05, {None, b"new"}), (0.15, {b"new"})])
+def test_a_commit_under_way_when_the_way_is_blocked_is_made_or_not(blocked_at: float, ends: set[bytes | None]) -> None:
+    found: set[bytes | None] = set()
+
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        process = Process(loop, "1", "here")
+        kv.delay_s = (0.1, 0.1)
+        loop.call_later(blocked_at, kv.blocked.add, "here")
+        with pytest.raises(MaybeCommitted):
+            await process.start(put(kv, b"new"))
+        found.add(await get(kv))
+
+    for seed in range(20):
+        with_store(body, seed)
+    assert found == ends, "what has arrived is made"
+
+
+def test_a_commit_whose_process_is_killed_is_made_or_not() -> None:
+    found = set()
+
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        process = Process(loop, "1", "here")
+        kv.delay_s = (0.1, 0.1)
+        process.start(put(kv, b"new"))
+        await asyncio.sleep(0.05)
+        process.kill()
+        await asyncio.sleep(1)
+        found.add(await get(kv))
+
+    for seed in range(20):
+        with_store(body, seed)
+    assert found == {None, b"new"}
+
+
+def test_unknown_ends_are_injected_and_half_of_them_were_made() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        kv.unknown = 0.5
+        known = made = unknown = 0
+        for number in range(200):
+            value = b"%d" % number
+            try:
+                await put(kv, value)
+            except MaybeCommitted:
+                unknown += 1
+                made += await get(kv) == value
+            else:
+                known += 1
+                assert await get(kv) == value
+        assert known > 50 and unknown > 50
+        assert 0.3 < made / unknown < 0.7
+
+    with_store(body)
+
+
+def test_conflicts_are_injected_and_change_nothing() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        kv.conflicts = 0.5
+        refused = 0
+        for number in range(100):
+            before, value = await get(kv), b"%d" % number
+            try:
+                await put(kv, value)
+            except Conflict:
+                refused += 1
+                value = before or b""
+            assert (await get(kv) or b"") == value
+        assert 20 < refused < 80
+
+    with_store(body)
+
+
+def test_every_increment_counts_once_whatever_is_injected() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        kv.conflicts, kv.unknown = 0.2, 0.2
+        dice = SeededRandom("pauses")
+
+        async def increment(name: bytes) -> None:
+            async def once(tx: Transaction) -> None:
+                if await tx.get(b"done" + name) is None:
+                    tx.set(b"done" + name, b"")
+                    tx.set(b"n", b"%d" % (int(await tx.get(b"n") or 0) + 1))
+
+            await retry.run(kv, once, clock=kv._clock, random=dice, timeout_s=600.0, replayable=True)
+
+        await asyncio.gather(*(increment(b"%d" % number) for number in range(20)))
+        assert await kv.begin().get(b"n") == b"20"
+
+    for seed in range(5):
+        with_store(body, seed)
