@@ -228,3 +228,44 @@ def test_half_an_id_is_nobodys(content: bytes, tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(Corrupt, match="cluster_id does not hold a cluster id"):
         read_cluster_id(file)
+
+
+def test_news_are_sent_at_once_and_otherwise_a_heartbeat_goes_out_five_times_per_t(tmp_path: Path) -> None:
+    class Still(SteppedClock):
+        """Sleeps end when the test says so."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.sleeps: list[float] = []
+            self.go_on = asyncio.Event()
+
+        async def sleep(self, seconds: float) -> None:
+            self.sleeps.append(seconds)
+            await self.go_on.wait()
+
+    async def body() -> None:
+        clock, manager = Still(), Manager()
+        place = registration(manager, tmp_path, clock=clock)
+
+        async def beats() -> int:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return len(manager.requests) - 1
+
+        await place.start("h:1")
+        assert await beats() == 1
+        place.report()
+        place.report()
+        assert await beats() == 2, "what is said together is sent together"
+        place.report()
+        assert await beats() == 3
+        clock.go_on.set()
+        await asyncio.sleep(0)
+        clock.go_on.clear()
+        assert await beats() == 4
+        assert set(clock.sleeps) == {LEASE_MS / 1000 / 5}
+        await place.stop()
+        place.report()
+        assert await beats() == 4
+
+    run(body)

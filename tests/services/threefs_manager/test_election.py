@@ -199,3 +199,103 @@ def test_of_several_challengers_one_wins_each_epoch(seed: int) -> None:
         assert len(set(numbers)) == 3, "no epoch has two holders"
 
     asyncio.run(main())
+
+
+class Cable:
+    """One manager's way to the store, which can be cut."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self.cut = False
+        self._engine = engine
+
+    def begin(self) -> Transaction:
+        if self.cut:
+            raise Unavailable("the store cannot be reached")
+        return self._engine.begin()
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("rates", [(1.0, 1.0), (0.95, 1.05), (1.05, 0.95)])
+def test_r10_never_two_primaries_whoever_is_cut_off_and_however_clocks_drift(
+    seed: int, rates: tuple[float, float]
+) -> None:
+    async def main() -> None:
+        engine, dice = MemoryEngine(), Dice(seed)
+        clocks, cables = [Manual(), Manual()], [Cable(engine), Cable(engine)]
+        elections = [
+            Election(cable, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice)
+            for n, (cable, clock) in enumerate(zip(cables, clocks, strict=True))
+        ]
+
+        async def stand(election: Election) -> None:
+            while True:
+                epochs.append((await election.win()).number)
+                await election.hold()
+
+        epochs: list[int] = []
+        tasks = [asyncio.create_task(stand(election)) for election in elections]
+        for _ in range(1500):
+            for clock, rate in zip(clocks, rates, strict=True):
+                clock.advance(0.02 * rate)
+            if dice.below(120) == 0:
+                cables.reverse()
+                cables[0].cut, cables[1].cut = True, dice.below(4) == 0
+            await turns(12)
+            assert sum(election.primary for election in elections) <= 1
+            assert all(election.primary for election in elections if election.may_acknowledge)
+        assert len(epochs) > 1 and len(set(epochs)) == len(epochs), "they take turns, each in an epoch of its own"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_r10_a_renewal_counts_from_its_sending() -> None:
+    class Slow(MemoryEngine):
+        async def commit(self, attempt: object) -> None:
+            clock.advance(0.6)
+            await super().commit(attempt)  # type: ignore[arg-type]
+
+    clock = Manual()
+
+    async def main() -> None:
+        election = Election(Slow(), "one", length_s=LENGTH_S, clock=clock, random=Dice(1))
+        epoch = await election.win()
+        assert election.primary and not election.may_acknowledge, "the takeover took more than half the length"
+        sent_at = clock.monotonic()
+        await epoch.renew(LENGTH_S)
+        assert epoch.renewed_at == sent_at and not election.may_acknowledge
+
+    asyncio.run(main())
+
+
+def test_whoever_is_alone_with_the_store_waits_for_nobody_and_never_steps_back() -> None:
+    async def main() -> None:
+        engine, clock = MemoryEngine(), Manual()
+        await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=Dice(1)).win()
+        began = clock.monotonic()
+        second = Election(engine, "two", length_s=LENGTH_S, alone=True, clock=clock, random=Dice(2))
+        assert (await second.win()).number == 2 and clock.monotonic() == began
+        clock.advance(100 * LENGTH_S)
+        assert second.primary and second.may_acknowledge
+
+    asyncio.run(main())
+
+
+def test_whoever_has_been_deposed_takes_nothing_from_its_successor_by_leaving() -> None:
+    async def main() -> None:
+        engine = MemoryEngine()
+        first, second = await take(engine, "one"), await take(engine, "two")
+        with pytest.raises(Fenced):
+            await first.resign()
+        with pytest.raises(Fenced):
+            await first.renew(LENGTH_S)
+        await second.renew(LENGTH_S)
+        lease = await read_lease(engine.begin())
+        assert lease is not None and (lease.holder, lease.epoch, lease.seq) == ("two", 2, 2)
+
+    asyncio.run(main())

@@ -4,6 +4,7 @@ import pytest
 from threefs_manager.membership import Membership
 
 from tests.support.clocks import SteppedClock
+from tests.support.dice import Dice
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
@@ -168,3 +169,59 @@ def test_r7_a_witness_counts_only_if_it_was_heard_of_since_the_others_were_lost(
     )
     assert news == {1}, "its chain is looked at again"
     assert bench.known() == [LocalState.OFFLINE, LocalState.UPTODATE]
+
+
+def test_what_it_holds_now_is_what_its_own_word_gave_up() -> None:
+    """No lease goes to a target that says that it is out, and T does not begin anew by its word."""
+    bench = Bench(SERVING, SYNCING)
+    for node in (1, 2):
+        assert bench.hear(node)
+        assert not bench.hear(node, pb.LOCAL_OFFLINE)
+        assert not bench.hear(node, version=bench.version + 1), "a version that this manager does not know yet"
+    bench.clock.advance(T)
+    assert bench.known() == [LocalState.OFFLINE] * 2
+
+
+def test_a_process_that_has_ended_is_silent_at_once() -> None:
+    bench = Bench(SERVING)
+    bench.hear(1)
+    bench.membership.bury(1)
+    assert not bench.membership.alive(1, T)
+    bench.membership.greet(1, 8)
+    assert bench.membership.alive(1, T)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_r9_nobody_is_put_out_who_may_still_hold_a_lease(seed: int) -> None:
+    """Heartbeats take up to T, get lost and overtake each other; chains change; managers are replaced."""
+    dice, bench = Dice(seed), Bench(SERVING, SERVING, SYNCING)
+    leased_until = dict.fromkeys((1, 2, 3), 0.0)
+    flying: list[tuple[float, int, float, int]] = []  # arrives at, node, sent at, chain version
+    silent = {n: dice.below(2) == 0 for n in leased_until}
+    put_out = 0
+    for _ in range(1500):
+        bench.clock.advance(0.1)
+        now = bench.clock.monotonic()
+        for node in leased_until:
+            if dice.below(80) == 0:
+                silent[node] = not silent[node]
+            if dice.below(10) == 0 and not silent[node]:
+                knows = bench.version - (dice.below(8) == 0)
+                flying.append((now + dice.uniform(0.0, T) * (dice.below(4) == 0), node, now, knows))
+        for heartbeat in sorted(flying):
+            at, node, sent_at, version = heartbeat
+            if at <= now:
+                flying.remove(heartbeat)
+                if bench.hear(node, version=version):
+                    leased_until[node] = max(leased_until[node], sent_at + T / 2)
+        known = bench.known()
+        for node, local in enumerate(known, 1):
+            if local is LocalState.OFFLINE:
+                put_out += 1
+                assert leased_until[node] <= now, "it is not put out before its lease has ended, and gets no other"
+        if dice.below(100) == 0:
+            bench.change(SERVING, SERVING, SYNCING)  # of another target: who is condemned stays in
+            bench.membership.absolve(bench.routing)
+        if dice.below(300) == 0:
+            bench.membership = Membership(bench.clock)
+    assert put_out, "somebody was silent for long enough"
