@@ -20,7 +20,7 @@ from threefs_storage.engine.records import Record
 
 from tests.support import chunk_writer
 from tests.support.chunk_engine import change, opened, put, read_all, read_range
-from tests.support.chunk_machine import CHUNK_BYTES, Machine
+from tests.support.chunk_machine import CHUNK_BYTES, Machine, simulate
 from threefs.errors import NoSpace, ThreefsError, Unavailable
 from threefs.ids import ChunkId
 
@@ -36,6 +36,7 @@ steps = st.one_of(
     st.tuples(st.just("commit"), chunks),
     st.tuples(st.just("drop"), chunks),
     st.tuples(st.just("power"), st.just(None)),
+    st.tuples(st.just("kill"), st.just(None)),
     st.tuples(
         st.just("crash"),
         st.tuples(st.lists(changes, min_size=1, max_size=4, unique_by=lambda change: change[0]), st.integers(0, 25)),
@@ -46,14 +47,12 @@ steps = st.one_of(
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32), plan=st.lists(steps, max_size=25))
 def test_no_acknowledged_version_is_lost_whenever_the_power_fails(seed: int, plan: list[tuple[str, Any]]) -> None:
-    async def main() -> None:
-        machine = Machine(seed)
-        await machine.open()
+    async def body(machine: Machine) -> None:
         for name, argument in plan:
             await step(machine, name, argument)
             await machine.check()
 
-    asyncio.run(main())
+    simulate(seed, body)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -66,17 +65,15 @@ def test_long_lives(seed: int) -> None:
 
         return ChunkId(7, source.randrange(4)), source.choice(list(Kind)), length(), length()
 
-    async def main() -> None:
-        machine = Machine(seed)
-        await machine.open()
+    async def body(machine: Machine) -> None:
         for _ in range(80):
-            name = source.choice(["stage", "write", "write", "commit", "commit", "drop", "power", "crash"])
+            name = source.choice(["stage", "write", "write", "commit", "commit", "drop", "power", "kill", "crash"])
             todo = list({change[0]: change for change in (change() for _ in range(4))}.values())
             argument: Any = {"stage": todo, "write": todo, "crash": (todo, source.randrange(25))}.get(name, todo[0][0])
             await step(machine, name, argument)
             await machine.check()
 
-    asyncio.run(main())
+    simulate(seed, body)
 
 
 async def step(machine: Machine, name: str, argument: Any) -> None:
@@ -86,6 +83,8 @@ async def step(machine: Machine, name: str, argument: Any) -> None:
         machine.drop(argument)
     elif name == "power":
         await machine.fail_power()
+    elif name == "kill":
+        await machine.kill()
     else:
         todo, fail_after = argument if name == "crash" else (argument, None)
         await machine.together([machine.stage(*change) for change in todo], fail_after)
@@ -97,9 +96,7 @@ async def step(machine: Machine, name: str, argument: Any) -> None:
 @pytest.mark.parametrize("length", [1000, 100_000])
 @pytest.mark.parametrize("ending", ["commit", "drop"])
 def test_a_block_is_not_reused_before_it_is_durably_given_up(ending: str, length: int) -> None:
-    async def main(fail_after: int, seed: int) -> None:
-        machine = Machine(seed)
-        await machine.open()
+    async def body(machine: Machine) -> None:
         for _ in range(2):
             await machine.stage(CHUNK, Kind.WRITE, 0, length)
             if ending == "commit":
@@ -107,26 +104,22 @@ def test_a_block_is_not_reused_before_it_is_durably_given_up(ending: str, length
             else:
                 machine.drop(CHUNK)
         # The block that was given up just now is the lowest free one.
-        await machine.together([machine.stage(ChunkId(8, 0), Kind.WRITE, 0, length)], fail_after)
+        await machine.together([machine.stage(ChunkId(8, 0), Kind.WRITE, 0, length)], machine.random.randrange(30))
 
-    for fail_after in range(30):
-        for seed in range(5):
-            asyncio.run(main(fail_after, seed))
+    for seed in range(150):
+        simulate(seed, body)
 
 
 def test_an_append_does_not_overwrite_a_dropped_one_that_a_crash_may_bring_back() -> None:
-    async def main(fail_after: int, seed: int) -> None:
-        machine = Machine(seed)
-        await machine.open()
+    async def body(machine: Machine) -> None:
         await machine.stage(CHUNK, Kind.WRITE, 0, 1000)
         machine.commit(CHUNK)
         await machine.stage(CHUNK, Kind.WRITE, 1000, 3000)
         machine.drop(CHUNK)
-        await machine.together([machine.stage(CHUNK, Kind.WRITE, 1000, 3000)], fail_after)
+        await machine.together([machine.stage(CHUNK, Kind.WRITE, 1000, 3000)], machine.random.randrange(30))
 
-    for fail_after in range(30):
-        for seed in range(5):
-            asyncio.run(main(fail_after, seed))
+    for seed in range(150):
+        simulate(seed, body)
 
 
 def in_engine(directory: Path, body: Callable[[ChunkEngine], Awaitable[None]]) -> None:

@@ -1,23 +1,30 @@
-"""A chunk engine against a model of it: random changes, several at a time, and power failures at any moment."""
+"""A chunk engine against a model of it: random changes, several at a time, and kills and power cuts at any moment."""
 
 import asyncio
 import random
-from collections.abc import Awaitable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from threefs_storage.engine.content import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.records import Version
 
+from tests.sim.dice import SeededRandom
+from tests.sim.disk import SimDisk
+from tests.sim.loop import Process, SimLoop
+from tests.sim.table import open_table
 from tests.support.chunk_engine import read_range
-from tests.support.lossy_disk import LossyDisk, LossyTable
 from threefs.checksums import crc32c
-from threefs.errors import NoSpace, ThreefsError
+from threefs.errors import NoSpace
 from threefs.ids import ChunkId, WriteIdentity
 
 CHUNK_BYTES = 1 << 18
 CLIENT = bytes(range(16))
+#: Of an operation of the disk. A change needs two to six of them.
+_DELAY_S = (0.0, 2.0)
+_STEP_S = 0.3
 
 
 @dataclass
@@ -36,17 +43,27 @@ class Model:
 class Machine:
     """Changes go through `stage`, `commit` and `drop`; `fail_power` checks that nothing acknowledged is lost."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, loop: SimLoop, seed: int) -> None:
         self.random = random.Random(seed)
-        self.disk = LossyDisk(seed, capacity_bytes=self.random.choice([1 << 40, 900_000]))
+        self.disk = SimDisk(loop, SeededRandom(seed), capacity_bytes=self.random.choice([1 << 40, 900_000]))
+        self.disk.delay_s = _DELAY_S
+        self.disk.cold = 0.3
         self.full = 0  # changes that found no room
-        self.table = LossyTable(self.disk)
         self.models: dict[ChunkId, Model] = {}
         self.engine: ChunkEngine
+        self._process: Process
+        self._dead: list[Process] = []  # kept, so that nothing of them is destroyed, and runs its `finally`
 
     async def open(self) -> None:
-        self.engine = await ChunkEngine.open(
-            Path("/target"), self.disk, EngineSettings(cached_records=4), open_table=self.table.opened
+        self._process = Process(self.disk.loop, "storage", "host")
+        self.engine = await self._process.start(
+            ChunkEngine.open(
+                Path("/target"),
+                self.disk,
+                EngineSettings(cached_records=4),
+                random=self.disk.random,
+                open_table=lambda path: open_table(self.disk, path),
+            )
         )
         assert self.engine.damaged == []
 
@@ -83,23 +100,29 @@ class Machine:
             self.engine.drop_pending(chunk)
             model.pending, model.pending_version, model.acknowledged = None, 0, model.version
 
-    async def together(self, changes: list[Awaitable[None]], fail_after: int | None) -> None:
-        """At the same time; the power fails after so many steps of the loop."""
-        tasks = [asyncio.ensure_future(change) for change in changes]
+    async def together(self, changes: list[Coroutine[Any, Any, None]], fail_after: int | None) -> None:
+        """At the same time; after so many moments the process is killed, mostly by a power cut."""
+        tasks = [self._process.start(change) for change in changes]
+        done, _ = await asyncio.wait(tasks, timeout=None if fail_after is None else fail_after * _STEP_S)
+        for task in done:
+            task.result()
         if fail_after is not None:
-            for _ in range(fail_after):
-                await asyncio.sleep(0)
-            self.disk.lose_power()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, BaseException) and not (self.disk.lost_power and isinstance(result, ThreefsError)):
-                raise result
-        if fail_after is not None:
-            await self.fail_power()
+            await self.fail_power(power=self.random.random() < 0.7)
 
-    async def fail_power(self) -> None:
-        self.disk.lose_power()
-        self.disk.restore_power()
-        self.table.restore_power()
+    async def kill(self) -> None:
+        """Nothing is under way, and nothing may be lost."""
+        self._kill()
+        await self.open()
+        await self.check()
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._dead.append(self._process)
+
+    async def fail_power(self, *, power: bool = True) -> None:
+        self._kill()
+        if power:
+            self.disk.cut_power()
         await self.open()
         for chunk, model in self.models.items():
             await self._adopt(chunk, model)
@@ -107,6 +130,7 @@ class Machine:
 
     async def check(self) -> None:
         """The engine and the model agree in every byte."""
+        assert not self.disk.unreserved(), "a write into a hole, or beyond what was allocated"
         for chunk, model in self.models.items():
             record = self.engine.record(chunk)
             committed = record.committed if record else None
@@ -137,6 +161,20 @@ class Machine:
         if version is None or version.removed:
             return None
         return await read_range(self.engine, version, 0, version.length)
+
+
+def simulate(seed: int, body: Callable[[Machine], Coroutine[Any, Any, None]]) -> None:
+    """Run `body` with a machine that has been opened."""
+    loop = SimLoop()
+
+    async def main() -> None:
+        machine = Machine(loop, seed)
+        await machine.open()
+        await body(machine)
+
+    loop.run(main())
+    assert not loop.failures
+    loop.discard()
 
 
 def expected(old: bytes | None, kind: Kind, offset: int, length: int, payload: bytes) -> bytes | None:
