@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -60,6 +61,7 @@ class Target:
         #: It takes no lease any more: it is about to be taken out of its chain.
         self.left = False
         self.report: Callable[[], None] = lambda: None  # sends a heartbeat now
+        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # its disk has failed
         #: There was no room for something that had to be written.
         self.full = False
         #: The chain version in which the predecessor has said that nothing is missing here.
@@ -85,6 +87,7 @@ class Target:
             _LOG.error("a disk has failed: its target leaves the chain", target=self.target_id, error=error.message)
             self.leave()
             self.report()
+            self.on_failure(error)
 
     def learn(self, chain: Chain) -> None:
         """A chain version came in, the first or a newer one."""
@@ -234,7 +237,8 @@ class Targets:
                 continue
             engine = await self._engine(target.target_id)
             chain = routing.chains[target.chain_id]
-            self.by_id[target.target_id] = Target(target.target_id, engine, chain, self._clock)
+            opened = self.by_id[target.target_id] = Target(target.target_id, engine, chain, self._clock)
+            opened.on_failure = partial(self._disk_failed, engine.space().disk)
 
     async def reopen(self, target: Target) -> None:
         """Open the store of a target that has left its chain anew. Raises NoSpace, Unavailable, Corrupt."""
@@ -243,6 +247,12 @@ class Targets:
         target.adopt(await self._engine(target.target_id))
         target.full = target.left = False
         target.learn(target.chain)
+
+    def _disk_failed(self, disk: str, error: ThreefsError) -> None:
+        """All targets on that disk go with it."""
+        for target in self:
+            if not target.broken and target.engine.space().disk == disk:
+                target.engine.give_up(error)
 
     async def _engine(self, target_id: TargetId) -> ChunkEngine:
         directory = self._directory / f"target-{target_id}"

@@ -21,7 +21,7 @@ from tests.support.rpc import identity
 from threefs.checksums import crc32c
 from threefs.env.disk import File, RealDisk, Write
 from threefs.env.net import RealNet
-from threefs.errors import Unavailable, error_of
+from threefs.errors import DiskFailed, Unavailable, error_of
 from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing
 from threefs.routing import Target as RoutingTarget
@@ -53,13 +53,15 @@ class HeldDisk(RealDisk):
         self.cold = False  # nothing is in memory
         self.hold_sync: Gate | None = None
         self.hold_read: Gate | None = None
+        self.bad: set[tuple[str, int]] = set()  # name of a file, and where in it nothing can be read
 
     async def open(self, path: Path) -> Any:
-        return HeldFile(await super().open(path), self)
+        return HeldFile(path.name, await super().open(path), self)
 
 
 class HeldFile:
-    def __init__(self, file: File, disk: HeldDisk) -> None:
+    def __init__(self, name: str, file: File, disk: HeldDisk) -> None:
+        self._name = name
         self._file = file
         self._disk = disk
 
@@ -67,12 +69,17 @@ class HeldFile:
         return getattr(self._file, name)
 
     def read_now(self, offset: int, into: memoryview) -> int:
-        return 0 if self._disk.cold else self._file.read_now(offset, into)
+        return 0 if self._disk.cold or self._is_bad(offset, into) else self._file.read_now(offset, into)
 
     async def read(self, offset: int, into: memoryview, *, direct: bool = False) -> int:
         if self._disk.hold_read is not None:
             await self._disk.hold_read.passed()
+        if self._is_bad(offset, into):
+            raise DiskFailed("input/output error")
         return await self._file.read(offset, into, direct=direct)
+
+    def _is_bad(self, offset: int, into: memoryview) -> bool:
+        return any(name == self._name and offset <= at < offset + len(into) for name, at in self._disk.bad)
 
     async def sync(self, writes: Sequence[Write] = ()) -> None:
         if self._disk.hold_sync is not None:

@@ -1,6 +1,7 @@
 """A real cluster on this machine: a manager, a meta service, storage processes, each with a directory of its own."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,26 @@ class LocalCluster:
     """`with LocalCluster(directory) as cluster: fs = cluster.connect()`."""
 
     def __init__(
-        self, directory: Path, *, storage: int = 3, replicas: int = 3, targets_per_disk: int = 4, token: str = ""
+        self,
+        directory: Path,
+        *,
+        storage: int = 3,
+        replicas: int = 3,
+        targets_per_disk: int = 4,
+        token: str = "",
+        lease_s: float = 10.0,
+        prefixes: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
+        """`prefixes`: commands that run the storage processes of these nodes."""
+        self._prefixes = prefixes or {}
         self.token = token
         self._directory = directory
         self._replicas = replicas
         self._targets_per_disk = targets_per_disk
         self._storage_count = storage
-        self.manager = Program("threefs_manager", directory / "manager", port=0, control_port=0, token=token)
+        self.manager = Program(
+            "threefs_manager", directory / "manager", port=0, control_port=0, token=token, lease_s=lease_s
+        )
         self.meta: Program
         self.storage: dict[int, Program] = {}
 
@@ -52,7 +65,8 @@ class LocalCluster:
         where |= {"token": self.token, "port": 0}
         for node in planned:
             directory = self._directory / f"storage-{node.node_id}"
-            program = Program("threefs_storage", directory, node_id=node.node_id, domain=node.domain, **where)
+            prefix = self._prefixes.get(node.node_id, ())
+            program = Program("threefs_storage", directory, prefix, node_id=node.node_id, domain=node.domain, **where)
             program.launch()
             self.storage[node.node_id] = program
         self.meta = Program("threefs_meta", self._directory / "meta", **where)

@@ -228,6 +228,10 @@ class ChunkEngine:
         else:
             self._free(block, number)
 
+    def give_up(self, error: ThreefsError) -> None:
+        """No more changes: the disk has failed elsewhere."""
+        self._fail(error)
+
     async def verify(self, version: Version) -> None:
         """Read all bytes of a version from the disk itself. Raises CorruptChunk, DiskFailed."""
         buffer = self._buffers.take(version.length)

@@ -1,13 +1,17 @@
 """Damaged chunks are served around and made good."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
+from threefs_storage.engine.engine import MOST_UNREADABLE
 
 from tests.support.chain import CHUNK, OFFLINE, SERVING, Replica, TestChain, chain_of, until
 from tests.support.rpc import run
-from threefs.errors import Corrupt, CorruptChunk
+from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NotServing, OutcomeUnknown, Unavailable
+from threefs.ids import ChunkId
+from threefs.routing import LocalState
 
 CONTENT = b"what was written" * 5000
 
@@ -100,5 +104,82 @@ def test_two_damaged_copies_are_both_made_good_from_the_third(tmp_path: Path) ->
                     await chain.read(node)
             for node in (1, 2):
                 await check_repaired(chain, node)
+
+    run(test)
+
+
+def spoil(replica: Replica, chunk: ChunkId = CHUNK) -> None:
+    """Where this chunk lies now nothing can be read any more."""
+    committed = replica.record(chunk).committed
+    assert committed is not None and committed.block is not None
+    bits, slot = committed.block
+    replica.disk.bad.add((f"{1 << bits >> 10}KiB.blocks", (slot << bits) + committed.length // 2))
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_a_place_that_cannot_be_read_is_damage_of_one_chunk(node: int, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            await chain.write(CONTENT)
+            spoil(chain[node])
+            with pytest.raises(DiskFailed):
+                await chain.read(node)
+            await check_repaired(chain, node)
+            assert chain[node].target.engine.failure is None and not chain[node].target.left
+
+    run(test)
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_a_write_that_must_copy_what_cannot_be_read_waits_for_the_repair(node: int, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(CONTENT)
+            chain[node].disk.cold = True
+            spoil(chain[node])
+            row = chain.row(b"XYZ", 5)
+
+            async def write() -> bool:
+                with contextlib.suppress(Unavailable, OutcomeUnknown):
+                    return (await chain.send(row, b"XYZ")).version > 1
+                return False
+
+            while not await write():
+                await asyncio.sleep(0.05)
+            target = chain[node].target
+            await until(lambda: target.repaired == 1 and not target.damaged)
+            for replica in (1, 2, 3):
+                _, content = await chain.read(replica)
+                assert content == CONTENT[:5] + b"XYZ" + CONTENT[8:]
+            assert target.engine.failure is None
+
+    run(test)
+
+
+def test_many_places_that_cannot_be_read_are_the_end_of_the_disk(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            chunks = [ChunkId(8, number) for number in range(MOST_UNREADABLE)]
+            for chunk in chunks:
+                await chain.write(CONTENT, chunk=chunk)
+                spoil(chain[2], chunk)
+            reported = 0
+
+            def report() -> None:
+                nonlocal reported
+                reported += 1
+
+            target = chain[2].target
+            target.report = report
+            chain.change((1, SERVING), (3, SERVING), (2, SERVING), learned_by=[2])  # so that repairs do not succeed
+            for chunk in chunks:
+                assert not target.broken
+                with pytest.raises(DiskFailed):
+                    await chain.read(2, chunk)
+            assert target.broken and target.left and reported == 1
+            assert target.local_state is LocalState.OFFLINE
+            with pytest.raises(NotServing):
+                await chain.read(2, chunks[0])
 
     run(test)
