@@ -91,7 +91,7 @@ class Overseer:
         try:
             await self._look_at_all(dirty)
         except BaseException:
-            self._dirty |= dirty
+            self.look_at(dirty)  # again, soon
             raise
         if not self._dirty:
             self._settled.set()

@@ -3,13 +3,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from threefs_manager.election import Election
+from threefs_manager.election import Election, Epoch
+from threefs_manager.membership import Membership
+from threefs_manager.overseer import Overseer
+from threefs_manager.publication import Publication
 from threefs_manager.service import Manager
+from threefs_manager.store import Store, Writer
 
 from tests.support.chain import until
+from tests.support.clocks import SteppedClock
+from tests.support.terms import take
 from threefs.errors import Unavailable
+from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.memory import MemoryEngine
-from threefs.routing import Chain, PublicState
+from threefs.kv.transaction import BufferedTransaction
+from threefs.routing import Chain, ChainMember, PublicState, Target
 from threefs.wire import manager_pb2 as pb
 
 PLAN = pb.InitRequest(
@@ -143,3 +151,179 @@ async def check_wiped(bench: Bench) -> None:
 
 def test_a_wiped_survivor_is_not_taken_for_one_that_has_its_data() -> None:
     run(check_wiped)
+
+
+# ---- transactions that fail, one way or the other
+
+
+class Moody(MemoryEngine):
+    """Fails the next transactions that change chains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0  # they do nothing
+        self.unknown = 0  # they happen, and nobody is told
+        self.committed: list[int] = []  # how many chains each changed
+
+    async def commit(self, attempt: BufferedTransaction) -> None:
+        chains = sum(key.startswith(b"CHAI") for key in attempt.writes)
+        if chains and self.lost:
+            self.lost -= 1
+            raise Unavailable("the store is away")
+        await super().commit(attempt)
+        if chains:
+            self.committed.append(chains)
+        if chains and self.unknown:
+            self.unknown -= 1
+            raise Unavailable("no answer")
+
+
+class Desk:
+    """An overseer by itself over `count` chains of two targets each: one on node 1, one on node 2."""
+
+    def __init__(self, engine: Moody, epoch: Epoch, count: int) -> None:
+        self.engine, self.count, self.clock = engine, count, SteppedClock()
+        self.store, self.publication, self.membership = Store(engine, epoch), Publication(), Membership(self.clock)
+        self.changes: list[tuple[Chain, Chain]] = []
+        self.overseer = Overseer(
+            self.store,
+            self.publication,
+            self.membership,
+            clock=self.clock,
+            on_change=lambda before, after: self.changes.append((before, after)),
+        )
+
+    async def plan(self) -> None:
+        targets = [
+            Target(TargetId(node * 10_000 + n), NodeId(node), ChainId(n), 5)
+            for n in range(1, self.count + 1)
+            for node in (1, 2)
+        ]
+        chains = [
+            Chain(ChainId(n), 1, tuple(ChainMember(TargetId(node * 10_000 + n), SERVING) for node in (1, 2)))
+            for n in range(1, self.count + 1)
+        ]
+
+        async def write(writer: Writer) -> None:
+            writer.cluster.lease_ms = 10_000_000  # nobody dies by silence here
+            writer.put_chains(chains, targets, {})
+
+        _, routing = await self.store.change(write)
+        self.publication.begin(routing)
+        self.engine.committed.clear()
+
+    def hear(self, node: int) -> int:
+        """How many leases the node gets when it knows everything."""
+        self.clock.advance(0.001)
+        routing = self.publication.routing
+        reports = [
+            pb.TargetReport(
+                target_id=node * 10_000 + n,
+                chain_version=routing.chains[ChainId(n)].version,
+                local_state=pb.LOCAL_UPTODATE,
+                store_id=5,
+            )
+            for n in range(1, self.count + 1)
+        ]
+        leased, news = self.membership.hear(node, 1, reports, routing)
+        self.overseer.look_at(news)
+        return len(leased)
+
+    def served_by(self, node: int) -> int:
+        chains = self.publication.routing.chains.values()
+        return sum(chain.state(TargetId(node * 10_000 + chain.chain_id)) is SERVING for chain in chains)
+
+
+def at_desk(count: int, body: Callable[[Desk], Awaitable[None]]) -> None:
+    async def main() -> None:
+        engine = Moody()
+        desk = Desk(engine, await take(engine, "one"), count)
+        await desk.plan()
+        assert desk.hear(1) == desk.hear(2) == count
+        running = asyncio.create_task(desk.overseer.run())
+        async with asyncio.timeout(20):
+            await desk.overseer.settled(10)
+            await body(desk)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+async def check_batches(desk: Desk) -> None:
+    assert not desk.engine.committed, "all is well, so nothing is written"
+    desk.overseer.restarted(NodeId(1))
+    assert desk.hear(1) == 0 and desk.hear(2) == 600
+    await desk.overseer.settled(10)
+    assert (desk.served_by(1), desk.served_by(2)) == (0, 600)
+    assert desk.engine.committed == [256, 256, 88], "a transaction holds only so much"
+    assert len(desk.changes) == 600 and all(after.version == before.version + 1 for before, after in desk.changes)
+
+
+def test_a_node_of_many_chains_is_taken_out_in_batches() -> None:
+    at_desk(600, check_batches)
+
+
+async def check_lost(desk: Desk) -> None:
+    desk.engine.lost = 3
+    desk.overseer.restarted(NodeId(1))
+    assert desk.hear(2) == 2
+    await desk.overseer.settled(10)
+    assert (desk.engine.lost, desk.served_by(1), desk.served_by(2)) == (0, 0, 2)
+    assert [after.version for _, after in desk.changes] == [2, 2]
+
+
+def test_a_change_that_failed_is_made_again() -> None:
+    at_desk(2, check_lost)
+
+
+async def check_unknown(desk: Desk) -> None:
+    desk.engine.unknown = 1
+    desk.overseer.restarted(NodeId(1))
+    assert desk.hear(2) == 2
+    while not desk.engine.committed:
+        await asyncio.sleep(0)
+    assert desk.served_by(1) == 2 and desk.hear(1) == 0, "R9: no lease while nobody knows whether it is out"
+    await desk.overseer.settled(10)
+    assert desk.served_by(1) == 0 and desk.engine.committed == [2], "what had happened is not done once more"
+    assert {chain.version for chain in desk.publication.routing.chains.values()} == {2}
+    assert desk.hear(1) == 0, "it is out: there is no lease for it"
+    await until(lambda: {chain.version for chain in desk.publication.routing.chains.values()} == {3})
+    assert desk.hear(1) == 2, "it was let in again, to be filled"
+
+
+def test_r9_a_change_with_unknown_outcome_is_looked_up_and_not_repeated() -> None:
+    at_desk(2, check_unknown)
+
+
+def test_i8_it_ends_when_another_manager_has_taken_over() -> None:
+    async def main() -> None:
+        engine = Moody()
+        desk = Desk(engine, await take(engine, "one"), 1)
+        await desk.plan()
+        desk.hear(2)
+        await take(engine, "two")
+        desk.overseer.restarted(NodeId(1))
+        desk.hear(2)
+        async with asyncio.timeout(10):
+            await desk.overseer.run()
+        assert not engine.committed and not desk.changes and desk.served_by(1) == 1
+
+    asyncio.run(main())
+
+
+async def check_all_restarted(desk: Desk) -> None:
+    desk.overseer.restarted(NodeId(1))
+    await desk.overseer.settled(10)
+    assert desk.served_by(1) == 2, "R7: nobody has been heard of since, so perhaps nobody else is left"
+    desk.overseer.restarted(NodeId(2))
+    await desk.overseer.settled(10)
+    states = {m.state for chain in desk.publication.routing.chains.values() for m in chain.members}
+    assert states == {LASTSRV}
+    desk.overseer.restarted(NodeId(1))
+    await desk.overseer.settled(10)
+    assert len(desk.changes) == 2, "who is out cannot be put out"
+
+
+def test_when_all_were_started_anew_each_has_what_was_acknowledged() -> None:
+    at_desk(2, check_all_restarted)
