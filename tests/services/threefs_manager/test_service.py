@@ -349,3 +349,54 @@ def test_domains_that_must_hold_two_targets_of_a_chain_are_logged(domains: str, 
         assert [entry["domains"] for entry in logs] == ([warned] if warned else [])
 
     run(body)
+
+
+# ---- a process that was started anew
+
+
+def starting(incarnation: int, store_id: int = 5) -> pb.RegisterRequest:
+    request = storage(1, "h:1", incarnation)
+    request.stores.add(target_id=101, store_id=store_id)
+    return request
+
+
+def test_r8_a_new_incarnation_is_refused_while_the_old_one_is_still_in_its_chain() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(plan("a", "b", "c", targets_per_disk=1))
+        await manager.register(starting(7))
+        await manager.register(starting(7))
+        with pytest.raises(Unavailable, match="target 101 of node 1 is still serving"):
+            await manager.register(starting(8))  # nobody else has been heard of: nobody may be put out
+        status = await manager.get_status(pb.GetStatusRequest())
+        assert status.nodes[0].node.incarnation == 7, "the old one is still the one that counts"
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+        beat.targets.add(target_id=101, chain_version=1, local_state=pb.LOCAL_UPTODATE)
+        assert not (await manager.heartbeat(beat)).leased, "but it is dead, whatever still comes of it"
+        await manager.register(storage(2, "h:2"))
+        bench.clock.advance(0.1)
+        beat = pb.HeartbeatRequest(node_id=2, incarnation=7)
+        beat.targets.add(target_id=201, chain_version=1, local_state=pb.LOCAL_UPTODATE)
+        assert list((await manager.heartbeat(beat)).leased) == [201]
+        reply = await _registered(manager, starting(8))
+        assert reply.routing.nodes[0].incarnation == 8
+
+    run(body)
+
+
+async def _registered(manager: Manager, request: pb.RegisterRequest) -> pb.RegisterReply:
+    while True:
+        try:
+            return await manager.register(request)
+        except Unavailable:
+            await asyncio.sleep(0.005)
+
+
+def test_targets_of_others_cannot_be_registered() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        request = storage(1, "h:1")
+        request.stores.add(target_id=201, store_id=5)
+        with pytest.raises(NotFound, match="node 1 has no target 201"):
+            await manager.register(request)
+
+    run(body)
