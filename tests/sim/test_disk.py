@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_storage.engine.engine import ChunkEngine
 
 from tests.sim.dice import SeededRandom
 from tests.sim.disk import SimDisk, SimFile
 from tests.sim.loop import Process, SimLoop
 from tests.sim.table import open_table
 from tests.support.chunk_engine import put, read_all
+from tests.support.simulated_disk import engine_on
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 
@@ -212,10 +212,6 @@ def test_a_share_of_reads_finds_nothing_in_memory() -> None:
         assert 100 < found.count(0) < 300
 
     with_disk(body)
-
-
-async def engine_on(disk: SimDisk) -> ChunkEngine:
-    return await ChunkEngine.open(Path("/t"), disk, random=disk.random, open_table=lambda path: open_table(disk, path))
 
 
 def test_rot_of_content_is_in_bytes_that_are_in_use() -> None:

@@ -5,7 +5,8 @@ import pytest
 from threefs_storage.engine.blocks import MAX_BLOCK_BITS, BlockFiles, block_bits
 from threefs_storage.engine.records import Block
 
-from tests.support.lossy_disk import LossyDisk
+from tests.sim.disk import SimDisk
+from tests.support.simulated_disk import new_disk, simulate
 from threefs.errors import NoSpace
 from threefs.layout import MAX_CHUNK_BYTES
 
@@ -20,7 +21,7 @@ def test_the_smallest_block_that_holds_it(length: int, bits: int) -> None:
     assert block_bits(length) == bits
 
 
-async def opened(disk: LossyDisk) -> BlockFiles:
+async def opened(disk: SimDisk) -> BlockFiles:
     files = BlockFiles(TARGET, disk, full_ratio=0.98)
     await files.open()
     return files
@@ -28,7 +29,7 @@ async def opened(disk: LossyDisk) -> BlockFiles:
 
 def test_files_grow_and_free_blocks_are_found_again_after_reopening() -> None:
     async def main() -> None:
-        disk = LossyDisk(1)
+        disk = new_disk()
         files = await opened(disk)
         blocks = [await files.take(20, 0, reserve=False) for _ in range(10)]
         assert blocks == [Block(20, slot) for slot in range(10)]
@@ -42,21 +43,21 @@ def test_files_grow_and_free_blocks_are_found_again_after_reopening() -> None:
         assert files.used_bytes() == 2 * MIB
         assert files.used_bytes() + files.unused_bytes() == files.file(Block(20, 0)).size()
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_tasks_that_take_at_the_same_time_get_different_blocks() -> None:
     async def main() -> None:
-        files = await opened(LossyDisk(2))
+        files = await opened(new_disk())
         blocks = await asyncio.gather(*(files.take(22, 0, reserve=False) for _ in range(20)))
         assert len(set(blocks)) == 20
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_a_nearly_full_disk_has_room_only_for_resync() -> None:
     async def main() -> None:
-        disk = LossyDisk(3, capacity_bytes=100 * MIB)
+        disk = new_disk(capacity_bytes=100 * MIB)
         files = await opened(disk)
         with pytest.raises(NoSpace):
             for _ in range(101):
@@ -68,12 +69,12 @@ def test_a_nearly_full_disk_has_room_only_for_resync() -> None:
         files.free(Block(20, 5), 0)
         assert await files.take(20, 0, reserve=False) == Block(20, 5), "a free block needs no more of the disk"
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_pins_keep_a_freed_block() -> None:
     async def main() -> None:
-        files = await opened(LossyDisk(4))
+        files = await opened(new_disk())
         block = await files.take(16, 0, reserve=False)
         files.pin(block)
         files.free(block, 0)
@@ -82,22 +83,22 @@ def test_pins_keep_a_freed_block() -> None:
         files.unpin(block)
         assert await files.take(16, 0, reserve=False) == block
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_a_block_of_a_lost_file_can_be_claimed() -> None:
     async def main() -> None:
-        files = await opened(LossyDisk(5))
+        files = await opened(new_disk())
         files.claim(Block(18, 3))
         await files.begin()
         assert files.file(Block(18, 3)).read_now(3 << 18, memoryview(bytearray(10))) == 0
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_free_blocks_of_one_size_make_room_for_another_and_can_be_used_again() -> None:
     async def main() -> None:
-        disk = LossyDisk(6, capacity_bytes=100 * MIB)
+        disk = new_disk(capacity_bytes=100 * MIB)
         files = await opened(disk)
         small = [await files.take(20, 0, reserve=False) for _ in range(98)]
         with pytest.raises(NoSpace):
@@ -120,4 +121,4 @@ def test_free_blocks_of_one_size_make_room_for_another_and_can_be_used_again() -
         assert files.used_bytes() == 90 * MIB
         assert disk.free_bytes() + files.unused_bytes() == 10 * MIB
 
-    asyncio.run(main())
+    simulate(main())

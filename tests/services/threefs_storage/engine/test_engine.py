@@ -10,7 +10,7 @@ from threefs_storage.engine.records import Entry, Record
 
 from tests.support.chunk_engine import change, opened, put, read_all, update
 from tests.support.chunk_machine import expected
-from tests.support.lossy_disk import LossyDisk, LossyTable
+from tests.support.simulated_disk import engine_on, new_disk, simulate
 from threefs.checksums import crc32c
 from threefs.errors import Corrupt, ThreefsError, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
@@ -220,18 +220,16 @@ async def check_two_blocks(engine: ChunkEngine) -> None:
     assert engine.space().chunks == 2
 
 
-def test_a_damaged_record_costs_one_chunk_until_it_is_replaced(tmp_path: Path) -> None:
-    disk = LossyDisk(1)
-    table = LossyTable(disk)
-
+def test_a_damaged_record_costs_one_chunk_until_it_is_replaced() -> None:
     async def main() -> None:
-        engine = await ChunkEngine.open(tmp_path, disk, open_table=table.opened)
+        disk = new_disk()
+        engine = await engine_on(disk)
         await put(engine, CHUNK, b"a")
         await put(engine, ChunkId(8, 0), b"b")
-        data = table.get(CHUNK.key())
-        assert data is not None
-        table.write({CHUNK.key(): data[:-1] + bytes([data[-1] ^ 1])})
-        engine = await ChunkEngine.open(tmp_path, disk, open_table=table.opened)
+        (rows,) = disk.tables.values()
+        data = rows.values[CHUNK.key()]
+        rows.values[CHUNK.key()] = data[:-1] + bytes([data[-1] ^ 1])
+        engine = await engine_on(disk)
         assert engine.damaged == [CHUNK]
         with pytest.raises(Corrupt):
             engine.record(CHUNK)
@@ -243,25 +241,24 @@ def test_a_damaged_record_costs_one_chunk_until_it_is_replaced(tmp_path: Path) -
         engine.commit(CHUNK, 4, 1)
         assert await read_all(engine, CHUNK) == b"new"
 
-    asyncio.run(main())
+    simulate(main())
 
 
-def test_a_failed_disk_ends_all_changes_but_not_reading(tmp_path: Path) -> None:
-    disk = LossyDisk(1)
-
+def test_a_failed_disk_ends_all_changes_but_not_reading() -> None:
     async def main() -> None:
-        engine = await ChunkEngine.open(tmp_path, disk, open_table=LossyTable(disk).opened)
+        disk = new_disk()
+        engine = await engine_on(disk)
         await put(engine, CHUNK, b"a")
-        disk.lost_power = True
+        disk.failing |= {"write", "sync"}
         with pytest.raises(ThreefsError):
             await put(engine, CHUNK, b"b")
-        disk.lost_power = False
+        disk.failing.clear()
         with pytest.raises(ThreefsError):
             await put(engine, CHUNK, b"b")
         assert engine.failure is not None
         assert await read_all(engine, CHUNK) == b"a"
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_a_cancelled_stage_ends_with_its_work(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Version
 
+from tests.sim.disk import SimDisk
 from tests.support.chunk_engine import opened, put
-from tests.support.lossy_disk import LossyDisk, LossyTable
+from tests.support.simulated_disk import engine_on, new_disk, simulate
 from threefs.checksums import crc32c
 from threefs.env.buffers import BufferPool
 from threefs.errors import CorruptChunk, InvalidArgument
@@ -87,10 +88,10 @@ def test_a_range_beyond_the_end_is_refused(tmp_path: Path, offset: int, length: 
     asyncio.run(main())
 
 
-async def lossy(cold: float, data: bytes) -> tuple[ChunkEngine, LossyDisk, Version]:
-    disk = LossyDisk(1)
+async def simulated(cold: float, data: bytes) -> tuple[ChunkEngine, SimDisk, Version]:
+    disk = new_disk()
     disk.cold = cold
-    engine = await ChunkEngine.open(Path("/t"), disk, open_table=LossyTable(disk).opened)
+    engine = await engine_on(disk)
     return engine, disk, await put(engine, CHUNK, data)
 
 
@@ -100,7 +101,7 @@ def test_every_flipped_bit_in_the_data_is_detected(cold: float, offset: int, len
     data = os.urandom(10_000)
 
     async def main() -> None:
-        engine, disk, version = await lossy(cold, data)
+        engine, disk, version = await simulated(cold, data)
         (file,) = disk.files.values()
         into = memoryview(bytearray(length))
         for bit in range(offset * 8, (offset + length) * 8, 37):
@@ -114,23 +115,24 @@ def test_every_flipped_bit_in_the_data_is_detected(cold: float, offset: int, len
             await engine.read_cold(version, offset, into)
         assert into == data[offset : offset + length]
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_a_block_is_pinned_while_it_is_read() -> None:
     async def main() -> None:
-        engine, disk, version = await lossy(1.0, b"a" * 10_000)
-        disk.held = asyncio.Event()
+        engine, disk, version = await simulated(1.0, b"a" * 10_000)
+        disk.dragging = (9.0, 9.0)
         into = memoryview(bytearray(10_000))
         reading = asyncio.ensure_future(engine.read_cold(version, 0, into))
         await asyncio.sleep(0)
+        disk.dragging = None
         for number in range(4):  # the block of the first version is freed, and would be taken by a later one
             await put(engine, CHUNK, bytes([number]) * 10_000)
             await put(engine, ChunkId(8, number), b"x" * 10_000)
-        disk.held.set()
+        assert not reading.done()
         assert await reading == crc32c(b"a" * 10_000)
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_a_pin_keeps_a_version_readable(tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
-import asyncio
-
 import pytest
 from threefs_storage.engine.records import Record, Version
 from threefs_storage.engine.store import RecordStore, living
 
-from tests.support.lossy_disk import LossyDisk, LossyTable
+from tests.sim.table import SimTable, open_table
+from tests.support.simulated_disk import new_disk, new_table, simulate
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId
 
@@ -17,8 +16,8 @@ def chunk(number: int) -> ChunkId:
     return ChunkId(5, number)
 
 
-def fresh(cached_records: int = 4) -> tuple[RecordStore, LossyTable]:
-    table = LossyTable(LossyDisk(1))
+def fresh(cached_records: int = 4) -> tuple[RecordStore, SimTable]:
+    table = new_table()
     return RecordStore(table, cached_records), table
 
 
@@ -71,14 +70,14 @@ def test_the_last_chunk_skips_tombstones() -> None:
 
 def test_durability_is_that_of_the_table() -> None:
     async def main() -> None:
-        store, _ = fresh()
+        store = RecordStore(await open_table(new_disk(), Path("/records")), 4)
         number = store.write({chunk(1): record(1)})
         assert store.durable < number
         await store.flush(number)
         assert store.durable == number
         assert store.failure is None
 
-    asyncio.run(main())
+    simulate(main())
 
 
 def test_living() -> None:

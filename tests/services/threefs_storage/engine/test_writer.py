@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.engine.content import Kind
-from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
 
 from tests.support.chunk_engine import change, opened, put, read_all, read_range, update
-from tests.support.lossy_disk import LossyDisk, LossyTable
+from tests.support.simulated_disk import engine_on, new_disk, simulate
 from threefs.env.buffers import BufferPool
 from threefs.errors import ChecksumMismatch, CorruptChunk
 from threefs.ids import ChunkId
@@ -114,8 +113,8 @@ def test_payload_memory_of_any_alignment(tmp_path: Path, length: int, shift: int
 
 def test_old_content_that_is_damaged_is_not_copied() -> None:
     async def main() -> None:
-        disk = LossyDisk(1)
-        engine = await ChunkEngine.open(Path("/t"), disk, open_table=LossyTable(disk).opened)
+        disk = new_disk()
+        engine = await engine_on(disk)
         await put(engine, CHUNK, b"a" * 10_000)
         (file,) = disk.files.values()
         file.flip(8000)
@@ -127,4 +126,4 @@ def test_old_content_that_is_damaged_is_not_copied() -> None:
         await put(engine, CHUNK, b"b" * 10_000)
         assert await read_all(engine, CHUNK) == b"b" * 10_000
 
-    asyncio.run(main())
+    simulate(main())
