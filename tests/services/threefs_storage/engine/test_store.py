@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from threefs_storage.engine.records import Record, Version
 from threefs_storage.engine.store import RecordStore, living
