@@ -23,6 +23,8 @@ from threefs.telemetry import logs
 class _Settings(Protocol):
     @property
     def data_dir(self) -> Path: ...
+    @property
+    def log_level(self) -> str: ...
 
 
 S = TypeVar("S", bound=_Settings)
@@ -37,6 +39,7 @@ def ready(*addresses: str) -> None:
     one."""
     global _told_ready
     _told_ready = True
+    logs.identify(address=addresses[0])
     print("ready", *addresses, flush=True)
     notify("READY=1", f"STATUS=serving at {', '.join(addresses)}")
 
@@ -46,10 +49,10 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
     assert_checks_run()
     try:
         settings = settings_module.load(settings_class, path)
+        logs.configure(name, settings.log_level)
     except ThreefsError as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
-    logs.configure(name)
     log = structlog.get_logger()
     log.info("starting", version=__version__, pid=os.getpid(), settings=str(settings))
     try:
@@ -59,6 +62,9 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
         log.error("ended", reason=str(error))
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(1)
+    except Exception as error:
+        log.critical("ended", reason=repr(error))
+        raise
     log.info("ended", reason="told to stop")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import structlog
 
-from threefs import program
+from threefs import __version__, program
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
 from threefs.kv.port import Engine
@@ -20,6 +20,18 @@ from threefs_manager.service import Manager
 from threefs_manager.settings import Settings
 
 _GRACE_S = 2.0
+
+_EXAMPLE = """
+\b
+The settings file, for example:
+  data_dir = "/var/lib/threefs/manager"
+  host = "10.0.0.1"               # how others reach this machine
+  port = 7000
+  control_port = 7001
+  log_level = "info"              # debug, info, warning, error
+
+SIGTERM stops it after what is in flight, a second one at once.
+"""
 
 
 async def serve(settings: Settings, stop: program.Stop) -> None:
@@ -73,7 +85,8 @@ async def _first(running: "asyncio.Task[None]", event: asyncio.Event) -> None:
         running.result()
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLE)
+@click.version_option(__version__, prog_name="threefs-manager")
 @click.option("--settings", "path", type=click.Path(path_type=Path), required=True, help="TOML file.")
 def main(path: Path) -> None:
     """Run a cluster manager. It prints `ready ADDRESS CONTROL_ADDRESS` once it serves."""

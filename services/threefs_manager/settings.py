@@ -11,4 +11,5 @@ class Settings:
     port: int = 7000  # frames; 0 picks a free one
     control_port: int = 7001  # gRPC
     token: str = field(default="", repr=False)
+    log_level: str = "info"  # debug, info, warning or error
     lease_s: float = 10.0  # T of a cluster that is made here: a target that is silent for so long is dead

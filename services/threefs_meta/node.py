@@ -79,6 +79,11 @@ class MetaNode:
         self._collector = Collector(context)
         bind(self._server, context)
 
+    @property
+    def node_id(self) -> int:
+        """What the manager calls us, once started."""
+        return self._registration.node_id
+
     async def _status(self) -> manager_pb2.GetStatusReply:
         return await self._managers.call(GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=_STATUS_S)
 

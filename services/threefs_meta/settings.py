@@ -12,6 +12,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0  # frames; 0 picks a free one
     token: str = field(default="", repr=False)
+    log_level: str = "info"  # debug, info, warning or error
 
     @property
     def managers(self) -> list[str]:

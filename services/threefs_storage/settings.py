@@ -14,6 +14,7 @@ class Settings:
     port: int = 0  # 0 picks a free one
     domain: str = ""
     token: str = field(default="", repr=False)
+    log_level: str = "info"  # debug, info, warning or error
     full_ratio: float = 0.98  # of the disk: beyond it clients' writes are refused
     cached_records: int = 32_768  # per target
     ballast_bytes: int = 16 << 20  # per target, held free so that a full disk can be tidied up

@@ -23,6 +23,7 @@ from threefs.errors import WrongCluster
 class Settings:
     does: str
     data_dir: Path = Path("data")
+    log_level: str = "info"
 
 async def serve(settings, stop):
     try:
@@ -98,6 +99,19 @@ def test_bad_settings_are_not_served(tmp_path: Path) -> None:
     assert (process.returncode, out) == (2, "") and "unknown setting 'colour'" in err
 
 
+def test_a_log_level_that_is_none_is_not_served(tmp_path: Path) -> None:
+    with launch(tmp_path, 'does = "serve"\nlog_level = "loud"') as process:
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (2, "") and "log_level must be one of" in err
+
+
+def test_the_log_of_a_bug_ends_with_its_reason(tmp_path: Path) -> None:
+    with launch(tmp_path, 'does = "broken"') as process:
+        _, err = process.communicate(timeout=30)
+    ended = json.loads([line for line in err.splitlines() if line.startswith("{")][-1])
+    assert (ended["event"], ended["level"]) == ("ended", "critical") and "an invariant" in ended["reason"]
+
+
 def test_assertions_must_be_on(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "serve"', "-O") as process:
         out, err = process.communicate(timeout=30)
@@ -160,3 +174,4 @@ def test_the_first_and_the_last_line_of_the_log(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in errors.splitlines()]
     assert (lines[0]["event"], lines[0]["program"], lines[0]["pid"]) == ("starting", "threefs-test", process.pid)
     assert (lines[-1]["event"], lines[-1]["reason"]) == ("ended", "told to stop")
+    assert "address" not in lines[0] and lines[-1]["address"] == "h:1"

@@ -1,9 +1,14 @@
 """The program `threefs-storage`; as a process it is tested with its manager, in tests/cluster."""
 
+import tomllib
 from pathlib import Path
 
 from click.testing import CliRunner
 from threefs_storage.main import main
+from threefs_storage.settings import Settings
+
+from threefs import __version__
+from threefs.settings import from_table
 
 
 def test_the_help_says_what_it_prints() -> None:
@@ -15,3 +20,10 @@ def test_the_settings_file_must_be_given_and_be_there(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, []).exit_code == 2
     result = CliRunner().invoke(main, ["--settings", str(tmp_path / "storage.toml")])
     assert result.exit_code == 2 and "storage.toml does not exist" in result.output
+
+
+def test_the_version_and_an_example_are_told() -> None:
+    assert f"threefs-storage, version {__version__}" in CliRunner().invoke(main, ["--version"]).output
+    shown = CliRunner().invoke(main, ["-h"]).output
+    lines = [line for line in shown.splitlines() if " = " in line]
+    from_table(Settings, tomllib.loads("\n".join(lines)), "the help")
