@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo test check proto proto-check bench-smoke sim sim-many planted chaos fuzz clean
+.PHONY: help venv demo test check proto proto-check bench-smoke sim sim-many planted chaos fuzz bit-flips clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -46,6 +46,9 @@ chaos: $(READY) ## Faults on real processes under load, then audits (MINUTES=5 S
 
 fuzz: $(READY) ## Bad bytes at every decoder and port (SECONDS=60 each, JSON=file)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(JSON),--json $(JSON))
+
+bit-flips: $(READY) ## Turn over 10,000 bits of content, records and tables, and see that each is noticed
+	BIT_FLIPS_FULL=1 $(BIN)/python -m pytest tests/contracts/test_bit_flips.py
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
 	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))

@@ -168,6 +168,18 @@ class Table:
                 if not done.done():
                     done.set_result(None)
         self._flusher = None
+        self._write_mark()
+
+    def _write_mark(self) -> None:
+        """No write may follow for long, and without a mark behind them the records of the last flush, if they are
+        damaged, look like a torn end."""
+        if self._mark is None or self.failure is not None:
+            return
+        batch = WriteBatch(raw_mode=True)
+        batch.put(MARK_KEY, self._mark)
+        self._mark = None
+        with contextlib.suppress(ThreefsError):  # it is kept for whoever writes next
+            self._checked(lambda: self._store.write(batch))
 
     def _check_readable(self) -> None:
         if self.failure is not None and not isinstance(self.failure, NoSpace):

@@ -4,9 +4,9 @@ A power cut can leave the records that were not flushed yet half written: the lo
 pages are zeros, later ones may be right. RocksDB takes a log that is too short, but calls this a corruption and does
 not open.
 
-Such an end may be cut off, damage to what had been flushed must not. To tell them apart, the first write after each
-flush carries a mark: the sequence number up to which everything was flushed. If a mark behind the damage covers what
-was damaged, it stays an error. (The records of the last flush have no mark behind them.)
+Such an end may be cut off, damage to what had been flushed must not. To tell them apart, a mark follows each flush: the
+sequence number up to which everything was flushed. If a mark behind the damage covers what was damaged, it stays an
+error. (Nobody waits for the mark of the last flush to be durable: a power cut may take it.)
 
 A log is a row of blocks of 32 KiB. A record is split into fragments that do not cross a block boundary. Each fragment
 has a header: masked CRC32C of kind and content, length of the content, kind. The last bytes of a block are zeros if no

@@ -76,21 +76,27 @@ def test_holes_in_what_was_never_flushed_are_cut_off_with_all_behind(log: tuple[
 
 
 def test_damage_to_what_was_flushed_is_left_alone(flushed_log: tuple[bytes, list[int]]) -> None:
-    """Every write was flushed, and the next one says so. Only the last has none behind it."""
+    """A mark behind every flush says so. A power cut may take the last one, and only then its records look torn."""
     content, places = flushed_log
-    for number in range(4):
+    for number in range(5):
         for at in (0, 5, 15):
             damaged = bytearray(content)
             damaged[places[number] + at] ^= 1
             assert torn_at(bytes(damaged)) is None
     damaged = bytearray(content)
+    damaged[places[5] + 15] ^= 1
+    assert torn_at(bytes(damaged)) == places[5]
     damaged[places[4] + 15] ^= 1
     assert torn_at(bytes(damaged)) == places[4]
 
 
 def test_a_head_or_a_mark_that_a_block_boundary_divides_is_understood(tmp_path: Path) -> None:
-    """The second record begins a few bytes before the boundary, so that its head and its mark are in two fragments."""
+    """The mark of the first write begins a few bytes before the boundary, so that it is in two fragments."""
     for number, left in enumerate(range(7, 60, 4)):
+        content, places = log_with_places(tmp_path / f"{number}-alone", True, [BLOCK - left - 7 - 12 - 6])
+        damaged = bytearray(content)
+        damaged[places[0] + 15] ^= 1
+        assert torn_at(bytes(damaged)) is None, left
         content, places = log_with_places(tmp_path / str(number), True, [BLOCK - left - 7 - 12 - 6, 10, 10])
         assert places[1] == BLOCK - left
         damaged = bytearray(content)
@@ -100,8 +106,8 @@ def test_a_head_or_a_mark_that_a_block_boundary_divides_is_understood(tmp_path: 
         damaged[places[1] + left + 15] ^= 1
         assert torn_at(bytes(damaged)) is None, left
         damaged = bytearray(content)
-        damaged[places[2] + 15] ^= 1
-        assert torn_at(bytes(damaged)) == places[2], left
+        damaged[places[3] + 15] ^= 1
+        assert torn_at(bytes(damaged)) == places[3], left
 
 
 def test_only_the_newest_log_is_cut_and_the_rest_is_kept(tmp_path: Path, log: tuple[bytes, list[int]]) -> None:
