@@ -175,6 +175,9 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
         ],
         "scrubbed_chunks": sum(target.scrubbed_chunks for target in row.targets),
         "damaged_chunks": sum(target.damaged_chunks for target in row.targets),
+        "unrepaired_chunks": sum(target.unrepaired_chunks for target in row.targets),
+        "scrubbed_bytes": sum(target.scrubbed_bytes for target in row.targets),
+        "scrub_passes": min((target.scrub_passes for target in row.targets), default=0),
         "repaired_chunks": sum(target.repaired_chunks for target in row.targets),
         "read_only": any(target.read_only for target in row.targets),
         "failures": sorted({target.failure for target in row.targets if target.failure}),
@@ -215,7 +218,8 @@ def _news(node: dict[str, Any]) -> Iterator[str]:
             f"{resync['looked_at_chunks']} of {resync['chunks']} chunks"
         )
     if node["damaged_chunks"]:
-        yield f"{node['damaged_chunks']} damaged chunks found, {node['repaired_chunks']} repaired"
+        waiting = f", {node['unrepaired_chunks']} not yet" if node["unrepaired_chunks"] else ""
+        yield f"{node['damaged_chunks']} damaged chunks found, {node['repaired_chunks']} repaired{waiting}"
     if node["read_only"]:
         yield "its disk is full: it takes no writes of clients"
     for failure in node["failures"]:

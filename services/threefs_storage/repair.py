@@ -8,7 +8,7 @@ import structlog
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
-from threefs.errors import ChunkNotFound, ThreefsError, Unavailable, VersionGap
+from threefs.errors import ChunkNotFound, Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.routing import Routing
 from threefs.rpc.methods import FETCH_CHUNK
@@ -40,6 +40,7 @@ class Repair:
         self._clock = clock
         self._pool = pool
         self._tasks: list[asyncio.Task[None]] = []
+        self._told: set[tuple[int, ChunkId]] = set()  # damage of which the log says that it cannot be repaired now
 
     def begin(self, target: Target) -> None:
         self._tasks.append(asyncio.create_task(self._run(target)))
@@ -65,14 +66,19 @@ class Repair:
     async def _repair(self, target: Target, chunk: ChunkId) -> None:
         try:
             done = await self._craq.replace_damaged(target, chunk, self._fetch, self._clock.monotonic() + _TURN_S)
-        except ChunkNotFound:
-            _LOG.warning("no other replica knows a damaged chunk", target=target.target_id, chunk=chunk)
+        except (ChunkNotFound, Corrupt, CorruptChunk, DiskFailed) as error:  # of the other replica
+            if (target.target_id, chunk) not in self._told:
+                self._told.add((target.target_id, chunk))
+                _LOG.warning(
+                    "a damaged chunk is not good elsewhere", target=target.target_id, chunk=chunk, error=str(error)
+                )
         except ThreefsError as error:
-            _LOG.info("a damaged chunk cannot be repaired now", chunk=chunk, error=str(error))
+            _LOG.debug("a damaged chunk cannot be repaired now", chunk=chunk, error=str(error))
         except Exception:
             _LOG.exception("a damaged chunk cannot be repaired", chunk=chunk)
         else:
             target.damaged.pop(chunk, None)
+            self._told.discard((target.target_id, chunk))
             target.repaired += done
             _LOG.info("a damaged chunk is repaired", target=target.target_id, chunk=chunk, damaged=done)
 
@@ -112,7 +118,11 @@ class Repair:
         request = call.request
         target.check(request.chain_version)
         chunk = ChunkId(request.inode, request.index)
-        record = target.engine.record(chunk)
+        try:
+            record = target.engine.record(chunk)
+        except Corrupt:
+            target.note_damage(chunk)
+            raise
         version = record.committed if record is not None else None
         entries = record.entries if record is not None else ()
         if record is not None and record.pending is not None:
@@ -127,8 +137,10 @@ class Repair:
         try:
             content = buffer[: version.length]
             await target.engine.read_cold(version, 0, content)
-        except BaseException:
+        except BaseException as error:
             self._pool.give(buffer)
+            if isinstance(error, CorruptChunk | DiskFailed):
+                target.note_damage(chunk)
             raise
         message = whole(0, request.chain_version, chunk, version, entries)
         payload = [content] if version.length else []

@@ -57,8 +57,10 @@ class Scrubber:
             for chunk, _ in page:
                 length = await self._look_at(target, chunk)
                 target.scrubbed += 1
+                target.scrubbed_bytes += length
                 await self._clock.sleep(max(length, _LEAST_BYTES) / self._pace.bytes_per_s)
             after = page[-1][0]
+        target.scrub_passes += 1
 
     async def _look_at(self, target: Target, chunk: ChunkId) -> int:
         """Bytes read. A record that cannot be decoded is damage, and so are bytes that fail their checksum."""

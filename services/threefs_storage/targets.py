@@ -54,6 +54,8 @@ class Target:
         self.damage_found = len(engine.damaged)
         self.repaired = 0
         self.scrubbed = 0
+        self.scrubbed_bytes = 0
+        self.scrub_passes = 0
         #: Set while no pending version of an older chain version is left.
         self.finished = asyncio.Event()
         #: I5: nothing is answered after this moment of the monotonic clock. Set anew by every acknowledged heartbeat.
@@ -332,6 +334,9 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         scrubbed_chunks=target.scrubbed,
         damaged_chunks=target.damage_found,
         repaired_chunks=target.repaired,
+        unrepaired_chunks=len(target.damaged),
+        scrubbed_bytes=target.scrubbed_bytes,
+        scrub_passes=target.scrub_passes,
         read_only=target.full or target.engine.read_only is not None,
         failure=failure.message[:_FAILURE_CHARS] if failure is not None else "",
     )

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threefs.wire import common_pb2 as threefs_dot_wire_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1athreefs/wire/manager.proto\x12\x0cthreefs.wire\x1a\x19threefs/wire/common.proto\"s\n\x04Node\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.threefs.wire.NodeKind\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\x06\"P\n\x06Target\x12\x11\n\ttarget_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x10\n\x08\x63hain_id\x18\x03 \x01(\r\x12\x10\n\x08store_id\x18\x04 \x01(\x06\"J\n\x0b\x43hainMember\x12\x11\n\ttarget_id\x18\x01 \x01(\r\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.threefs.wire.PublicState\"V\n\x05\x43hain\x12\x10\n\x08\x63hain_id\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12*\n\x07members\x18\x03 \x03(\x0b\x32\x19.threefs.wire.ChainMember\".\n\nChainTable\x12\x10\n\x08table_id\x18\x01 \x01(\r\x12\x0e\n\x06\x63hains\x18\x02 \x03(\r\"\xd9\x01\n\x07Routing\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12!\n\x05nodes\x18\x03 \x03(\x0b\x32\x12.threefs.wire.Node\x12%\n\x07targets\x18\x04 \x03(\x0b\x32\x14.threefs.wire.Target\x12#\n\x06\x63hains\x18\x05 \x03(\x0b\x32\x13.threefs.wire.Chain\x12(\n\x06tables\x18\x06 \x03(\x0b\x32\x18.threefs.wire.ChainTable\x12\x10\n\x08lease_ms\x18\x07 \x01(\r\".\n\x0bPlannedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\"w\n\x0bInitRequest\x12*\n\x07storage\x18\x01 \x03(\x0b\x32\x19.threefs.wire.PlannedNode\x12\x10\n\x08replicas\x18\x02 \x01(\r\x12\x18\n\x10targets_per_disk\x18\x03 \x01(\r\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\"\x1f\n\tInitReply\x12\x12\n\ncluster_id\x18\x01 \x01(\t\",\n\x05Store\x12\x11\n\ttarget_id\x18\x01 \x01(\r\x12\x10\n\x08store_id\x18\x02 \x01(\x06\"\xb7\x01\n\x0fRegisterRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.threefs.wire.NodeKind\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12\x0e\n\x06\x64omain\x18\x06 \x01(\t\x12#\n\x06stores\x18\x07 \x03(\x0b\x32\x13.threefs.wire.Store\"\\\n\rRegisterReply\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12&\n\x07routing\x18\x03 \x01(\x0b\x32\x15.threefs.wire.Routing\"\xf4\x02\n\x0cTargetReport\x12\x11\n\ttarget_id\x18\x01 \x01(\r\x12-\n\x0blocal_state\x18\x02 \x01(\x0e\x32\x18.threefs.wire.LocalState\x12\x15\n\rchain_version\x18\x03 \x01(\r\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x04 \x01(\x04\x12\x12\n\nused_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x06 \x01(\x04\x12\x12\n\nfree_bytes\x18\x07 \x01(\x04\x12\x0c\n\x04\x64isk\x18\x08 \x01(\t\x12\x10\n\x08store_id\x18\t \x01(\x06\x12\x15\n\rsynced_chunks\x18\n \x01(\x04\x12\x16\n\x0e\x63hunks_to_sync\x18\x0b \x01(\x04\x12\x17\n\x0fscrubbed_chunks\x18\x0c \x01(\x04\x12\x16\n\x0e\x64\x61maged_chunks\x18\r \x01(\x04\x12\x17\n\x0frepaired_chunks\x18\x0e \x01(\x04\x12\x11\n\tread_only\x18\x0f \x01(\x08\x12\x0f\n\x07\x66\x61ilure\x18\x10 \x01(\t\"e\n\x10HeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12+\n\x07targets\x18\x03 \x03(\x0b\x32\x1a.threefs.wire.TargetReport\"9\n\x0eHeartbeatReply\x12\x17\n\x0frouting_version\x18\x01 \x01(\x04\x12\x0e\n\x06leased\x18\x02 \x03(\r\"7\n\x0fPresenceRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"\x0f\n\rPresenceReply\";\n\x11GetRoutingRequest\x12\x15\n\rknown_version\x18\x01 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"9\n\x0fGetRoutingReply\x12&\n\x07routing\x18\x01 \x01(\x0b\x32\x15.threefs.wire.Routing\"\x12\n\x10GetStatusRequest\"}\n\nNodeStatus\x12 \n\x04node\x18\x01 \x01(\x0b\x32\x12.threefs.wire.Node\x12\r\n\x05\x61live\x18\x02 \x01(\x08\x12\x11\n\tsilent_ms\x18\x03 \x01(\x04\x12+\n\x07targets\x18\x04 \x03(\x0b\x32\x1a.threefs.wire.TargetReport\"\xb4\x01\n\x0eGetStatusReply\x12\x17\n\x0frouting_version\x18\x01 \x01(\x04\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x15\n\rmanager_epoch\x18\x03 \x01(\x04\x12\'\n\x05nodes\x18\x04 \x03(\x0b\x32\x18.threefs.wire.NodeStatus\x12#\n\x06\x63hains\x18\x05 \x03(\x0b\x32\x13.threefs.wire.Chain\x12\x10\n\x08lease_ms\x18\x06 \x01(\r\"F\n\x05Lease\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x11\n\tlength_ms\x18\x04 \x01(\r\"\xa7\x01\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x17\n\x0frouting_version\x18\x02 \x01(\x04\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x16\n\x0enext_meta_node\x18\x04 \x01(\r\x12\x10\n\x08replicas\x18\x05 \x01(\r\x12\x18\n\x10targets_per_disk\x18\x06 \x01(\r\x12\x10\n\x08lease_ms\x18\x07 \x01(\r*l\n\x0bPublicState\x12\x1c\n\x18PUBLIC_STATE_UNSPECIFIED\x10\x00\x12\x0b\n\x07SERVING\x10\x01\x12\x0b\n\x07SYNCING\x10\x02\x12\x0b\n\x07WAITING\x10\x03\x12\x0b\n\x07LASTSRV\x10\x04\x12\x0b\n\x07OFFLINE\x10\x05*b\n\nLocalState\x12\x1b\n\x17LOCAL_STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eLOCAL_UPTODATE\x10\x01\x12\x10\n\x0cLOCAL_ONLINE\x10\x02\x12\x11\n\rLOCAL_OFFLINE\x10\x03*<\n\x08NodeKind\x12\x19\n\x15NODE_KIND_UNSPECIFIED\x10\x00\x12\x0b\n\x07STORAGE\x10\x01\x12\x08\n\x04META\x10\x02\x32\xdd\x03\n\x07Manager\x12@\n\x04Init\x12\x19.threefs.wire.InitRequest\x1a\x17.threefs.wire.InitReply\"\x04\x88\xb5\x18\x65\x12L\n\x08Register\x12\x1d.threefs.wire.RegisterRequest\x1a\x1b.threefs.wire.RegisterReply\"\x04\x88\xb5\x18\x66\x12O\n\tHeartbeat\x12\x1e.threefs.wire.HeartbeatRequest\x1a\x1c.threefs.wire.HeartbeatReply\"\x04\x88\xb5\x18g\x12R\n\nGetRouting\x12\x1f.threefs.wire.GetRoutingRequest\x1a\x1d.threefs.wire.GetRoutingReply\"\x04\x88\xb5\x18h\x12O\n\tGetStatus\x12\x1e.threefs.wire.GetStatusRequest\x1a\x1c.threefs.wire.GetStatusReply\"\x04\x88\xb5\x18i\x12L\n\x08Presence\x12\x1d.threefs.wire.PresenceRequest\x1a\x1b.threefs.wire.PresenceReply\"\x04\x88\xb5\x18jb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1athreefs/wire/manager.proto\x12\x0cthreefs.wire\x1a\x19threefs/wire/common.proto\"s\n\x04Node\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.threefs.wire.NodeKind\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\x06\"P\n\x06Target\x12\x11\n\ttarget_id\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\r\x12\x10\n\x08\x63hain_id\x18\x03 \x01(\r\x12\x10\n\x08store_id\x18\x04 \x01(\x06\"J\n\x0b\x43hainMember\x12\x11\n\ttarget_id\x18\x01 \x01(\r\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.threefs.wire.PublicState\"V\n\x05\x43hain\x12\x10\n\x08\x63hain_id\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12*\n\x07members\x18\x03 \x03(\x0b\x32\x19.threefs.wire.ChainMember\".\n\nChainTable\x12\x10\n\x08table_id\x18\x01 \x01(\r\x12\x0e\n\x06\x63hains\x18\x02 \x03(\r\"\xd9\x01\n\x07Routing\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12!\n\x05nodes\x18\x03 \x03(\x0b\x32\x12.threefs.wire.Node\x12%\n\x07targets\x18\x04 \x03(\x0b\x32\x14.threefs.wire.Target\x12#\n\x06\x63hains\x18\x05 \x03(\x0b\x32\x13.threefs.wire.Chain\x12(\n\x06tables\x18\x06 \x03(\x0b\x32\x18.threefs.wire.ChainTable\x12\x10\n\x08lease_ms\x18\x07 \x01(\r\".\n\x0bPlannedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x0e\n\x06\x64omain\x18\x02 \x01(\t\"w\n\x0bInitRequest\x12*\n\x07storage\x18\x01 \x03(\x0b\x32\x19.threefs.wire.PlannedNode\x12\x10\n\x08replicas\x18\x02 \x01(\r\x12\x18\n\x10targets_per_disk\x18\x03 \x01(\r\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\"\x1f\n\tInitReply\x12\x12\n\ncluster_id\x18\x01 \x01(\t\",\n\x05Store\x12\x11\n\ttarget_id\x18\x01 \x01(\r\x12\x10\n\x08store_id\x18\x02 \x01(\x06\"\xb7\x01\n\x0fRegisterRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.threefs.wire.NodeKind\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12\x0e\n\x06\x64omain\x18\x06 \x01(\t\x12#\n\x06stores\x18\x07 \x03(\x0b\x32\x13.threefs.wire.Store\"\\\n\rRegisterReply\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12&\n\x07routing\x18\x03 \x01(\x0b\x32\x15.threefs.wire.Routing\"\xbd\x03\n\x0cTargetReport\x12\x11\n\ttarget_id\x18\x01 \x01(\r\x12-\n\x0blocal_state\x18\x02 \x01(\x0e\x32\x18.threefs.wire.LocalState\x12\x15\n\rchain_version\x18\x03 \x01(\r\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x04 \x01(\x04\x12\x12\n\nused_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x06 \x01(\x04\x12\x12\n\nfree_bytes\x18\x07 \x01(\x04\x12\x0c\n\x04\x64isk\x18\x08 \x01(\t\x12\x10\n\x08store_id\x18\t \x01(\x06\x12\x15\n\rsynced_chunks\x18\n \x01(\x04\x12\x16\n\x0e\x63hunks_to_sync\x18\x0b \x01(\x04\x12\x17\n\x0fscrubbed_chunks\x18\x0c \x01(\x04\x12\x16\n\x0e\x64\x61maged_chunks\x18\r \x01(\x04\x12\x17\n\x0frepaired_chunks\x18\x0e \x01(\x04\x12\x11\n\tread_only\x18\x0f \x01(\x08\x12\x0f\n\x07\x66\x61ilure\x18\x10 \x01(\t\x12\x19\n\x11unrepaired_chunks\x18\x11 \x01(\x04\x12\x16\n\x0escrubbed_bytes\x18\x12 \x01(\x04\x12\x14\n\x0cscrub_passes\x18\x13 \x01(\x04\"e\n\x10HeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12+\n\x07targets\x18\x03 \x03(\x0b\x32\x1a.threefs.wire.TargetReport\"9\n\x0eHeartbeatReply\x12\x17\n\x0frouting_version\x18\x01 \x01(\x04\x12\x0e\n\x06leased\x18\x02 \x03(\r\"7\n\x0fPresenceRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"\x0f\n\rPresenceReply\";\n\x11GetRoutingRequest\x12\x15\n\rknown_version\x18\x01 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"9\n\x0fGetRoutingReply\x12&\n\x07routing\x18\x01 \x01(\x0b\x32\x15.threefs.wire.Routing\"\x12\n\x10GetStatusRequest\"}\n\nNodeStatus\x12 \n\x04node\x18\x01 \x01(\x0b\x32\x12.threefs.wire.Node\x12\r\n\x05\x61live\x18\x02 \x01(\x08\x12\x11\n\tsilent_ms\x18\x03 \x01(\x04\x12+\n\x07targets\x18\x04 \x03(\x0b\x32\x1a.threefs.wire.TargetReport\"\xb4\x01\n\x0eGetStatusReply\x12\x17\n\x0frouting_version\x18\x01 \x01(\x04\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x15\n\rmanager_epoch\x18\x03 \x01(\x04\x12\'\n\x05nodes\x18\x04 \x03(\x0b\x32\x18.threefs.wire.NodeStatus\x12#\n\x06\x63hains\x18\x05 \x03(\x0b\x32\x13.threefs.wire.Chain\x12\x10\n\x08lease_ms\x18\x06 \x01(\r\"F\n\x05Lease\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x11\n\tlength_ms\x18\x04 \x01(\r\"\xa7\x01\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x17\n\x0frouting_version\x18\x02 \x01(\x04\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x16\n\x0enext_meta_node\x18\x04 \x01(\r\x12\x10\n\x08replicas\x18\x05 \x01(\r\x12\x18\n\x10targets_per_disk\x18\x06 \x01(\r\x12\x10\n\x08lease_ms\x18\x07 \x01(\r*l\n\x0bPublicState\x12\x1c\n\x18PUBLIC_STATE_UNSPECIFIED\x10\x00\x12\x0b\n\x07SERVING\x10\x01\x12\x0b\n\x07SYNCING\x10\x02\x12\x0b\n\x07WAITING\x10\x03\x12\x0b\n\x07LASTSRV\x10\x04\x12\x0b\n\x07OFFLINE\x10\x05*b\n\nLocalState\x12\x1b\n\x17LOCAL_STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eLOCAL_UPTODATE\x10\x01\x12\x10\n\x0cLOCAL_ONLINE\x10\x02\x12\x11\n\rLOCAL_OFFLINE\x10\x03*<\n\x08NodeKind\x12\x19\n\x15NODE_KIND_UNSPECIFIED\x10\x00\x12\x0b\n\x07STORAGE\x10\x01\x12\x08\n\x04META\x10\x02\x32\xdd\x03\n\x07Manager\x12@\n\x04Init\x12\x19.threefs.wire.InitRequest\x1a\x17.threefs.wire.InitReply\"\x04\x88\xb5\x18\x65\x12L\n\x08Register\x12\x1d.threefs.wire.RegisterRequest\x1a\x1b.threefs.wire.RegisterReply\"\x04\x88\xb5\x18\x66\x12O\n\tHeartbeat\x12\x1e.threefs.wire.HeartbeatRequest\x1a\x1c.threefs.wire.HeartbeatReply\"\x04\x88\xb5\x18g\x12R\n\nGetRouting\x12\x1f.threefs.wire.GetRoutingRequest\x1a\x1d.threefs.wire.GetRoutingReply\"\x04\x88\xb5\x18h\x12O\n\tGetStatus\x12\x1e.threefs.wire.GetStatusRequest\x1a\x1c.threefs.wire.GetStatusReply\"\x04\x88\xb5\x18i\x12L\n\x08Presence\x12\x1d.threefs.wire.PresenceRequest\x1a\x1b.threefs.wire.PresenceReply\"\x04\x88\xb5\x18jb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,12 +44,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MANAGER'].methods_by_name['GetStatus']._serialized_options = b'\210\265\030i'
   _globals['_MANAGER'].methods_by_name['Presence']._loaded_options = None
   _globals['_MANAGER'].methods_by_name['Presence']._serialized_options = b'\210\265\030j'
-  _globals['_PUBLICSTATE']._serialized_start=2533
-  _globals['_PUBLICSTATE']._serialized_end=2641
-  _globals['_LOCALSTATE']._serialized_start=2643
-  _globals['_LOCALSTATE']._serialized_end=2741
-  _globals['_NODEKIND']._serialized_start=2743
-  _globals['_NODEKIND']._serialized_end=2803
+  _globals['_PUBLICSTATE']._serialized_start=2606
+  _globals['_PUBLICSTATE']._serialized_end=2714
+  _globals['_LOCALSTATE']._serialized_start=2716
+  _globals['_LOCALSTATE']._serialized_end=2814
+  _globals['_NODEKIND']._serialized_start=2816
+  _globals['_NODEKIND']._serialized_end=2876
   _globals['_NODE']._serialized_start=71
   _globals['_NODE']._serialized_end=186
   _globals['_TARGET']._serialized_start=188
@@ -75,29 +75,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERREPLY']._serialized_start=1136
   _globals['_REGISTERREPLY']._serialized_end=1228
   _globals['_TARGETREPORT']._serialized_start=1231
-  _globals['_TARGETREPORT']._serialized_end=1603
-  _globals['_HEARTBEATREQUEST']._serialized_start=1605
-  _globals['_HEARTBEATREQUEST']._serialized_end=1706
-  _globals['_HEARTBEATREPLY']._serialized_start=1708
-  _globals['_HEARTBEATREPLY']._serialized_end=1765
-  _globals['_PRESENCEREQUEST']._serialized_start=1767
-  _globals['_PRESENCEREQUEST']._serialized_end=1822
-  _globals['_PRESENCEREPLY']._serialized_start=1824
-  _globals['_PRESENCEREPLY']._serialized_end=1839
-  _globals['_GETROUTINGREQUEST']._serialized_start=1841
-  _globals['_GETROUTINGREQUEST']._serialized_end=1900
-  _globals['_GETROUTINGREPLY']._serialized_start=1902
-  _globals['_GETROUTINGREPLY']._serialized_end=1959
-  _globals['_GETSTATUSREQUEST']._serialized_start=1961
-  _globals['_GETSTATUSREQUEST']._serialized_end=1979
-  _globals['_NODESTATUS']._serialized_start=1981
-  _globals['_NODESTATUS']._serialized_end=2106
-  _globals['_GETSTATUSREPLY']._serialized_start=2109
-  _globals['_GETSTATUSREPLY']._serialized_end=2289
-  _globals['_LEASE']._serialized_start=2291
-  _globals['_LEASE']._serialized_end=2361
-  _globals['_CLUSTERRECORD']._serialized_start=2364
-  _globals['_CLUSTERRECORD']._serialized_end=2531
-  _globals['_MANAGER']._serialized_start=2806
-  _globals['_MANAGER']._serialized_end=3283
+  _globals['_TARGETREPORT']._serialized_end=1676
+  _globals['_HEARTBEATREQUEST']._serialized_start=1678
+  _globals['_HEARTBEATREQUEST']._serialized_end=1779
+  _globals['_HEARTBEATREPLY']._serialized_start=1781
+  _globals['_HEARTBEATREPLY']._serialized_end=1838
+  _globals['_PRESENCEREQUEST']._serialized_start=1840
+  _globals['_PRESENCEREQUEST']._serialized_end=1895
+  _globals['_PRESENCEREPLY']._serialized_start=1897
+  _globals['_PRESENCEREPLY']._serialized_end=1912
+  _globals['_GETROUTINGREQUEST']._serialized_start=1914
+  _globals['_GETROUTINGREQUEST']._serialized_end=1973
+  _globals['_GETROUTINGREPLY']._serialized_start=1975
+  _globals['_GETROUTINGREPLY']._serialized_end=2032
+  _globals['_GETSTATUSREQUEST']._serialized_start=2034
+  _globals['_GETSTATUSREQUEST']._serialized_end=2052
+  _globals['_NODESTATUS']._serialized_start=2054
+  _globals['_NODESTATUS']._serialized_end=2179
+  _globals['_GETSTATUSREPLY']._serialized_start=2182
+  _globals['_GETSTATUSREPLY']._serialized_end=2362
+  _globals['_LEASE']._serialized_start=2364
+  _globals['_LEASE']._serialized_end=2434
+  _globals['_CLUSTERRECORD']._serialized_start=2437
+  _globals['_CLUSTERRECORD']._serialized_end=2604
+  _globals['_MANAGER']._serialized_start=2879
+  _globals['_MANAGER']._serialized_end=3356
 # @@protoc_insertion_point(module_scope)

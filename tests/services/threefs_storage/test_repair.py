@@ -5,6 +5,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from threefs_storage.engine.engine import MOST_UNREADABLE
 
 from tests.support.chain import CHUNK, OFFLINE, SERVING, Replica, TestChain, chain_of, until
@@ -104,6 +105,30 @@ def test_two_damaged_copies_are_both_made_good_from_the_third(tmp_path: Path) ->
                     await chain.read(node)
             for node in (1, 2):
                 await check_repaired(chain, node)
+
+    run(test)
+
+
+def test_where_every_copy_is_damaged_it_stays_an_error_told_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            await chain.write(CONTENT)
+            for node in (1, 2, 3):
+                await flip_content(chain[node])
+            with capture_logs() as logs:
+                for _ in range(3):
+                    with pytest.raises(CorruptChunk):
+                        await chain.read(1)
+                    await asyncio.sleep(0.3)
+                told = [log["target"] for log in logs if log["event"] == "a damaged chunk is not good elsewhere"]
+            assert told.count(chain[1].target_id) == 1
+            for replica in chain.replicas:
+                (report,) = replica.targets.reports()
+                assert (report.damaged_chunks, report.repaired_chunks, report.unrepaired_chunks) == (1, 0, 1)
+                with pytest.raises(CorruptChunk):
+                    await chain.read(replica.node)
+                replica.target.damaged.clear()
 
     run(test)
 

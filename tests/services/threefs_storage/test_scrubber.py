@@ -37,6 +37,9 @@ def test_it_finds_what_nobody_reads_and_has_it_repaired(tmp_path: Path) -> None:
             scrubber.begin([target])
             await pass_over(scrubber, 1)
             assert target.damage_found == 2 and target.scrubbed >= len(CHUNKS)
+            (report,) = chain[2].targets.reports()
+            assert report.scrub_passes >= 1
+            assert report.scrubbed_bytes >= (len(CHUNKS) - 1) * 700, "all but the one whose length nobody knows"
             await until(lambda: target.repaired == 2 and not target.damaged)
             for chunk in CHUNKS:
                 assert await chain.read(2, chunk) == (1, b"content" * 100)
