@@ -299,3 +299,19 @@ def test_whoever_has_been_deposed_takes_nothing_from_its_successor_by_leaving() 
         assert lease is not None and (lease.holder, lease.epoch, lease.seq) == ("two", 2, 2)
 
     asyncio.run(main())
+
+
+def test_the_own_earlier_term_is_fenced_as_well() -> None:
+    """What it began to write before it lost the lease must not be written after it has won again."""
+
+    async def main() -> None:
+        engine = MemoryEngine()
+        first = await take(engine, "one")
+        await take(engine, "two")
+        again = await take(engine, "one")
+        assert again.number == 3
+        with pytest.raises(Fenced, match="held epoch 1; now one in epoch 3 does"):
+            await write(first, b"late")
+        await write(again, b"a")
+
+    asyncio.run(main())

@@ -1,5 +1,7 @@
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,10 +15,12 @@ from threefs import routing as routing_module
 from threefs.env.clock import CLOCK
 from threefs.errors import (
     AlreadyExists,
+    ConnectionLost,
     Fenced,
     InvalidArgument,
     NotFound,
     NotPrimary,
+    PeerClosed,
     ThreefsError,
     Unavailable,
     WrongCluster,
@@ -398,5 +402,41 @@ def test_targets_of_others_cannot_be_registered() -> None:
         request.stores.add(target_id=201, store_id=5)
         with pytest.raises(NotFound, match="node 1 has no target 201"):
             await manager.register(request)
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("lost", "incarnation", "over"),
+    [
+        (PeerClosed("it closed the connection"), 7, True),
+        (PeerClosed("an earlier process of that node"), 6, False),
+        (ConnectionLost("the network failed"), 7, False),
+        (None, 7, False),
+    ],
+)
+def test_only_the_end_of_the_newest_process_by_itself_ends_its_leases(
+    lost: ThreefsError | None, incarnation: int, over: bool
+) -> None:
+    @dataclasses.dataclass
+    class Ended:
+        request: pb.PresenceRequest
+        lost: ThreefsError | None
+
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(plan("a", "b", "c", targets_per_disk=1))
+        await manager.register(starting(7))
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+        beat.targets.add(target_id=101, chain_version=1, local_state=pb.LOCAL_UPTODATE)
+        assert list((await manager.heartbeat(beat)).leased) == [101]
+        call = Ended(pb.PresenceRequest(node_id=1, incarnation=incarnation), lost)
+        present = asyncio.create_task(manager.presence(cast(Any, call)))
+        await asyncio.sleep(0)
+        assert not present.done()
+        present.cancel()
+        await asyncio.gather(present, return_exceptions=True)
+        status = await manager.get_status(pb.GetStatusRequest())
+        assert status.nodes[0].alive is not over
+        assert list((await manager.heartbeat(beat)).leased) == ([] if over else [101])
 
     run(body)

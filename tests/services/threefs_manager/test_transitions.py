@@ -159,3 +159,20 @@ def test_members_stand_in_the_order_of_their_states() -> None:
             kept = [m.target_id for m in result.members if m.state is SERVING]
             served = [m.target_id for m in before.members if m.state is SERVING and m.target_id in kept]
             assert kept[: len(served)] == served, "those that go on serving keep their order"
+
+
+def test_the_numbers_of_targets_mean_nothing() -> None:
+    for before, known, result in everything():
+        turned = {m.target_id: TargetId(10 - m.target_id) for m in before.members}
+
+        def renamed(chain: Chain, names: dict[TargetId, TargetId]) -> tuple[ChainMember, ...]:
+            return tuple(ChainMember(names[m.target_id], m.state) for m in chain.members)
+
+        other = Chain(before.chain_id, before.version, renamed(before, turned))
+        outcome = next_chain(other, {turned[target]: local for target, local in known.items()})
+        assert outcome.members == renamed(result, turned) and outcome.version == result.version, (before, known)
+
+
+def test_the_dead_stand_behind_all_others_that_are_out() -> None:
+    assert after((SERVING, SERVING, OFFLINE), DEAD, UPTODATE, None) == [(2, SERVING), (3, OFFLINE), (1, OFFLINE)]
+    assert after((SERVING, WAITING, OFFLINE), UPTODATE, DEAD, None) == [(1, SERVING), (3, OFFLINE), (2, OFFLINE)]
