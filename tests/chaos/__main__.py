@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ _SETTLE_S = 60.0
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the counts there.")
 def main(minutes: float, seed: int, clients: int, path: Path | None) -> None:
     """Kill, stop and cut off real processes under load, and check what clients saw and what replicas hold."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes, namespaces and mounts go away then too
     with tempfile.TemporaryDirectory(prefix="threefs-chaos-") as directory, cluster_in(Path(directory)) as cluster:
         result = asyncio.run(run(cluster, minutes * 60, seed, clients))
     click.echo(json.dumps(result, indent=2))
@@ -63,7 +65,7 @@ async def run(cluster: Cluster, seconds: float, seed: int, clients: int) -> dict
         await load.read(last, "last", chunk)
     await load.close()
     problems += await audit.replicas(cluster.address)
-    problems += load.errors
+    problems += load.errors + faults.problems
     problems += cluster.end()
     problems += await audit.namespace(Path(cluster.programs["meta"].settings["data_dir"]))
     tell("judging the history")

@@ -1,5 +1,6 @@
 """The processes of a chaos run: real programs, the storage ones in network namespaces where that is possible."""
 
+import asyncio
 import contextlib
 import signal
 import subprocess
@@ -91,6 +92,18 @@ class Cluster:
         if self.alive(name):
             self.programs[name].kill()
 
+    def kill_all(self) -> None:
+        """All at one moment, as when the power goes."""
+        for name in self.programs:
+            self.signal(name, signal.SIGKILL)
+        for name in self.programs:
+            self.kill(name)
+            self.programs[name].process.wait()
+
+    def ended(self) -> list[str]:
+        """What runs no longer, although nobody ended it."""
+        return [f"{name} has ended:\n{self.programs[name].log()}" for name in self.programs if not self.alive(name)]
+
     def launch(self, name: str) -> None:
         if not self.alive(name):
             self.programs[name].launch()
@@ -117,7 +130,7 @@ class Cluster:
                 wrong = " ".join(bad)
             except ThreefsError as error:
                 wrong = str(error)
-            time.sleep(0.1)
+            await asyncio.sleep(0.1)
         return wrong
 
     async def _call(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:

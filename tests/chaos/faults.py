@@ -1,103 +1,161 @@
-"""What goes wrong in a chaos run: drawn from a seed, one after the other, a minority at a time."""
+"""What goes wrong in a chaos run: drawn from a seed, one or two faults at a time, a minority of the processes ill."""
 
 import asyncio
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.cluster import LEASE_S, Cluster
+from tests.chaos.namespaces import HOST
 
-KINDS = ("kill", "kill", "kill", "stop", "stop", "oneway", "cutoff", "restart", "slow", "full", "everything")
+KINDS = ("kill", "kill", "kill", "stop", "stop", "oneway", "oneway", "cutoff", "restart", "slow", "full", "everything")
+_NETWORK = ("oneway", "cutoff")
+_SERVICES = ("meta", "manager")
+_WELL_S = 30.0
+_STOP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    kind: str
+    victim: str
+    lasts_s: float
+    peer: str = ""  # of "oneway": packets from the victim to it are lost
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.victim}{' to ' if self.peer else ''}{self.peer} {self.lasts_s:.1f} s"
+
+    @property
+    def ill(self) -> set[str]:
+        """Processes that another fault must leave alone meanwhile."""
+        return {self.victim, self.peer} - {HOST, ""}
+
+
+def draw(dice: random.Random, kind: str, storage: Sequence[str]) -> Fault:
+    lasts_s = dice.uniform(0.1, 2.0 * LEASE_S)
+    if kind == "everything":
+        return Fault(kind, "", lasts_s)
+    if kind == "full":
+        return Fault(kind, storage[-1], lasts_s)  # the one that has a disk of its own
+    if kind == "oneway":
+        victim, peer = dice.sample([*storage, HOST], 2)
+        return Fault(kind, victim, lasts_s, peer)
+    return Fault(kind, dice.choice([*storage, *_SERVICES] if kind in ("kill", "restart", "stop") else storage), lasts_s)
+
+
+def draw_together(dice: random.Random, kinds: Sequence[str], storage: Sequence[str]) -> list[Fault]:
+    """One fault, or two of different processes, so that of every chain at least one replica is well."""
+    faults = [draw(dice, dice.choice(kinds), storage)]
+    if dice.random() < 0.3 and faults[0].kind != "everything":
+        other = draw(dice, dice.choice([kind for kind in kinds if kind != "everything"]), storage)
+        ill = faults[0].ill | other.ill
+        if not faults[0].ill & other.ill and not set(storage) <= ill:
+            faults.append(other)
+    return faults
 
 
 class Faults:
     def __init__(self, cluster: Cluster, seed: int, tell: Callable[[str], None]) -> None:
         self.counts: dict[str, int] = {}
+        self.problems: list[str] = []
         self.now = ""  # what is wrong at this moment
         self._cluster = cluster
         self._dice = random.Random(seed)
         self._tell = tell
+
+    @property
+    def kinds(self) -> list[str]:
+        """Those that this machine allows."""
+        cluster = self._cluster
+        absent = () if cluster.network is not None else _NETWORK
+        return [kind for kind in KINDS if kind not in absent and (kind != "full" or cluster.mounted)]
 
     async def run(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while loop.time() < end:
             await asyncio.sleep(self._dice.uniform(0.5, 2.0))
-            await self.strike(self._dice.choice(KINDS))
-            self.now = ""
-            wrong = await self._cluster.healthy(30.0)  # so that a minority is ill at a time
-            if wrong:
-                self._tell(f"not well 30 s after the fault: {wrong}")
+            await self._strike_all(draw_together(self._dice, self.kinds, self._cluster.storage))
+            # Before the next ones all must be well again, so that a minority is ill at a time.
+            if wrong := await self._cluster.healthy(_WELL_S):
+                self._problem(f"I13: not well {_WELL_S:.0f} s after the fault: {wrong}")
+            for ended in self._cluster.ended():
+                self._problem(ended)
 
     async def strike(self, kind: str) -> None:
-        cluster, dice = self._cluster, self._dice
-        storage = dice.choice(cluster.storage)
-        anyone = dice.choice([*cluster.storage, "meta", "manager"])
-        if kind in ("oneway", "cutoff") and cluster.network is None:
-            return
-        if kind == "full" and not cluster.mounted:
-            return
-        victim = {"kill": anyone, "restart": anyone, "stop": anyone, "everything": "", "full": ""}.get(kind, storage)
-        self.now = kind
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        lasts = dice.uniform(0.1, 2.0 * LEASE_S)
-        self._tell(f"{kind} {victim} {lasts:.1f} s")
-        await getattr(self, f"_{kind}")(victim, lasts)
+        if kind in self.kinds:
+            await self._strike_all([draw(self._dice, kind, self._cluster.storage)])
 
-    async def _kill(self, name: str, lasts: float) -> None:
-        self._cluster.kill(name)
+    async def _strike_all(self, faults: Sequence[Fault]) -> None:
+        self.now = "+".join(sorted({fault.kind for fault in faults}))
+        async with asyncio.TaskGroup() as group:
+            for fault in faults:
+                self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1
+                self._tell(str(fault))
+                group.create_task(getattr(self, f"_{fault.kind}")(fault))
+        self.now = ""
+
+    def _problem(self, text: str) -> None:
+        self._tell(text)
+        self.problems.append(text)
+
+    async def _kill(self, fault: Fault) -> None:
+        await asyncio.to_thread(self._cluster.kill, fault.victim)
         # The manager is alone here, and without it leases end: its supervisor is quick.
-        await asyncio.sleep(min(lasts, 0.2) if name == "manager" else lasts)
-        self._cluster.launch(name)
+        await asyncio.sleep(min(fault.lasts_s, 0.2) if fault.victim == "manager" else fault.lasts_s)
+        self._cluster.launch(fault.victim)
 
-    async def _restart(self, name: str, lasts: float) -> None:
+    async def _restart(self, fault: Fault) -> None:
+        name = fault.victim
         self._cluster.signal(name, signal.SIGTERM)
-        for _ in range(600):
-            if not self._cluster.alive(name):
-                break
+        end = asyncio.get_running_loop().time() + _STOP_S
+        while self._cluster.alive(name) and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.05)
+        if self._cluster.alive(name):
+            self._problem(f"{name} did not stop within {_STOP_S:.0f} s of SIGTERM")
+            await asyncio.to_thread(self._cluster.kill, name)
+        elif code := self._cluster.programs[name].process.returncode:
+            self._problem(f"{name} ended with {code} after SIGTERM:\n{self._cluster.programs[name].log()}")
         self._cluster.launch(name)
 
-    async def _stop(self, name: str, lasts: float) -> None:
-        self._cluster.signal(name, signal.SIGSTOP)
-        await asyncio.sleep(lasts)
-        self._cluster.signal(name, signal.SIGCONT)
+    async def _stop(self, fault: Fault) -> None:
+        self._cluster.signal(fault.victim, signal.SIGSTOP)
+        await asyncio.sleep(fault.lasts_s)
+        self._cluster.signal(fault.victim, signal.SIGCONT)
 
-    async def _slow(self, name: str, lasts: float) -> None:
+    async def _slow(self, fault: Fault) -> None:
         """Its processor and its disk: it runs a fifth of the time."""
-        end = asyncio.get_running_loop().time() + lasts
+        end = asyncio.get_running_loop().time() + fault.lasts_s
         while asyncio.get_running_loop().time() < end:
-            self._cluster.signal(name, signal.SIGSTOP)
+            self._cluster.signal(fault.victim, signal.SIGSTOP)
             await asyncio.sleep(0.08)
-            self._cluster.signal(name, signal.SIGCONT)
+            self._cluster.signal(fault.victim, signal.SIGCONT)
             await asyncio.sleep(0.02)
 
-    async def _oneway(self, name: str, lasts: float) -> None:
+    async def _oneway(self, fault: Fault) -> None:
         network = self._cluster.network
         assert network is not None
-        others = [network.gateway, *(a for other, a in network.addresses.items() if other != name)]
-        to = self._dice.choice(others)
-        network.block(name, to)
-        await asyncio.sleep(lasts)
-        network.unblock(name, to)
+        network.block(fault.victim, fault.peer)
+        await asyncio.sleep(fault.lasts_s)
+        network.unblock(fault.victim, fault.peer)
 
-    async def _cutoff(self, name: str, lasts: float) -> None:
+    async def _cutoff(self, fault: Fault) -> None:
         network = self._cluster.network
         assert network is not None
-        network.unplug(name)
-        await asyncio.sleep(lasts)
-        network.plug(name)
+        network.unplug(fault.victim)
+        await asyncio.sleep(fault.lasts_s)
+        network.plug(fault.victim)
 
-    async def _full(self, _: str, lasts: float) -> None:
+    async def _full(self, fault: Fault) -> None:
         filler = self._cluster.mounted[0] / "filler"
         await asyncio.to_thread(_fill, filler)
-        await asyncio.sleep(lasts)
+        await asyncio.sleep(fault.lasts_s)
         filler.unlink()
 
-    async def _everything(self, _: str, lasts: float) -> None:
-        for name in self._cluster.programs:
-            self._cluster.kill(name)
+    async def _everything(self, _: Fault) -> None:
+        await asyncio.to_thread(self._cluster.kill_all)
         await asyncio.sleep(0.2)
         for name in ("manager", *self._cluster.storage, "meta"):
             self._cluster.launch(name)

@@ -4,6 +4,9 @@ import os
 import subprocess
 from collections.abc import Sequence
 
+HOST = "host"  # this machine: the manager, the meta service, the clients
+_NOBODY = "02:00:00:de:ad:01"
+
 
 class Unprivileged(Exception):
     """Network namespaces cannot be made here."""
@@ -57,11 +60,24 @@ class Network:
         return ["ip", "netns", "exec", self._space(name)]
 
     def block(self, name: str, to: str) -> None:
-        """Packets from that namespace to an address are dropped, those that come from there are not."""
-        self._ip("-n", self._space(name), "route", "add", "blackhole", f"{to}/32", check=False)
+        """Packets from `name` to `to` are lost without a word, those the other way are not. One of them may be HOST.
+
+        They are sent to a hardware address that nobody has: unlike a route that refuses, no socket hears of it.
+        """
+        self._neighbour(name, "replace", self._address(to), "lladdr", _NOBODY, "nud", "permanent")
 
     def unblock(self, name: str, to: str) -> None:
-        self._ip("-n", self._space(name), "route", "del", "blackhole", f"{to}/32", check=False)
+        self._neighbour(name, "del", self._address(to))
+
+    def _neighbour(self, name: str, verb: str, address: str, *words: str) -> None:
+        if name == HOST:
+            self._ip("neigh", verb, address, *words, "dev", self._bridge)
+        else:
+            space = self._space(name)
+            self._ip("-n", space, "neigh", verb, address, *words, "dev", f"{space}i")
+
+    def _address(self, name: str) -> str:
+        return self.gateway if name == HOST else self.addresses[name]
 
     def unplug(self, name: str) -> None:
         """Nothing gets in or out."""

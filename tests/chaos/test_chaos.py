@@ -1,11 +1,17 @@
 """A short chaos run, so that the harness itself stays true; `make chaos` is the long one."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
+from random import Random
+
+import pytest
 
 from tests.chaos.__main__ import run
 from tests.chaos.cluster import cluster_in
-from tests.chaos.faults import Faults
+from tests.chaos.faults import KINDS, Faults, draw_together
+from tests.chaos.namespaces import HOST, Network, Unprivileged
 
 
 def test_a_few_faults_under_load_break_nothing(tmp_path: Path) -> None:
@@ -28,3 +34,41 @@ def test_every_kind_of_fault_strikes_and_is_taken_back(tmp_path: Path) -> None:
         assert not cluster.end()
     if cluster.network is not None:
         assert len(faults.counts) == 7
+
+
+def test_the_faults_of_a_seed_are_always_the_same_and_leave_a_replica_of_every_chain_well() -> None:
+    storage = ["storage1", "storage2", "storage3"]
+    runs = [[draw_together(dice, KINDS, storage) for _ in range(300)] for dice in (Random(4), Random(4))]
+    assert runs[0] == runs[1]
+    assert {fault.kind for together in runs[0] for fault in together} == set(KINDS)
+    pairs = [together for together in runs[0] if len(together) == 2]
+    assert pairs
+    for first, second in pairs:
+        assert not first.ill & second.ill
+        assert set(storage) - first.ill - second.ill
+
+
+def test_packets_are_lost_one_way_without_a_word() -> None:
+    try:
+        network = Network(["a", "b"]).__enter__()
+    except Unprivileged as error:
+        pytest.skip(str(error))
+    try:
+        network.block("a", "b")
+        assert "timed out" in _connect(network, "a", "b")
+        assert "refused" in _connect(network, "a", HOST)
+        network.unblock("a", "b")
+        assert "refused" in _connect(network, "a", "b")
+        network.block(HOST, "a")
+        assert "timed out" in _connect(network, "a", HOST), "the answer is lost"
+        assert "refused" in _connect(network, "b", HOST)
+    finally:
+        network.close()
+
+
+def _connect(network: Network, name: str, to: str) -> str:
+    """What a connection attempt to a port where nobody listens ends with: `refused` if packets go both ways."""
+    address = network.gateway if to == HOST else network.addresses[to]
+    script = f"import socket; socket.create_connection(('{address}', 9), 0.5)"
+    run = subprocess.run([*network.inside(name), sys.executable, "-c", script], capture_output=True, text=True)
+    return run.stderr
