@@ -272,8 +272,10 @@ class Faults:
     def _rot(self, host: str) -> Callable[[], Any] | None:
         if not self._runs(host) or not self._world.healthy() or self._undo:
             return None  # other replicas must be there to repair it from
-        if not self._world.disks[host].rot(self._dice):
+        where = self._world.disks[host].rot(self._dice)
+        if where is None:
             return None
+        self._world.tell(f"-- {where} flips")
         self._quiet_until = self._world.loop.time() + ROT_S
         return lambda: None
 
