@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,15 @@ def test_they_are_watched_and_come_back(service: str) -> None:
     text = (UNITS / service).read_text()
     for line in ("Type=notify", "Restart=always", "WatchdogSec=30", "User=threefs", "PartOf=threefs.target"):
         assert f"\n{line}\n" in text, line
+
+
+@pytest.mark.parametrize(
+    ("service", "example"), list(zip(SERVICES, ("manager.toml", "meta.toml", "storage.toml"), strict=True))
+)
+def test_they_may_write_where_the_example_settings_keep_data(service: str, example: str) -> None:
+    """Everything else is read-only for them."""
+    text = (UNITS / service).read_text().replace("%i", "disk1")
+    data = tomllib.loads((UNITS.parent / "settings" / example).read_text())["data_dir"]
+    states = [f"/var/lib/{name}" for name in re.findall("^StateDirectory=(.*)$", text, re.MULTILINE)]
+    assert "ProtectSystem=strict" in text
+    assert data in states + re.findall("^ReadWritePaths=(.*)$", text, re.MULTILINE)
