@@ -194,10 +194,31 @@ def test_a_chunk_can_be_cut_when_clients_writes_find_no_room(small_disk: Path) -
                 await put(engine, ChunkId(1, number), DATA)
                 number += 1
         assert engine.failure is None and engine.read_only is not None
-        await change(engine, ChunkId(1, 0), Kind.TRUNCATE, length=500_000)
-        assert await read_all(engine, ChunkId(1, 0)) == DATA[:500_000]
+        await change(engine, ChunkId(1, 0), Kind.TRUNCATE, length=MIB - 9)
+        assert await read_all(engine, ChunkId(1, 0)) == DATA[:-9]
         await change(engine, ChunkId(1, 1), Kind.REMOVE)
         await engine.recover()
         assert engine.read_only is None
+
+    in_engine(small_disk, test)
+
+
+def test_a_block_whose_record_found_no_room_is_free_again(small_disk: Path) -> None:
+    async def test(engine: ChunkEngine) -> None:
+        other = Other(small_disk)
+        for number in range(60):
+            await put(engine, ChunkId(1, number), DATA[:60_000])
+        for number in range(50):
+            await change(engine, ChunkId(1, number), Kind.REMOVE)
+        other.fill()
+        with pytest.raises(NoSpace):
+            for number in range(50):
+                await put(engine, ChunkId(2, number), DATA[:60_000])
+        assert engine.failure is not None, "there was a block, but no room for its record"
+        other.leave()
+        await engine.recover()
+        kept = engine.space().chunks
+        await put(engine, ChunkId(3, 0), b"x")
+        assert engine.space().used_bytes == (kept + 1) * (64 << 10)
 
     in_engine(small_disk, test)
