@@ -81,7 +81,11 @@ class Cluster:
         data = Path(self.programs[name].settings["data_dir"])
         data.mkdir(parents=True, exist_ok=True)
         command = ["mount", "-t", "tmpfs", "-o", f"size={FULL_DISK_BYTES}", "tmpfs", str(data)]
-        if subprocess.run(command, capture_output=True).returncode == 0:
+        try:
+            subprocess.run(command, capture_output=True, check=True)
+        except (subprocess.CalledProcessError, FileNotFoundError) as error:
+            print(f"skipped: full disks ({error})")
+        else:
             self.mounted.append(data)
 
     def alive(self, name: str) -> bool:

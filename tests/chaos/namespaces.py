@@ -21,11 +21,13 @@ class Network:
         self.gateway = f"{self._subnet}.1"
         self.addresses = {name: f"{self._subnet}.{number}" for number, name in enumerate(names, 11)}
         self._bridge = f"{self._tag}br"
+        self._bridged = False
         self._made: list[str] = []
 
     def __enter__(self) -> "Network":
         try:
             self._ip("link", "add", self._bridge, "type", "bridge")
+            self._bridged = True
             self._ip("addr", "add", f"{self.gateway}/24", "dev", self._bridge)
             self._ip("link", "set", self._bridge, "up")
             for name, address in self.addresses.items():
@@ -53,7 +55,8 @@ class Network:
     def close(self) -> None:
         for space in self._made:
             self._ip("netns", "del", space, check=False)
-        self._ip("link", "del", self._bridge, check=False)
+        if self._bridged:
+            self._ip("link", "del", self._bridge, check=False)
 
     def inside(self, name: str) -> list[str]:
         """What to put before a command, so that it runs there."""

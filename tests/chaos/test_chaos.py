@@ -66,6 +66,20 @@ def test_packets_are_lost_one_way_without_a_word() -> None:
         network.close()
 
 
+def test_without_the_tools_only_faults_of_the_network_and_of_disks_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with cluster_in(tmp_path / "cluster") as cluster:
+        asyncio.run(cluster.start())
+        assert not asyncio.run(cluster.healthy(60.0))
+        faults = Faults(cluster, 5, lambda line: None)
+        assert set(KINDS) - set(faults.kinds) == {"oneway", "cutoff", "full"}
+        asyncio.run(faults.strike("everything"))
+        assert not asyncio.run(cluster.healthy(60.0))
+        assert not cluster.end()
+
+
 def _connect(network: Network, name: str, to: str) -> str:
     """What a connection attempt to a port where nobody listens ends with: `refused` if packets go both ways."""
     address = network.gateway if to == HOST else network.addresses[to]
