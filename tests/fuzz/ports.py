@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.fuzz.decoders import ALL_METHODS, HELLO
+from tests.fuzz.examples import filled
 from tests.fuzz.mutation import mutated
 from tests.support.cluster import LocalCluster
 from threefs.env.net import RealNet
@@ -29,11 +30,12 @@ def hello() -> bytes:
     return frames.encode(frames.HELLO, body_bytes=len(body)) + body
 
 
-def requests() -> list[bytes]:
-    """One good frame of each method, and the other kinds a client sends."""
+def requests(service: str) -> list[bytes]:
+    """Good frames of each method of a service, and the other kinds a client sends."""
     found = []
-    for method in ALL_METHODS:
-        bodies = (b"", b"\x08\x01\x10\x01", b"\x0a\x02ab")
+    for method in [method for method in ALL_METHODS if method.service.endswith(f".{service}")]:
+        full = filled(method.request()).SerializeToString()
+        bodies = (b"", full, full, b"\x08\x01\x10\x01", b"\x0a\x02ab")
         found += [frames.encode(frames.REQUEST, method.number, 0, 7, len(body), 0, 200, 1) + body for body in bodies]
         found.append(frames.encode(frames.REQUEST, method.number, 0, 8, 0, 100, 200, 1) + bytes(100))
     return [*found, frames.encode(frames.CANCEL, call_id=7), frames.encode(frames.SEGMENT, call_id=8, payload_bytes=9)]
@@ -51,7 +53,12 @@ class Ports:
             "storage": storage.address,
             "control": cluster.manager.addresses[1],
         }
-        self._requests = requests()
+        self._requests = {
+            "manager": requests("Manager"),
+            "meta": requests("Meta"),
+            "storage": requests("Storage"),
+            "control": requests("Manager"),
+        }
 
     def annoy(self, name: str, dice: random.Random, seconds: float) -> int:
         """Bursts of bytes, each on a connection of its own; how many."""
@@ -66,13 +73,15 @@ class Ports:
                 self.check(name)
         self.check(name)
         assert program.process.poll() is None, f"{name} has ended\n{program.log()}"
+        # A handler that fails in a way that it did not foresee answers all the same, and tells its log.
+        assert "Traceback" not in program.log(), f"{name} met an error that it does not know\n{program.log()[-5000:]}"
         assert _resident_kib(program.process.pid) - before < _GROWTH_KIB, f"{name} has grown by too much"
         return bursts
 
     def _burst(self, name: str, dice: random.Random) -> None:
         host, port = self.ports[name].rsplit(":", 1)
         data = b"" if dice.random() < 0.2 else hello()
-        data += b"".join(mutated(dice, self._requests) for _ in range(dice.randrange(1, 6)))
+        data += b"".join(mutated(dice, self._requests[name]) for _ in range(dice.randrange(1, 6)))
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5) as stream:
             stream.sendall(data)
             if dice.random() < 0.3:
