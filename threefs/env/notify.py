@@ -8,6 +8,8 @@ import os
 import socket
 
 _MICROSECONDS = 1_000_000
+#: For a service manager that does not take its datagrams: our own event loop must not stand still for longer.
+_PATIENCE_S = 0.2
 
 
 def notify(*lines: str) -> None:
@@ -17,6 +19,7 @@ def notify(*lines: str) -> None:
         return
     address = "\0" + name[1:] if name.startswith("@") else name
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.settimeout(_PATIENCE_S)
         sock.connect(address)
         sock.send("\n".join(lines).encode())
 

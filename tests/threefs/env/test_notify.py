@@ -23,6 +23,20 @@ def test_without_a_service_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPat
     notify("READY=1")
 
 
+def test_a_service_manager_that_takes_nothing_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filler,
+    ):
+        listener.bind(str(tmp_path / "socket"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "socket"))
+        filler.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                filler.sendto(b"x", str(tmp_path / "socket"))
+        notify("WATCHDOG=1")  # it would wait here for ever
+
+
 @pytest.mark.parametrize(
     ("usec", "pid", "seconds"),
     [("30000000", None, 30.0), (None, None, 0.0), ("x", None, 0.0), ("5000000", "1", 0.0), ("5000000", "own", 5.0)],
