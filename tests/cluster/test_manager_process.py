@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -137,7 +138,7 @@ def test_data_belongs_to_one_manager_at_a_time(manager: Program, tmp_path: Path)
 @pytest.mark.parametrize("which", ["port", "control_port"])
 def test_a_port_in_use_is_named(which: str, manager: Program, tmp_path: Path) -> None:
     taken = manager.addresses[["port", "control_port"].index(which)]
-    ports = {"port": 0, "control_port": 0, which: int(taken.rpartition(":")[2])}
+    ports: dict[str, Any] = {"port": 0, "control_port": 0, which: int(taken.rpartition(":")[2])}
     text = ends_with(Program("threefs_manager", tmp_path / "second", **ports), 1)
     assert taken in text and "Traceback" not in text
 
