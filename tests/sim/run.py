@@ -54,6 +54,7 @@ def run(
     dice = SeededRandom(seed, "run")
     world = World(seed, size or _draw_size(dice), directory)
     outcome = Outcome(seed)
+    configured = structlog.get_config()
     _configure_logs(world if logs else None)
     if logs:
         world.listeners.append(
@@ -76,6 +77,7 @@ def run(
     outcome.steps = world.loop.steps
     outcome.digest = world.loop.digest
     world.loop.discard()
+    structlog.configure(**configured)
     return outcome
 
 
