@@ -54,7 +54,7 @@ def run(
     dice = SeededRandom(seed, "run")
     world = World(seed, size or _draw_size(dice), directory)
     outcome = Outcome(seed)
-    configured = structlog.get_config()
+    before = structlog.get_config() if structlog.is_configured() else None
     _configure_logs(world if logs else None)
     if logs:
         world.listeners.append(
@@ -77,7 +77,10 @@ def run(
     outcome.steps = world.loop.steps
     outcome.digest = world.loop.digest
     world.loop.discard()
-    structlog.configure(**configured)
+    if before is not None:
+        structlog.configure(**before)
+    else:
+        structlog.reset_defaults()
     return outcome
 
 
