@@ -76,8 +76,8 @@ class MetaNode:
             clock=clock,
             random=random,
         )
+        self._context = context
         self._collector = Collector(context)
-        bind(self._server, context)
 
     @property
     def node_id(self) -> int:
@@ -101,6 +101,7 @@ class MetaNode:
         await self._registration.start(self.address)
         self._server.join(self._registration.cluster_id)
         await self._cluster.start(_START_S)
+        bind(self._server, self._context)  # not before the chains are known: until then callers try again
         self._collector.start()
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
 

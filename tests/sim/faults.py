@@ -60,12 +60,12 @@ _MENU: Sequence[tuple[str, int, str, int]] = (
     ("kill", 10, "ssssmt", 1),
     ("power", 8, "ssssm", 1),
     ("stop", 4, "s", 1),
-    ("pause", 8, "sssmtc", 1),
-    ("part", 8, "sssmtc", 2),
+    ("pause", 8, "sssmtcf", 1),
+    ("part", 8, "sssmtcf", 2),
     ("split", 4, "sssmtc", 2),
     ("isolate", 4, "ssm", 1),
-    ("cut", 10, "ssmtc", 2),
-    ("lose", 10, "ssscccmt", 2),
+    ("cut", 10, "ssmtcf", 2),
+    ("lose", 10, "ssscccmtf", 2),
     ("slow", 3, "sm", 1),
     ("drag", 3, "s", 1),
     ("store", 3, "m", 1),
@@ -265,6 +265,7 @@ class Faults:
         return repaired
 
     def _full(self, host: str) -> Callable[[], Any]:
+        self._world.was_full = True
         disk = self._world.disks[host]
         disk.capacity_bytes -= disk.free_bytes()
         return lambda: setattr(disk, "capacity_bytes", DISK_BYTES)

@@ -14,6 +14,7 @@ import structlog
 from tests.sim import audit
 from tests.sim.dice import SeededRandom
 from tests.sim.faults import Faults, Step, draw
+from tests.sim.files import Files, namespace
 from tests.sim.history import Undecided
 from tests.sim.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim.workload import Load, Workload
@@ -117,25 +118,32 @@ def _draw_size(dice: SeededRandom) -> Size:
 
 def _draw_load(dice: SeededRandom) -> Load:
     chunks = 1 if dice.chance(0.3) else 1 + dice.below(6)
-    return Load(chunks=chunks, pause_s=dice.uniform(0.01, 0.3), reads=dice.uniform(0.3, 0.7))
+    return Load(
+        chunks=chunks,
+        pause_s=dice.uniform(0.01, 0.3),
+        reads=dice.uniform(0.3, 0.7),
+        files_pause_s=dice.uniform(0.1, 1.0),
+    )
 
 
 async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None) -> None:
     await world.begin()
     faults, workload = Faults(world), Workload(world, load)
+    files = Files(world, world.file_hosts[0], load.files_pause_s)
     workload.begin()
+    files.begin()
     await asyncio.sleep(0.5)
     outcome.scenario = list(scenario) if scenario is not None else draw(dice, world, FAULTS_S)
     await faults.run(outcome.scenario)
     await asyncio.sleep(LEASE_S / 2)
     await faults.heal()
     outcome.faults = faults.counts
-    await _get_well(world, workload, outcome)
+    await _get_well(world, workload, files, outcome)
     if not outcome.violations:
         outcome.violations += audit.replicas(world)
         outcome.violations += audit.damage(world)
         await world.processes["c1"].start(workload.read_all("c1"))
-    outcome.operations = workload.history.operations
+    outcome.operations += workload.history.operations
     outcome.longest = workload.longest
     try:
         outcome.violations += workload.history.violations()
@@ -143,7 +151,7 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
         outcome.violations.append(f"undecided: {error}")
 
 
-async def _get_well(world: World, workload: Workload, outcome: Outcome) -> None:
+async def _get_well(world: World, workload: Workload, files: Files, outcome: Outcome) -> None:
     begin = world.loop.time()
     try:
         async with asyncio.timeout(LIVENESS_S):
@@ -154,7 +162,9 @@ async def _get_well(world: World, workload: Workload, outcome: Outcome) -> None:
         return
     world.tell(f"-- healthy after {world.loop.time() - begin:.3f} s")
     await workload.stop(LIVENESS_S)
-    outcome.violations += workload.errors
+    await files.stop(LIVENESS_S)
+    outcome.violations += workload.errors + files.errors + await namespace(world)
+    outcome.operations += files.operations
     await asyncio.sleep(1.0 + 2 * SCRUB_S)  # what was abandoned is finished, what is rotten is found and repaired
 
 

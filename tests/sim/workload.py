@@ -25,6 +25,7 @@ class Load:
     chunks: int = 4
     pause_s: float = 0.15  # between two operations of a client, on average
     reads: float = 0.5
+    files_pause_s: float = 0.5
 
 
 class Workload:

@@ -68,6 +68,7 @@ class World:
         self.managers: dict[str, Manager] = {}
         self.storages: dict[str, StorageNode] = {}
         self.trace: list[str] = []
+        self.was_full = False  # some disk was, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
         #: Told of everything that the story of a storage process tells: (host, what, chunk, facts).
         self.listeners: list[Callable[[str, str, Any, dict[str, Any]], None]] = []
@@ -77,6 +78,7 @@ class World:
         self.storage_hosts = [f"s{n}" for n in range(1, size.storage + 1)]
         self.meta_hosts = [f"t{n}" for n in range(1, size.metas + 1)]
         self.client_hosts = [f"c{n}" for n in range(1, size.clients + 1)]
+        self.file_hosts = ["f1"]
         self.manager_addresses = [f"{host}:{_PORT}" for host in self.manager_hosts]
         for host in self.storage_hosts:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
@@ -85,7 +87,7 @@ class World:
 
     @property
     def hosts(self) -> list[str]:
-        return [*self.manager_hosts, *self.storage_hosts, *self.meta_hosts, *self.client_hosts]
+        return [*self.manager_hosts, *self.storage_hosts, *self.meta_hosts, *self.client_hosts, *self.file_hosts]
 
     def tell(self, line: str) -> None:
         self.trace.append(f"{self.loop.time() - 1000.0:9.4f} {line}")
