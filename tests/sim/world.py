@@ -90,6 +90,7 @@ class World:
         return [*self.manager_hosts, *self.storage_hosts, *self.meta_hosts, *self.client_hosts, *self.file_hosts]
 
     def tell(self, line: str) -> None:
+        line = line.replace(str(self._directory), "")  # which is another one in each run
         self.trace.append(f"{self.loop.time() - 1000.0:9.4f} {line}")
 
     # ---- processes
