@@ -1,9 +1,13 @@
 """A short pass over every decoder and port; `make fuzz` is the long one."""
 
+import subprocess
+import sys
+
 import pytest
 
-from tests.fuzz.__main__ import fuzz
+from tests.fuzz.campaign import fuzz
 from tests.fuzz.decoders import DECODERS
+from tests.support.processes import ROOT, environment
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -34,3 +38,9 @@ def test_a_decoder_that_crashes_is_found() -> None:
             DECODERS["crash"].try_one(b"")
     finally:
         del DECODERS["crash"]
+
+
+def test_the_command_itself_runs() -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--seconds", "0.1", "--only", "frame"]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "nothing found" in done.stdout, done.stderr
