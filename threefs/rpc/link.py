@@ -97,6 +97,7 @@ class Link:
         self._flushing = False
         self._blocked = False
         self._closing: ThreefsError | None = None
+        self._patience: asyncio.TimerHandle | None = None
         stream.on_readable(self._readable)
 
     # ---- outbound
@@ -318,12 +319,15 @@ class Link:
         self._stream.on_readable(None)
         body = frames.error_body(error)
         self.send(frames.encode(frames.GOAWAY, body_bytes=len(body)) + body)
-        self._loop.call_later(self._limits.hello_s, self.close, error)  # a peer that does not read must not keep us
+        # A peer that does not read must not keep us.
+        self._patience = self._loop.call_later(self._limits.hello_s, self.close, error)
 
     def close(self, error: ThreefsError) -> None:
         if self.closed:
             return
         self.closed = True
+        if self._patience is not None:
+            self._patience.cancel()  # it would keep this link, and all that it holds, until its time
         self._receiver.lost(error)  # before the peer can know
         self._stream.close()
         finished = [*self._finished, *(m.sent for m in self._queue if m.sent is not None)]

@@ -1,6 +1,8 @@
 """Frames over a stream that gives and takes as few bytes at a time as it likes."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -222,3 +224,46 @@ def test_nonsense_is_answered_with_the_reason() -> None:
         assert kind == frames.GOAWAY and isinstance(frames.error_from(body), ProtocolError)
 
     run(test)
+
+
+class DeafStream:
+    """Takes nothing, and says nothing."""
+
+    peer = "deaf"
+
+    def recv_into(self, views: object) -> int:
+        raise BlockingIOError
+
+    def send(self, pieces: object) -> int:
+        raise BlockingIOError
+
+    def on_readable(self, callback: object) -> None: ...
+
+    def on_writable(self, callback: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_refused_link_is_not_kept_once_it_is_closed() -> None:
+    """Found by fuzzing: thousands of refused peers a second each kept their buffers for ten seconds."""
+
+    async def main() -> None:
+        link = Link(DeafStream(), Limits(hello_s=3600.0), Silent())
+        link.refuse(ProtocolError("no"))
+        await asyncio.sleep(0)
+        link.close(ProtocolError("gone"))
+        kept = weakref.ref(link)
+        del link
+        gc.collect()
+        assert kept() is None
+
+    asyncio.run(main())
+
+
+class Silent:
+    def frame(self, header: object, body: bytes) -> list[memoryview]:
+        return []
+
+    def payload_done(self, header: object) -> None: ...
+
+    def lost(self, error: object) -> None: ...
