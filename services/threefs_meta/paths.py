@@ -17,7 +17,7 @@ def split(path: bytes) -> list[bytes]:
     parts = [part for part in path.split(b"/") if part]
     for part in parts:
         if len(part) > MAX_NAME_BYTES:
-            raise NameTooLong(f"a name has at most {MAX_NAME_BYTES} bytes, not {len(part)}: {part[:40].decode()}...")
+            raise NameTooLong(f"a name has at most {MAX_NAME_BYTES} bytes, not {len(part)}: {shown(part[:40])}...")
     return parts
 
 

@@ -18,7 +18,7 @@ from tests.support.flips import Sample, build, flip, table_after_flip
 from threefs.errors import Corrupt, CorruptChunk
 
 _FULL = "BIT_FLIPS_FULL" in os.environ
-_DATA_BITS, _RECORD_BITS, _TABLE_BITS = 4000, 3000, 3000 if _FULL else 300
+_DATA_BITS, _RECORD_BITS, _TABLE_BITS = 5000, 4400, 600 if _FULL else 300
 _SEED = 7
 
 

@@ -71,3 +71,9 @@ def test_what_is_shown_is_text_for_people(path: bytes, base: int) -> None:
     shown = paths.shown_place(pb.Place(base=base, path=path))
     assert shown.isascii() or shown.encode("utf-8")
     assert "\0" not in shown and len(shown) < 300
+
+
+def test_a_name_that_is_too_long_is_shown_even_if_it_is_cut_within_a_letter() -> None:
+    """Found by fuzzing."""
+    with pytest.raises(NameTooLong, match="at most 255 bytes, not 341"):
+        paths.split(b"/x" + "ä".encode() * 170)
