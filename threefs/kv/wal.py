@@ -90,7 +90,9 @@ def _flushed_behind(view: memoryview, damage: int) -> int:
 
 def _fragments_after(view: memoryview, damage: int) -> Iterator[tuple[int, int]]:
     """Valid fragments, wherever they begin."""
-    place = damage + 1
+    place = _claimed_end(view, damage)
+    if _end_of_fragment(view, _skip_padding(place)) is None:
+        place = damage + 1
     while (place := _skip_padding(place)) < len(view):
         end = _end_of_fragment(view, place)
         if end is None:
@@ -98,6 +100,12 @@ def _fragments_after(view: memoryview, damage: int) -> Iterator[tuple[int, int]]
         else:
             yield place, end
             place = end
+
+
+def _claimed_end(view: memoryview, place: int) -> int:
+    """Where a damaged fragment ends if its length is not what is damaged: usually the next one begins there."""
+    begin = place + _HEADER.size
+    return begin + int(_HEADER.unpack_from(view, place)[1]) if begin <= len(view) else len(view)
 
 
 def _skip_padding(place: int) -> int:
