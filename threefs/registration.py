@@ -124,6 +124,8 @@ class Registration:
     async def farewell(self) -> None:
         """Tell the manager at once what `reports` says now: that no target here serves any more."""
         await self.stop()
+        if not self._lease_s:
+            return  # it was never told that anything served
         try:
             await self._send()
         except ThreefsError as error:  # it will find out by itself

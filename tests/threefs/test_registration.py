@@ -269,3 +269,12 @@ def test_news_are_sent_at_once_and_otherwise_a_heartbeat_goes_out_five_times_per
         assert await beats() == 4
 
     run(body)
+
+
+def test_who_never_registered_has_nobody_to_say_farewell_to(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager()
+        await registration(manager, tmp_path).farewell()
+        assert not manager.requests
+
+    run(body)
