@@ -103,7 +103,8 @@ class Target:
         if self.state not in (PublicState.SERVING, PublicState.LASTSRV):
             self.tenure += 1
         for wait in self._waits:
-            wait.reschedule(-math.inf)
+            if not wait.expired():  # it is told once, and may not have got round to it before the next version
+                wait.reschedule(-math.inf)
         if self.state is PublicState.SYNCING:
             for chunk in self.engine.pending():
                 if chunk not in self.locks:  # else whoever has the lock does it before letting go

@@ -20,7 +20,7 @@ from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMod
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.port import Pair
-from threefs.kv.wal import MARK_KEY, cut_torn_tail, encode_mark
+from threefs.kv.wal import MARK_KEY, cut_torn_tail, encode_mark, unreadable
 
 T = TypeVar("T")
 
@@ -267,6 +267,8 @@ def _open(directory: Path) -> Rdict:
         os.fsync(parent)
     finally:
         os.close(parent)
+    if unreadable(directory) and not (cut_torn_tail(directory) and not unreadable(directory)):
+        raise Corrupt(f"the table {directory} is damaged: its log has a record of no known kind")
     try:
         return Rdict(str(directory), _options())
     except Exception as error:

@@ -35,9 +35,33 @@ def encode_mark(sequence: int) -> bytes:
     return _MARK.pack(sequence)
 
 
+def unreadable(directory: Path) -> bool:
+    """Whether any log of the closed store in `directory` has a header that RocksDB must not be shown."""
+    return any(odd_header(log.read_bytes()) is not None for log in _logs(directory))
+
+
+def odd_header(content: bytes) -> int | None:
+    """Where the first header lies that cannot be one. Checksums are not looked at, so this is fast."""
+    for block in range(0, len(content), _BLOCK_BYTES):
+        place, stop = block, min(block + _BLOCK_BYTES, len(content))
+        while place + _HEADER.size <= stop:
+            _, length, kind = _HEADER.unpack_from(content, place)
+            end = place + _HEADER.size + length
+            if kind == _NOTHING and not content[place:stop].strip(b"\0"):
+                break  # space that was reserved
+            if not _WHOLE <= kind <= _LAST or end > block + _BLOCK_BYTES:
+                return place
+            place = end
+    return None
+
+
+def _logs(directory: Path) -> list[Path]:
+    return sorted(directory.glob("[0-9]*.log"), key=lambda path: int(path.stem))
+
+
 def cut_torn_tail(directory: Path) -> bool:
     """Cut the newest log of the closed store in `directory` if its end is torn. A copy of the end is kept beside it."""
-    logs = sorted(directory.glob("[0-9]*.log"), key=lambda path: int(path.stem))
+    logs = _logs(directory)
     if not logs:
         return False
     content = logs[-1].read_bytes()

@@ -1,5 +1,6 @@
 """What a target knows of its chain."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -104,5 +105,24 @@ def test_the_report_says_whether_the_disk_is_well(tmp_path: Path) -> None:
             (report,) = chain[1].targets.reports()
             assert report.local_state == LocalState.OFFLINE.value
             chain[1].target.engine.failure = None
+
+    run(test)
+
+
+def test_two_changes_at_once_give_a_wait_up_once(tmp_path: Path) -> None:
+    """The second comes in before the one who waits could run."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 3) as chain:
+            target = chain[1].target
+            waiting = asyncio.create_task(target.unless_changed(asyncio.sleep(60)))
+            await asyncio.sleep(0.01)
+            for _ in range(3):  # until the timeout has gone off, and its task has not run
+                if waiting.done():
+                    break
+                chain.change((1, SERVING), (2, SERVING), (3, SERVING), learned_by=[1])
+                await asyncio.sleep(0)
+            with pytest.raises(ChainChanged):
+                await waiting
 
     run(test)

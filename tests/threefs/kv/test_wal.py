@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from threefs.errors import Corrupt
 from threefs.kv.table import Table
-from threefs.kv.wal import cut_torn_tail, torn_at
+from threefs.kv.wal import cut_torn_tail, odd_header, torn_at
 
 WRITES = [100, 20_000, 5, 90_000, 300]  # bytes of the values; some records span blocks, one of them three
 BLOCK = 32 << 10
@@ -123,3 +124,45 @@ def test_only_the_newest_log_is_cut_and_the_rest_is_kept(tmp_path: Path, log: tu
     shutil.rmtree(tmp_path)
     tmp_path.mkdir()
     assert not cut_torn_tail(tmp_path)
+
+
+def test_no_header_of_a_whole_log_is_odd(log: tuple[bytes, list[int]]) -> None:
+    content, _ = log
+    for whole in (content, b"", content[:-5], content + bytes(100), content + bytes(3 * BLOCK)):
+        assert odd_header(whole) is None
+
+
+def test_a_record_of_another_kind_is_found_before_rocksdb_reads_it_for_ever(
+    flushed_log: tuple[bytes, list[int]], tmp_path: Path
+) -> None:
+    content, places = flushed_log
+    damaged = bytearray(content)
+    damaged[places[2] + 6] ^= 4  # a whole record becomes one of a log in its second use
+    assert odd_header(bytes(damaged)) == places[2]
+    (tmp_path / "000004.log").write_bytes(damaged)
+    with pytest.raises(Corrupt, match="no known kind"):
+        asyncio.run(Table.open(tmp_path))
+
+
+def test_a_torn_end_of_another_kind_is_cut_off(log: tuple[bytes, list[int]], tmp_path: Path) -> None:
+    content, places = log
+    for kind in (0, 5, 8, 130):
+        torn = bytearray(content)
+        torn[places[4] + 6] = kind
+        directory = tmp_path / str(kind)
+        asyncio.run(_make(directory))
+        (path,) = directory.glob("*.log")
+        path.write_bytes(torn)
+
+        async def rows(directory: Path = directory) -> dict[bytes, bytes]:
+            table = await Table.open(directory)
+            try:
+                return dict(table.scan(b"", b"\xff"))
+            finally:
+                await table.close()
+
+        assert sorted(asyncio.run(rows())) == [b"0", b"1", b"2", b"3"]
+
+
+async def _make(directory: Path) -> None:
+    await (await Table.open(directory)).close()
