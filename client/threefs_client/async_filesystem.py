@@ -18,7 +18,7 @@ from threefs_client.async_file import AsyncFile, flat
 from threefs_client.handles import Handle
 from threefs_client.modes import Mode
 from threefs_client.reads import ReadFile
-from threefs_client.tree import Tree, checked_permissions, wanted_layout
+from threefs_client.tree import Tree, caller_of, checked_permissions, wanted_layout
 
 Path = paths.Path
 #: (path or open file, offset, length) in bytes
@@ -37,6 +37,10 @@ async def connect_async(url: str, **chosen: Any) -> "AsyncFileSystem":
 
 class AsyncFileSystem(Tree):
     """All operations, for one event loop. Paths are absolute, from the root of the cluster."""
+
+    def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "AsyncFileSystem":
+        """The same connection on behalf of a user: what is not permitted to it fails. Raises InvalidArgument."""
+        return AsyncFileSystem(self.link, caller_of(uid, gid, groups))
 
     async def close(self) -> None:
         await self.link.close()

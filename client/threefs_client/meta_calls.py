@@ -50,8 +50,15 @@ class MetaCalls:
         self._request += 1
         return pb.Mutation(client=self._client, request=self._request)
 
-    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
-        """Call until answered for good. A mutation that may have had its effect ends in OutcomeUnknown."""
+    async def call(
+        self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
+    ) -> Rep:
+        """Call until answered for good. A mutation that may have had its effect ends in OutcomeUnknown.
+
+        With a `caller`, what the request asks for must be permitted to that user; else this process is trusted.
+        """
+        if caller is not None:
+            _name(caller, request)
         deadline = self._clock.monotonic() + timeout_s
         unsure = False
         attempt = 0
@@ -91,6 +98,11 @@ class MetaCalls:
         except ThreefsError:
             pass  # the manager is away as well; the routing at hand may still be right
         await self._clock.sleep(max(0.0, until - self._clock.monotonic()))
+
+
+def _name(caller: pb.Caller, request: Any) -> None:
+    if "caller" in request.DESCRIPTOR.fields_by_name:
+        request.caller.CopyFrom(caller)
 
 
 def _final(error: ThreefsError, method: Method[Any, Any], request: Any, unsure: bool) -> ThreefsError:

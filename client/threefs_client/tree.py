@@ -15,14 +15,16 @@ from threefs_client.paths import Path
 
 _PAGE = 1024
 _STAT_MANY = 1024
+MOST_GROUPS = 1024
 
 
 class Tree:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, caller: pb.Caller | None = None) -> None:
         self.link = link
+        self.caller = caller  # for whom permissions are checked; None: they are not
 
     async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
-        return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s)
+        return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s, caller=self.caller)
 
     # ---- looking ----
 
@@ -215,6 +217,15 @@ def wanted_layout(chunk_bytes: int, stripe: int, table_id: int = 0) -> pb.Layout
     if not (chunk_bytes or stripe or table_id):
         return None
     return pb.Layout(chunk_bytes=chunk_bytes, stripe=stripe, table_id=table_id)
+
+
+def caller_of(uid: int, gid: int, groups: Sequence[int]) -> pb.Caller:
+    """Raises InvalidArgument."""
+    if len(groups) > MOST_GROUPS:
+        raise InvalidArgument(f"a user is in at most {MOST_GROUPS} groups here, not {len(groups)}")
+    if any(not 0 <= value < 1 << 32 for value in (uid, gid, *groups)):
+        raise InvalidArgument(f"user and group ids are 32-bit numbers: {uid}, {gid}, {list(groups)}")
+    return pb.Caller(uid=uid, gid=gid, groups=groups)
 
 
 def checked_permissions(mode: int) -> int:

@@ -44,6 +44,16 @@ class Mutation(_message.Message):
     request: int
     def __init__(self, client: _Optional[bytes] = ..., request: _Optional[int] = ...) -> None: ...
 
+class Caller(_message.Message):
+    __slots__ = ("uid", "gid", "groups")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    gid: int
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, uid: _Optional[int] = ..., gid: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Layout(_message.Message):
     __slots__ = ("chunk_bytes", "table_id", "stripe", "table_offset", "seed")
     CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -101,7 +111,7 @@ class InodeReply(_message.Message):
     def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
 
 class CreateRequest(_message.Message):
-    __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session")
+    __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +122,7 @@ class CreateRequest(_message.Message):
     PARENTS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     mode: int
@@ -122,7 +133,8 @@ class CreateRequest(_message.Message):
     parents: bool
     layout: Layout
     session: bytes
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class CreateReply(_message.Message):
     __slots__ = ("inode", "created")
@@ -133,16 +145,18 @@ class CreateReply(_message.Message):
     def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ...) -> None: ...
 
 class OpenRequest(_message.Message):
-    __slots__ = ("mutation", "place", "session", "truncate")
+    __slots__ = ("mutation", "place", "session", "truncate", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     session: bytes
     truncate: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: _Optional[bool] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class OpenReply(_message.Message):
     __slots__ = ("inode",)
@@ -185,20 +199,24 @@ class SyncRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ...) -> None: ...
 
 class StatRequest(_message.Message):
-    __slots__ = ("place", "follow")
+    __slots__ = ("place", "follow", "caller")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     place: Place
     follow: bool
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class BatchStatRequest(_message.Message):
-    __slots__ = ("places", "follow")
+    __slots__ = ("places", "follow", "caller")
     PLACES_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     places: _containers.RepeatedCompositeFieldContainer[Place]
     follow: bool
-    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., follow: _Optional[bool] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., follow: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class BatchStatReply(_message.Message):
     __slots__ = ("results",)
@@ -215,24 +233,28 @@ class StatResult(_message.Message):
     def __init__(self, code: _Optional[int] = ..., inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
-    __slots__ = ("parent", "name")
+    __slots__ = ("parent", "name", "caller")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     parent: int
     name: bytes
-    def __init__(self, parent: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, parent: _Optional[int] = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("place", "after", "limit", "attributes")
+    __slots__ = ("place", "after", "limit", "attributes", "caller")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     place: Place
     after: bytes
     limit: int
     attributes: bool
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., attributes: _Optional[bool] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., attributes: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("name", "inode", "type", "attributes")
@@ -255,7 +277,7 @@ class ListReply(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class MkdirRequest(_message.Message):
-    __slots__ = ("mutation", "place", "mode", "uid", "gid", "parents", "layout")
+    __slots__ = ("mutation", "place", "mode", "uid", "gid", "parents", "layout", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -263,6 +285,7 @@ class MkdirRequest(_message.Message):
     GID_FIELD_NUMBER: _ClassVar[int]
     PARENTS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     mode: int
@@ -270,62 +293,71 @@ class MkdirRequest(_message.Message):
     gid: int
     parents: bool
     layout: Layout
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class RemoveRequest(_message.Message):
-    __slots__ = ("mutation", "place", "recursive", "kind")
+    __slots__ = ("mutation", "place", "recursive", "kind", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     RECURSIVE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     recursive: bool
     kind: RemoveKind
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., recursive: _Optional[bool] = ..., kind: _Optional[_Union[RemoveKind, str]] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., recursive: _Optional[bool] = ..., kind: _Optional[_Union[RemoveKind, str]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class RemoveReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class RenameRequest(_message.Message):
-    __slots__ = ("mutation", "source", "destination", "no_replace")
+    __slots__ = ("mutation", "source", "destination", "no_replace", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
     NO_REPLACE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     source: Place
     destination: Place
     no_replace: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: _Optional[bool] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SymlinkRequest(_message.Message):
-    __slots__ = ("mutation", "place", "target", "uid", "gid")
+    __slots__ = ("mutation", "place", "target", "uid", "gid", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GID_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     target: bytes
     uid: int
     gid: int
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., target: _Optional[bytes] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., target: _Optional[bytes] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class LinkRequest(_message.Message):
-    __slots__ = ("mutation", "source", "destination")
+    __slots__ = ("mutation", "source", "destination", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     source: Place
     destination: Place
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SetAttrRequest(_message.Message):
-    __slots__ = ("mutation", "place", "follow", "mode", "uid", "gid", "atime_ns", "mtime_ns")
+    __slots__ = ("mutation", "place", "follow", "mode", "uid", "gid", "atime_ns", "mtime_ns", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +366,7 @@ class SetAttrRequest(_message.Message):
     GID_FIELD_NUMBER: _ClassVar[int]
     ATIME_NS_FIELD_NUMBER: _ClassVar[int]
     MTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     follow: bool
@@ -342,27 +375,32 @@ class SetAttrRequest(_message.Message):
     gid: int
     atime_ns: int
     mtime_ns: int
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
-    __slots__ = ("mutation", "place", "length")
+    __slots__ = ("mutation", "place", "length", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     length: int
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., length: _Optional[int] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., length: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SetLayoutRequest(_message.Message):
-    __slots__ = ("mutation", "place", "layout")
+    __slots__ = ("mutation", "place", "layout", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     layout: Layout
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class StatFsRequest(_message.Message):
     __slots__ = ()

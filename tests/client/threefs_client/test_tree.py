@@ -42,6 +42,21 @@ def one(_name: str, _request: Any) -> pb.InodeReply:
     return pb.InodeReply(inode=DIRECTORY)
 
 
+def test_everything_is_asked_on_behalf_of_the_user_that_was_named() -> None:
+    async def scene(fs: AsyncFileSystem) -> None:
+        user = fs.acting_as(7, 8, [9, 10])
+        await user.mkdir("/d")
+        await user.stat("/d")
+        await fs.mkdir("/d")
+        for uid, gid, groups in ((-1, 0, []), (0, 1 << 32, []), (0, 0, [-1]), (0, 0, [1] * 1025)):
+            with pytest.raises(InvalidArgument):
+                fs.acting_as(uid, gid, groups)
+
+    _, (mkdir, stat, trusted) = go(one, scene)
+    assert mkdir.caller == stat.caller == pb.Caller(uid=7, gid=8, groups=[9, 10])
+    assert not trusted.HasField("caller")
+
+
 def test_changes_carry_what_was_asked_for() -> None:
     async def scene(fs: AsyncFileSystem) -> None:
         await fs.mkdir("/d", mode=0o700, parents=True)

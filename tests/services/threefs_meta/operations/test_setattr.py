@@ -9,7 +9,9 @@ from threefs.wire import meta_pb2 as pb
 
 
 async def change(fs: MetaBench, path: str, follow: bool = True, **values: int) -> pb.Inode:
-    request = pb.SetAttrRequest(mutation=fs.mutation(), place=at(path), follow=follow, **values)
+    request = pb.SetAttrRequest(mutation=fs.mutation(), place=at(path), follow=follow)
+    for name, value in values.items():
+        setattr(request, name, value)
     return (await set_attributes(fs.context, request)).inode
 
 
