@@ -124,7 +124,9 @@ DECODERS: dict[str, Decoder] = {
     "chunk-record-resealed": Decoder(_resealed_record, [_record()]),
     "kv-record": Decoder(lambda data: records.decode(data, meta_pb2.Inode, b"INOD|key"), [_INODE]),
     "kv-record-resealed": Decoder(_resealed_value, [_INODE]),
-    "wal": Decoder(wal.torn_at, [bytes(100), struct.pack("<IHB", 1, 20, 1) + bytes(20)]),
+    "wal": Decoder(
+        lambda data: (wal.torn_at(data), wal.odd_header(data)), [bytes(100), struct.pack("<IHB", 1, 20, 1) + bytes(20)]
+    ),
     "settings": Decoder(
         _file(lambda path: settings.load(Settings, path)), [b'data_dir = "/d"\nport = 7000\nlease_s = 2.5\n']
     ),

@@ -46,6 +46,7 @@ class SimDisk:
         self.capacity_bytes = capacity_bytes
         self.delay_s = (0.00005, 0.0005)
         self.dragging: tuple[float, float] | None = None  # takes the place of that for a while
+        self._held: list[tuple[_Operation, dict[_Operation, None]]] | None = None  # while it hangs: what would be done
         self.cold = 0.1  # the share of reads that find nothing in memory
         self.failing: set[str] = set()  # "read", "write", "sync", "allocate": these fail with EIO
         self.failing_once: set[str] = set()  # the next one of these does
@@ -89,6 +90,16 @@ class SimDisk:
     async def wait(self) -> None:
         await asyncio.sleep(self.latency_s())
 
+    def hang(self) -> None:
+        """Nothing is done any more until `wake`."""
+        if self._held is None:
+            self._held = []
+
+    def wake(self) -> None:
+        held, self._held = self._held or [], None
+        for operation, under_way in held:
+            self._end(operation, under_way)
+
     def latency_s(self) -> float:
         return self.random.uniform(*(self.dragging or self.delay_s))
 
@@ -124,6 +135,9 @@ class SimDisk:
     def _end(self, operation: _Operation, under_way: dict[_Operation, None]) -> None:
         if operation not in under_way:
             return  # its process was killed
+        if self._held is not None:
+            self._held.append((operation, under_way))
+            return
         del under_way[operation]
         if self.fails(operation.kind):
             _try(operation.failed)

@@ -7,10 +7,12 @@ AT pause HOST FOR           SIGSTOP, SIGCONT
 AT part HOST HOST FOR       nothing gets from the first to the second
 AT split HOST HOST FOR      nothing gets either way
 AT isolate HOST FOR         nothing gets from or to the host
+AT lone HOST FOR            nothing gets between the host and the managers; clients and others reach it
 AT cut HOST HOST            connections break, and what is on its way is lost
 AT lose HOST HOST FOR       messages from the first to the second often break their connection, and are lost
 AT slow HOST FOR            everything from and to the host takes long
 AT drag HOST FOR            its disk is slow
+AT hang HOST FOR            what is asked of its disk is done only afterwards
 AT store HOST FOR           the host cannot reach the store of the managers
 AT wipe HOST FOR            killed, and started again with an empty disk
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
@@ -64,10 +66,12 @@ _MENU: Sequence[tuple[str, int, str, int]] = (
     ("part", 8, "sssmtcf", 2),
     ("split", 4, "sssmtc", 2),
     ("isolate", 4, "ssm", 1),
+    ("lone", 5, "s", 1),
     ("cut", 10, "ssmtcf", 2),
     ("lose", 10, "ssscccmtf", 2),
     ("slow", 3, "sm", 1),
     ("drag", 3, "s", 1),
+    ("hang", 4, "s", 1),
     ("store", 3, "m", 1),
     ("wipe", 2, "s", 1),
     ("eio", 2, "s", 1),
@@ -209,6 +213,10 @@ class Faults:
         undo = [self._split(host, other) for other in self._world.hosts if other != host]
         return lambda: [each() for each in undo]
 
+    def _lone(self, host: str) -> Callable[[], Any]:
+        undo = [self._split(host, manager) for manager in self._world.manager_hosts]
+        return lambda: [each() for each in undo]
+
     def _cut(self, one: str, other: str) -> Callable[[], Any]:
         self._world.fabric.cut(one, other)
         return lambda: None
@@ -228,6 +236,11 @@ class Faults:
         disk = self._world.disks[host]
         disk.dragging = DRAG_S
         return lambda: setattr(disk, "dragging", None)
+
+    def _hang(self, host: str) -> Callable[[], Any]:
+        disk = self._world.disks[host]
+        disk.hang()
+        return disk.wake
 
     def _store(self, host: str) -> Callable[[], Any]:
         blocked = self._world.manager_kv.blocked

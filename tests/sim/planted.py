@@ -224,12 +224,6 @@ def older_pending_dropped() -> None:
 
 
 @plant
-def late_change_survives() -> None:
-    """A change that was begun before the target was put out goes on when it is back."""
-    put(Target, "check_tenure", lambda self, chunk: None)
-
-
-@plant
 def checksums_not_checked() -> None:
     """I12: bytes are served as they lie on the disk."""
     put(reader_module, "expected_checksum", lambda version, begin, end: _ANY)
@@ -397,12 +391,6 @@ def wiped_survivor_serves() -> None:
         return known(self, target, chain, routing, lease_s)
 
     put(Membership, "_known", trusting)
-
-
-@plant
-def witness_of_before() -> None:
-    """R7: a target is put offline because another one was alive some time ago."""
-    put(Membership, "_seen_since", lambda self, witness, chain: True)
 
 
 @plant

@@ -123,6 +123,7 @@ def _draw_load(dice: SeededRandom) -> Load:
         pause_s=dice.uniform(0.01, 0.3),
         reads=dice.uniform(0.3, 0.7),
         files_pause_s=dice.uniform(0.1, 1.0),
+        patience_s=dice.uniform(0.3, 3.0) if dice.chance(0.2) else 30.0,
     )
 
 

@@ -18,6 +18,7 @@ CHUNK_BYTES = 64 << 10
 _FIRST_INODE = 100
 _MOST_LENGTH = 600
 _TIMEOUT_S = 30.0
+_MOST_UNKNOWN = 2  # then a client waits as long as it takes: many changes that may or may not be are hard to check
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Load:
     pause_s: float = 0.15  # between two operations of a client, on average
     reads: float = 0.5
     files_pause_s: float = 0.5
+    patience_s: float = 30.0  # when it is short, changes are left behind that nobody repeats
 
 
 class Workload:
@@ -42,6 +44,7 @@ class Workload:
         self._payloads = 0
         self._waits: dict[str, float] = {}  # client -> since when its operation lasts
         self._clients: dict[str, Link] = {}
+        self._unknown: dict[str, int] = {}  # client -> how many changes ended so
         chains = world.size.storage * world.size.targets_per_disk // world.size.replicas
         self.chunks = [
             (InodeId(_FIRST_INODE + n), FileLayout(CHUNK_BYTES, TableId(1), 1, table_offset=n % chains))
@@ -102,7 +105,7 @@ class Workload:
         self._waits[host] = operation.invoked
         try:
             file = ReadFile(inode, layout, CHUNK_BYTES, 0)
-            await link.reader.read_into([(file, offset, view)], link.clock.monotonic() + _TIMEOUT_S)
+            await link.reader.read_into([(file, offset, view)], link.clock.monotonic() + self._patience(host))
         except ThreefsError as error:
             self._failed(host, operation, error)
             return
@@ -121,25 +124,30 @@ class Workload:
         operation = Operation(host, kind, offset, length, payload, invoked=self._now())
         self.history.add(inode, operation)
         self._waits[host] = operation.invoked
-        chunks = link.chunks
+        chunks, timeout_s = link.chunks, self._patience(host)
         try:
             if kind == "write":
-                await chunks.write(layout, inode, 0, offset, payload, timeout_s=_TIMEOUT_S)
+                await chunks.write(layout, inode, 0, offset, payload, timeout_s=timeout_s)
             elif kind == "truncate":
-                await chunks.truncate(layout, inode, 0, length, timeout_s=_TIMEOUT_S)
+                await chunks.truncate(layout, inode, 0, length, timeout_s=timeout_s)
             elif kind == "extend":
-                await chunks.extend(layout, inode, 0, length, timeout_s=_TIMEOUT_S)
+                await chunks.extend(layout, inode, 0, length, timeout_s=timeout_s)
             else:
-                await chunks.remove(layout, inode, 0, timeout_s=_TIMEOUT_S)
+                await chunks.remove(layout, inode, 0, timeout_s=timeout_s)
         except ThreefsError as error:
             self._failed(host, operation, error)
             if error.retry is not Retry.UNKNOWN:
                 self.history.chunks[inode].remove(operation)  # it says that it had no effect
+            else:
+                self._unknown[host] = self._unknown.get(host, 0) + 1
             return
         finally:
             del self._waits[host]
         operation.returned = self._now()
         self._ended(operation, "write")
+
+    def _patience(self, host: str) -> float:
+        return self._load.patience_s if self._unknown.get(host, 0) < _MOST_UNKNOWN else _TIMEOUT_S
 
     def _failed(self, host: str, operation: Operation, error: ThreefsError) -> None:
         self._world.tell(f"{host}: {operation.kind} failed: {error}")
