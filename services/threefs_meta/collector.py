@@ -1,11 +1,13 @@
 """Frees what has lost its last name: chunks of files, entries of directories. And forgets old replays.
 
-The queue is in the store, every step is small and can be repeated: so it goes on after a crash where it stopped, and
-two meta services may work on the same queue. A file that is open for writing waits until its session has ended.
+The queue is in the store, ordered by the tick in which each may be freed. Every step is small and can be repeated: so
+it goes on after a crash where it stopped, and two meta services may work on the same queue. A file that somebody has
+open is put off until it is closed.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -28,6 +30,14 @@ _REPLAY_PAGES = 64  # per round
 _IDLE_S = 0.5
 
 _LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """A removal in the queue."""
+
+    key: bytes
+    inode: pb.Inode
 
 
 class Collector:
@@ -60,69 +70,86 @@ class Collector:
     # ---- removals ----
 
     async def collect(self) -> int:
-        """One round over the next few removals; how many inodes and entries were freed."""
+        """One round over the next few removals that are due; how many inodes and entries were freed or put off."""
         page = await look(self._context, self._page)
         if not page and self._removals:
             self._removals = b""
             page = await look(self._context, self._page)
-        self._removals = keys.removal(page[-1] + 1) if len(page) == PAGE else b""
-        inodes = await look(self._context, lambda names: self._ready(names, page))
-        freed = 0
+        self._removals = page[-1] + b"\0" if len(page) == PAGE else b""
+        items, waiting = await look(self._context, lambda names: self._sorted(names, page))
+        freed = await self._put_off(waiting) if waiting else 0
         files = []
-        for inode in inodes:
-            if inode.type == pb.DIRECTORY:
-                freed += await self._drain(inode.inode)
+        for item in items:
+            if item.inode.type == pb.DIRECTORY:
+                freed += await self._drain(item)
             else:
-                files.append(inode)
-        done = await asyncio.gather(*(self._free(inode) for inode in files))
-        return freed + await self._forget_files([inode for inode in done if inode is not None])
+                files.append(item)
+        done = await asyncio.gather(*(self._free(item) for item in files))
+        return freed + await self._forget_files([item for item in done if item is not None])
 
-    async def _page(self, names: Namespace) -> list[int]:
-        begin, end = keys.REMOVALS
+    async def _page(self, names: Namespace) -> list[bytes]:
+        begin, end = keys.removals(self._context.ticks.number)
         pairs = await names.tx.get_range(self._removals or begin, end, limit=PAGE)
-        return [keys.inode_of(key) for key, _ in pairs]
+        return [key for key, _ in pairs]
 
-    async def _ready(self, names: Namespace, numbers: list[int]) -> list[pb.Inode]:
-        """Those that can be freed. Without a name no session is opened any more, so a file that is ready stays so."""
-        ready = []
-        for number in numbers:
+    async def _sorted(self, names: Namespace, page: list[bytes]) -> tuple[list[_Removed], list[_Removed]]:
+        """Those that can be freed, and those that somebody has open. Without a name nobody opens a file any more, so
+        one that can be freed stays so."""
+        ready: list[_Removed] = []
+        waiting: list[_Removed] = []
+        for key in page:
+            number = keys.removed_inode(key)
             try:
                 inode = await names.inode(number)
             except Corrupt as error:  # it must not hold up the others
                 _LOG.error("a removed inode cannot be read", inode=number, error=str(error))
                 continue
-            if inode is not None and not await names.is_open(number):
-                ready.append(inode)
-        return ready
+            if inode is not None:
+                (waiting if await names.is_open(number) else ready).append(_Removed(key, inode))
+        return ready, waiting
 
-    async def _free(self, inode: pb.Inode) -> pb.Inode | None:
+    async def _put_off(self, waiting: list[_Removed]) -> int:
+        """Look at them again in another tick, so that those behind have their turn."""
+
+        async def move(tx: Transaction) -> int:
+            for item in waiting:
+                value = await tx.get(item.key)
+                if value is not None:
+                    tx.clear(item.key)
+                    tx.set(keys.removal(self._context.ticks.stamp(), item.inode.inode), value)
+            return len(waiting)
+
+        return await self._change(move)
+
+    async def _free(self, item: _Removed) -> _Removed | None:
+        inode = item.inode
         async with self._slots:
             try:
                 await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), 0)
             except ThreefsError as error:
                 _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
                 return None
-        return inode
+        return item
 
-    async def _forget_files(self, files: list[pb.Inode]) -> int:
+    async def _forget_files(self, files: list[_Removed]) -> int:
         async def clear(tx: Transaction) -> int:
             names = Namespace(tx)
-            left = [inode for inode in files if await tx.get(keys.removal(inode.inode)) is not None]
-            for inode in left:
-                self._clear(names, inode)
+            left = [item for item in files if await tx.get(item.key) is not None]
+            for item in left:
+                self._clear(names, item)
             await _count(tx, len(left))
             return len(files)  # also when an earlier try, of which nothing was known, had cleared them
 
         return await self._change(clear) if files else 0
 
-    async def _drain(self, directory: int) -> int:
+    async def _drain(self, item: _Removed) -> int:
         """Take some entries out of a directory without a name; once it is empty, the directory itself."""
+        directory = item.inode.inode
 
         async def drain(tx: Transaction) -> int:
-            names = Namespace(tx)
-            inode = await names.inode(directory)
-            if inode is None:  # done by an earlier try of which nothing was known, or by another service
-                return 1
+            names = Namespace(tx, self._context.ticks.stamp())
+            if await names.inode(directory) is None:
+                return 1  # done by an earlier try of which nothing was known, or by another service
             now_ns = self._context.clock.wall_ns()
             entries = await names.entries(directory, b"", ENTRIES_PER_TRANSACTION)
             for name, entry in entries:
@@ -130,15 +157,15 @@ class Collector:
                 names.unlink(await names.named(entry.inode), now_ns)
             if len(entries) == ENTRIES_PER_TRANSACTION:
                 return len(entries)
-            self._clear(names, inode)
+            self._clear(names, item)
             await _count(tx, 1)
             return len(entries) + 1
 
         return await self._change(drain)
 
-    def _clear(self, names: Namespace, inode: pb.Inode) -> None:
-        names.clear_inode(inode)
-        names.tx.clear(keys.removal(inode.inode))
+    def _clear(self, names: Namespace, item: _Removed) -> None:
+        names.clear_inode(item.inode)
+        names.tx.clear(item.key)
 
     async def _change(self, function: Callable[[Transaction], Awaitable[int]]) -> int:
         context = self._context

@@ -13,6 +13,7 @@ from threefs.layout import FileLayout
 from threefs.routing import Routing
 from threefs.wire import manager_pb2
 from threefs_meta.allocator import Allocator
+from threefs_meta.ticks import Ticks
 
 #: How long an operation may wait for chunks. The caller's own deadline cuts it off earlier.
 CHUNKS_TIMEOUT_S = 20.0
@@ -35,6 +36,7 @@ class Context:
     engine: Engine
     chunks: FileChunks
     allocator: Allocator
+    ticks: Ticks
     routing: Callable[[], Routing]  # the newest snapshot
     status: Callable[[], Awaitable[manager_pb2.GetStatusReply]]  # of the cluster, from the manager
     clock: Clock

@@ -3,6 +3,7 @@
 import struct
 
 _ONE = struct.Struct(">5sQ")
+_TWO = struct.Struct(">5sQQ")
 
 INODES = (b"INOD|", b"INOD}")
 ENTRIES = (b"DENT|", b"DENT}")
@@ -13,6 +14,7 @@ REMOVALS = (b"GCIN|", b"GCIN}")
 
 NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"
+TICK = b"CONF|tick"
 
 CLIENT_BYTES = 16
 SESSION_BYTES = 16
@@ -59,8 +61,19 @@ def after_client(replay_key: bytes) -> bytes:
     return REPLAYS[1] if client >> (8 * CLIENT_BYTES) else b"IDEM|" + client.to_bytes(CLIENT_BYTES, "big")
 
 
-def removal(inode: int) -> bytes:
-    return _ONE.pack(b"GCIN|", inode)
+def removal(due: int, inode: int) -> bytes:
+    """`due` is the first tick in which it may be freed."""
+    return _TWO.pack(b"GCIN|", due, inode)
+
+
+def removals(due: int) -> tuple[bytes, bytes]:
+    """The range of those that may be freed in that tick."""
+    return REMOVALS[0], _ONE.pack(b"GCIN|", due + 1)
+
+
+def removed_inode(removal_key: bytes) -> int:
+    number: int = _TWO.unpack(removal_key)[2]
+    return number
 
 
 def inode_of(key: bytes) -> int:

@@ -53,7 +53,7 @@ async def mutate(
         value = await tx.get(key)
         if value is not None:
             return _first_reply(method, records.decode(value, Replay, key))
-        reply = await work(Namespace(tx))
+        reply = await work(Namespace(tx, context.ticks.stamp()))
         if not isinstance(reply, Outside):
             tx.set(key, records.encode(_replay(method, context.clock.wall_ns(), reply)))
         return reply

@@ -9,6 +9,7 @@ from threefs.errors import Corrupt, NotADirectory, NotFound
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.kv.port import Transaction
+from threefs.leases import LEASE_TICKS
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import records_pb2
 from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, WriteSession
@@ -16,8 +17,10 @@ from threefs_meta import keys
 
 
 class Namespace:
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, stamp: int | None = None) -> None:
+        """`stamp` is the tick that what is removed here is stamped with; who only reads needs none."""
         self.tx = tx
+        self._stamp = stamp
 
     # ---- inodes ----
 
@@ -125,8 +128,14 @@ class Namespace:
         inode.ctime_ns = now_ns
         self.put_inode(inode)
         if not inode.nlink:
-            record = Removal(type=inode.type, removed_ns=now_ns)
-            self.tx.set(keys.removal(inode.inode), records.encode(record))
+            self.queue(inode, now_ns)
+
+    def queue(self, inode: pb.Inode, now_ns: int) -> None:
+        """To be freed. A file not before everybody who was reading it has had the time to say so (`leases`)."""
+        assert self._stamp is not None, "who removes has a stamp"
+        due = self._stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
+        record = Removal(type=inode.type, removed_ns=now_ns)
+        self.tx.set(keys.removal(due, inode.inode), records.encode(record))
 
 
 async def read_counter(tx: Transaction, key: bytes) -> int:

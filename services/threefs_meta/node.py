@@ -1,5 +1,6 @@
 """One meta service, put together from its parts: everything but the outside world, which comes in."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from threefs_meta.context import Context
 from threefs_meta.namespace import make_root
 from threefs_meta.service import bind
 from threefs_meta.settings import Settings
+from threefs_meta.ticks import Ticks
 
 _GRACE_S = 2.0
 _START_S = 30.0
@@ -71,6 +73,7 @@ class MetaNode:
             engine=engine,
             chunks=Chunks(self._peers, self._cluster, client, clock=clock, random=random),
             allocator=Allocator(engine),
+            ticks=Ticks(engine, lambda: self._cluster.routing.lease_s, clock=clock, random=random),
             routing=lambda: self._cluster.routing,
             status=self._status,
             clock=clock,
@@ -78,6 +81,7 @@ class MetaNode:
         )
         self._context = context
         self._collector = Collector(context)
+        self._ticking: asyncio.Task[None] | None = None
 
     @property
     def node_id(self) -> int:
@@ -101,7 +105,9 @@ class MetaNode:
         await self._registration.start(self.address)
         self._server.join(self._registration.cluster_id)
         await self._cluster.start(_START_S)
+        await self._context.ticks.look()  # nothing can be stamped before
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
+        self._ticking = asyncio.create_task(self._context.ticks.run(lambda: None))
         self._collector.start()
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
 
@@ -110,5 +116,8 @@ class MetaNode:
         await self._registration.stop()
         await self._server.stop(_GRACE_S)
         await self._collector.stop()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
         await self._cluster.close()
         await self._peers.close()

@@ -19,6 +19,7 @@ from threefs_meta.operations.rename import rename
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.truncate import truncate
+from threefs_meta.ticks import Ticks
 
 from tests.support.clocks import SteppedClock
 from tests.support.memory_storage import MemoryCluster, MemoryStorage
@@ -28,6 +29,7 @@ from threefs.ids import ClientId, InodeId
 from threefs.kv import retry
 from threefs.kv.memory import MemoryEngine
 from threefs.layout import from_wire
+from threefs.leases import LEASE_TICKS
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 
@@ -67,6 +69,7 @@ class MetaBench:
             engine=self.engine,
             chunks=self.chunks,
             allocator=Allocator(self.engine, clock=self.clock, random=self.random),
+            ticks=Ticks(self.engine, lambda: 0.0, clock=self.clock, random=self.random),
             routing=lambda: self.cluster.routing,
             status=self._status,
             clock=self.clock,
@@ -83,6 +86,7 @@ class MetaBench:
             random=self.random,
             replayable=True,
         )
+        await self.context.ticks.look()
         return self
 
     async def _status(self) -> manager_pb2.GetStatusReply:
@@ -191,9 +195,19 @@ class MetaBench:
 
     # ---- what ends a test ----
 
+    async def pass_lease(self) -> None:
+        """Let so many ticks go by that what was removed before may be freed, and whoever was silent is given up."""
+        for _ in range(LEASE_TICKS + 1):
+            self.clock.advance(self.context.ticks.tick_s)
+            while not await self.context.ticks.look():
+                self.clock.advance(0.1)
+
     async def collect_all(self) -> None:
-        while await self.collector.collect():
-            pass
+        """Free all that has been removed so far and is not open: directories, then the files that were in them."""
+        for _ in range(2):
+            await self.pass_lease()
+            while await self.collector.collect():
+                pass
 
     async def audit(self) -> None:
         """Invariant I10."""

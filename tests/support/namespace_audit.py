@@ -32,7 +32,7 @@ class Store:
             case b"DENT|":
                 self.entries[keys.entry_of(key)] = records.decode(value, EntryRecord, key)
             case b"GCIN|":
-                self.removals[keys.inode_of(key)] = records.decode(value, Removal, key)
+                self.removals[keys.removed_inode(key)] = records.decode(value, Removal, key)
             case b"SESS|":
                 records.decode(value, WriteSession, key)
                 self.sessions.append(keys.inode_of(key))

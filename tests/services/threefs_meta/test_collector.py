@@ -84,6 +84,7 @@ def test_a_large_tree_goes_in_small_steps(seed: int) -> None:
         inside = await fs.stat("/t/d")
         await fs.remove("/t", recursive=True)
         assert await fs.names("/") == ["outside"]
+        await fs.pass_lease()
         await fs.collector.collect()
         await fs.audit()
         late = pb.CreateRequest(mutation=fs.mutation(), place=at("late", inside.inode))
@@ -91,6 +92,7 @@ def test_a_large_tree_goes_in_small_steps(seed: int) -> None:
             await create(fs.context, late)  # somebody still has a handle of a directory inside
         while await fs.collector.collect():
             await fs.audit()
+        await fs.collect_all()
         assert await left(fs, keys.INODES) == 2 and await left(fs, keys.REMOVALS, keys.TIMES) == 1
         assert [fs.chunk_numbers(file) for file in files] == [[0], [], []]
 
@@ -101,6 +103,7 @@ def test_storage_that_is_away_only_delays() -> None:
     async def test(fs: MetaBench) -> None:
         file = await written(fs, "/a")
         await fs.remove("/a")
+        await fs.pass_lease()
         fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
         assert await fs.collector.collect() == 0
         fs.storage.down.clear()
@@ -115,8 +118,10 @@ def test_another_service_takes_over_and_two_do_no_harm() -> None:
         files = [await written(fs, f"/d/{number}") for number in range(PAGE + 10)]
         await fs.remove("/d", recursive=True)
         both = [Collector(fs.context), Collector(fs.context)]
-        while any(await asyncio.gather(*(collector.collect() for collector in both))):
-            pass
+        for _ in range(2):  # the directory, then the files that were in it
+            await fs.pass_lease()
+            while any(await asyncio.gather(*(collector.collect() for collector in both))):
+                pass
         assert not any(fs.chunk_numbers(file) for file in files)
         assert await left(fs, keys.INODES) == 1
 
@@ -130,6 +135,7 @@ def test_files_that_wait_do_not_hold_up_the_others() -> None:
         for number in range(len(waiting)):
             await fs.remove(f"/w{number}")
         await fs.remove("/last")
+        await fs.pass_lease()
         for _ in range(4):
             await fs.collector.collect()
         assert fs.chunk_numbers(file) == []
@@ -142,6 +148,7 @@ def test_it_runs_by_itself_until_it_is_stopped() -> None:
         file = await written(fs, "/a")
         fs.collector.start()
         await fs.remove("/a")
+        await fs.pass_lease()
         while fs.chunk_numbers(file) or await left(fs, keys.REMOVALS):
             await asyncio.sleep(0)
         await fs.collector.stop()

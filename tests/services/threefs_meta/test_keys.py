@@ -44,3 +44,10 @@ def test_prefixes_do_not_overlap() -> None:
     ranges = sorted([keys.INODES, keys.ENTRIES, keys.TIMES, keys.SESSIONS, keys.REPLAYS, keys.REMOVALS])
     for (_, end), (begin, _) in itertools.pairwise(ranges):
         assert end <= begin
+
+
+def test_removals_are_in_order_of_their_ticks() -> None:
+    order = [keys.removal(1, 9), keys.removal(2, 3), keys.removal(2, 4), keys.removal(300, 1)]
+    assert order == sorted(order) and [keys.removed_inode(key) for key in order] == [9, 3, 4, 1]
+    begin, end = keys.removals(2)
+    assert [key for key in order if begin <= key < end] == order[:3]

@@ -1,0 +1,10 @@
+"""A client's lease outlasts T."""
+
+import pytest
+
+from threefs import leases
+
+
+@pytest.mark.parametrize(("t_s", "lease_s"), [(10.0, 30.0), (20.0, 60.0), (0.5, 15.0), (0.0, 15.0)])
+def test_it_follows_from_t_but_is_never_short(t_s: float, lease_s: float) -> None:
+    assert leases.client_lease_s(t_s) == lease_s
