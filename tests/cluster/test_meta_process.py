@@ -58,7 +58,7 @@ def chunks_of(cluster: LocalCluster) -> int:
 
 
 def eventually(what: Callable[[], T], is_true: Callable[[T], bool]) -> None:
-    for _ in range(100):
+    for _ in range(600):  # removed files are kept for a while, for those who read them
         if is_true(seen := what()):
             return
         time.sleep(0.1)
