@@ -153,7 +153,7 @@ class Resync:
 def inventory(target: Target, after: ChunkId | None, limit: int) -> pb.InventoryReply:
     """The answer of a syncing target."""
     limit = min(limit or MOST_ROWS, MOST_ROWS)
-    found = target.engine.inventory(after, limit + 1)
+    found = target.inventory(after, limit + 1)
     rows = [row_of(chunk, record) for chunk, record in found[:limit]]
     return pb.InventoryReply(
         inode=[row.chunk.inode for row in rows],
@@ -193,7 +193,7 @@ def _merged(
     """Chunks known here or there, behind `after` up to and with `last` (None: to the end), page by page."""
     full = True
     while full:
-        ours = [chunk for chunk, _ in target.engine.inventory(after, MOST_ROWS)]
+        ours = [chunk for chunk, _ in target.inventory(after, MOST_ROWS)]
         full = len(ours) == MOST_ROWS and (last is None or ours[-1] < last)
         end = ours[-1] if full else last
         chunks = {chunk for chunk in ours if end is None or chunk <= end}

@@ -1,9 +1,11 @@
-"""What becomes of a target whose disk is full, and how it comes back.
+"""What becomes of a target whose disk is full, or whose table is damaged, and how it comes back.
 
 Clients' writes are refused as soon as only the reserve is left. When not even what a predecessor sends finds room, the
 target leaves its chain, so that the others can go on; a chain's only serving target stays, for reads. Once there is
 room again its store is opened anew, and it returns like any other: by resync, or as the one that served last. One that
 has not left takes changes again in its place.
+
+A table that cannot be read from end to end does not get better. It is put aside when the store is opened anew.
 """
 
 import asyncio
@@ -13,8 +15,9 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from threefs.env.clock import Clock
-from threefs.errors import NoSpace, ThreefsError
+from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.routing import PublicState
+from threefs_storage.aside import elsewhere
 from threefs_storage.targets import Target, Targets
 
 _LOOK_S = 0.5
@@ -61,6 +64,14 @@ class Revival:
                     await self._look_at(target)
                 except ThreefsError as error:
                     _LOG.info("a full target cannot come back yet", target=target.target_id, error=str(error))
+            for target in self._damaged():
+                try:
+                    await self._return(target)
+                except ThreefsError as error:
+                    _LOG.warning("a damaged target cannot come back yet", target=target.target_id, error=str(error))
+
+    def _damaged(self) -> Iterable[Target]:
+        return [t for t in self._targets if isinstance(t.engine.failure, Corrupt) and elsewhere(t.chain, t.target_id)]
 
     def _full(self) -> Iterable[Target]:
         return [t for t in self._targets if not t.broken and (t.full or t.engine.read_only is not None)]
@@ -79,9 +90,12 @@ class Revival:
         if not target.left:
             target.leave()
             self._report()
+        await self._return(target)
+
+    async def _return(self, target: Target) -> None:
         if target.state in (PublicState.SERVING, PublicState.SYNCING) or len(target.locks):
             return  # not before the chain says that it is out, and everything under way has ended
         await self._targets.reopen(target)
-        _LOG.info("there is room again: the target returns", target=target.target_id)
+        _LOG.info("the target returns", target=target.target_id)
         self._began(target)
         self._report()

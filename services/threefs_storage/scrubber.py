@@ -53,7 +53,7 @@ class Scrubber:
 
     async def _scrub(self, target: Target) -> None:
         after: ChunkId | None = None
-        while page := target.engine.inventory(after, _PAGE):
+        while page := target.inventory(after, _PAGE):
             for chunk, _ in page:
                 length = await self._look_at(target, chunk)
                 target.scrubbed += 1

@@ -13,12 +13,14 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.random import RANDOM, Random
-from threefs.errors import ChainChanged, NoSpace, NotServing, ThreefsError
+from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError
 from threefs.ids import ChunkId, NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2
+from threefs_storage.aside import elsewhere, put_aside
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.records import Record
 from threefs_storage.engine.store import RecordTable
 from threefs_storage.locks import ChunkLocks
 
@@ -86,7 +88,7 @@ class Target:
     def _disk_failed(self, error: ThreefsError) -> None:
         """Nothing is served from here any more, and the manager is told at once."""
         if not self.left:
-            _LOG.error("a disk has failed: its target leaves the chain", target=self.target_id, error=error.message)
+            _LOG.error("a store has failed: its target leaves the chain", target=self.target_id, error=error.message)
             self.leave()
             self.report()
             self.on_failure(error)
@@ -171,6 +173,15 @@ class Target:
         """Its disk has failed: what is there is no longer known. A full disk is not broken."""
         return self.engine.failure is not None and not isinstance(self.engine.failure, NoSpace)
 
+    def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
+        """As the engine's. Raises Corrupt: nobody knows what all is here, so this target leaves if others serve."""
+        try:
+            return self.engine.inventory(after, limit)
+        except Corrupt as error:
+            if len(self.chain.serving) > self.serving and not self.broken:
+                self.engine.give_up(error)
+            raise
+
     def leave(self) -> None:
         """Give the lease up for good. After that the manager may be told that this target is out."""
         self.left = True
@@ -238,8 +249,8 @@ class Targets:
         for target in routing.targets.values():
             if target.node_id != self._node_id:
                 continue
-            engine = await self._engine(target.target_id)
             chain = routing.chains[target.chain_id]
+            engine = await self._engine(target.target_id, chain)
             opened = self.by_id[target.target_id] = Target(target.target_id, engine, chain, self._clock)
             opened.on_failure = partial(self._disk_failed, engine.space().disk)
 
@@ -247,18 +258,31 @@ class Targets:
         """Open the store of a target that has left its chain anew. Raises NoSpace, Unavailable, Corrupt."""
         with contextlib.suppress(ThreefsError):  # it has failed before
             await target.engine.close()
-        target.adopt(await self._engine(target.target_id))
+        target.adopt(await self._engine(target.target_id, target.chain))
         target.full = target.left = False
         target.learn(target.chain)
 
     def _disk_failed(self, disk: str, error: ThreefsError) -> None:
-        """All targets on that disk go with it."""
+        """All targets on that disk go with it. Damage is no failure: the others read what they have, and see."""
+        if isinstance(error, Corrupt):
+            return
         for target in self:
             if not target.broken and target.engine.space().disk == disk:
                 target.engine.give_up(error)
 
-    async def _engine(self, target_id: TargetId) -> ChunkEngine:
+    async def _engine(self, target_id: TargetId, chain: Chain) -> ChunkEngine:
+        """A store whose table is damaged is put aside, if the chain may have others that keep the same."""
         directory = self._directory / f"target-{target_id}"
+        try:
+            return await self._open_engine(directory)
+        except Corrupt as error:
+            if not elsewhere(chain, target_id):
+                raise
+            aside = put_aside(directory)
+            _LOG.error("a damaged store was put aside", target=target_id, directory=str(aside), error=error.message)
+        return await self._open_engine(directory)
+
+    async def _open_engine(self, directory: Path) -> ChunkEngine:
         return await ChunkEngine.open(
             directory, self._disk, self._settings, random=self._random, open_table=self._open_table
         )

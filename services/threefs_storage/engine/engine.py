@@ -107,22 +107,31 @@ class ChunkEngine:
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
         await files.open()
         store = RecordStore(await open_table(directory / "records"), settings.cached_records)
-        store_id = await store.identify(lambda: int.from_bytes(random.token(8), "big") or 1)
-        ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
-        engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
-        for chunk, data in store.rows(b"", _AFTER_ALL_KEYS):
-            try:
-                record = decode(chunk, data)
-            except Corrupt:
-                engine.damaged.append(chunk)  # its blocks are lost with it: only a replace can bring the chunk back
-                continue
-            for block in _blocks(record):
-                files.claim(block)
-            store.note(chunk, record)
-            engine._chunks += living(record) is not None
+        try:
+            store_id = await store.identify(lambda: int.from_bytes(random.token(8), "big") or 1)
+            ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
+            engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
+            engine._take_stock()
+        except BaseException:
+            await store.close()
+            await files.close()
+            raise
         await files.begin()
         await ballast.take()
         return engine
+
+    def _take_stock(self) -> None:
+        """Look at all records. Raises Corrupt if the table itself is damaged."""
+        for chunk, data in self._store.rows(b"", _AFTER_ALL_KEYS):
+            try:
+                record = decode(chunk, data)
+            except Corrupt:
+                self.damaged.append(chunk)  # its blocks are lost with it: only a replace can bring the chunk back
+                continue
+            for block in _blocks(record):
+                self._files.claim(block)
+            self._store.note(chunk, record)
+            self._chunks += living(record) is not None
 
     async def close(self) -> None:
         """Make everything durable. No change may be under way."""

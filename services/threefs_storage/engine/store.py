@@ -80,10 +80,13 @@ class RecordStore:
             return None
 
     def write(self, records: Mapping[ChunkId, Record | None]) -> int:
-        """The number of the write, for `flush`. Raises NoSpace or Unavailable; then nothing was changed."""
-        number = self._table.write(
-            {chunk.key(): None if record is None else encode(chunk, record) for chunk, record in records.items()}
-        )
+        """The number of the write, for `flush`. Raises NoSpace, Unavailable or Corrupt; then nothing was changed."""
+        rows = {chunk.key(): None if record is None else encode(chunk, record) for chunk, record in records.items()}
+        try:
+            number = self._table.write(rows)
+        except Corrupt as error:  # damage that was met while sorting, which ends all writing
+            self.on_failure(error)
+            raise
         for chunk, record in records.items():
             self.note(chunk, record)
             self._remember(chunk, record)
