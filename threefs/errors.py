@@ -116,6 +116,42 @@ class SessionLost(ThreefsError):
     code, posix = 22, _errno.ESTALE
 
 
+class AccessDenied(ThreefsError, PermissionError):
+    """The permission bits do not allow it."""
+
+    code, posix = 24, _errno.EACCES
+
+
+class NoAttribute(ThreefsError):
+    """There is no such extended attribute."""
+
+    code, posix = 25, _errno.ENODATA
+
+
+class ResultTooLong(ThreefsError):
+    """The result does not fit into what the caller has room for."""
+
+    code, posix = 26, _errno.ERANGE
+
+
+class QuotaExceeded(ThreefsError):
+    """The quota is used up."""
+
+    code, posix = 27, _errno.EDQUOT
+
+
+class Locked(ThreefsError, BlockingIOError):
+    """Somebody else holds a lock on it."""
+
+    code, posix = 28, _errno.EAGAIN
+
+
+class NoDataThere(ThreefsError):
+    """There is no data or no hole from that offset on."""
+
+    code, posix = 29, _errno.ENXIO
+
+
 class InvalidSettings(ThreefsError, ValueError):
     """The settings are not valid."""
 

@@ -8,16 +8,32 @@ from threefs.layout import FileLayout
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
 
-_KINDS = {pb.FILE: "file", pb.DIRECTORY: "directory", pb.SYMLINK: "symlink"}
-_TYPE_BITS = {"file": _stat.S_IFREG, "directory": _stat.S_IFDIR, "symlink": _stat.S_IFLNK}
+_KINDS = {
+    pb.FILE: "file",
+    pb.DIRECTORY: "directory",
+    pb.SYMLINK: "symlink",
+    pb.FIFO: "fifo",
+    pb.SOCKET: "socket",
+    pb.CHARACTER_DEVICE: "character device",
+    pb.BLOCK_DEVICE: "block device",
+}
+_TYPE_BITS = {
+    "file": _stat.S_IFREG,
+    "directory": _stat.S_IFDIR,
+    "symlink": _stat.S_IFLNK,
+    "fifo": _stat.S_IFIFO,
+    "socket": _stat.S_IFSOCK,
+    "character device": _stat.S_IFCHR,
+    "block device": _stat.S_IFBLK,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Of a file, directory or symbolic link. Times are Unix times in nanoseconds."""
+    """Of a file, directory, symbolic link or another kind of inode. Times are Unix times in nanoseconds."""
 
     inode: int
-    kind: str  # "file", "directory" or "symlink"
+    kind: str  # "file", "directory", "symlink", "fifo", "socket", "character device" or "block device"
     mode: int  # permission bits only; see st_mode
     uid: int
     gid: int
@@ -29,6 +45,7 @@ class Attributes:
     birth_ns: int
     layout: FileLayout | None  # of a file
     target: str  # of a symlink
+    rdev: int = 0  # of a device: its number
 
     @property
     def is_file(self) -> bool:
@@ -99,6 +116,7 @@ def of_inode(message: pb.Inode) -> Attributes:
         birth_ns=message.birth_ns,
         layout=_layout.from_wire(message.layout) if kind == "file" else None,
         target=paths.decode(message.target),
+        rdev=message.rdev,
     )
 
 

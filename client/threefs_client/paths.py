@@ -9,7 +9,7 @@ Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 def encode(path: Path) -> bytes:
-    """UTF-8. Raises InvalidArgument for what is no Unicode, and for NUL."""
+    """UTF-8, or any bytes. Raises InvalidArgument for what is no Unicode, and for NUL."""
     try:
         plain = os.fspath(path)
     except TypeError:

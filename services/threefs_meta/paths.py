@@ -1,10 +1,11 @@
 """Paths and names: what may be one, and how a path is split. All limits of names live here."""
 
-from threefs.errors import InvalidArgument, NameTooLong
+from threefs.errors import InvalidArgument, NameTooLong, NotFound
 from threefs.wire import meta_pb2 as pb
 
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4096
+MAX_TARGET_BYTES = 4095  # of a symbolic link: with its NUL it fits into the buffers of programs
 MAX_SYMLINKS = 40  # followed on one path
 MAX_PARTS = 4096  # components still to walk, with those of symlinks
 
@@ -13,7 +14,7 @@ def split(path: bytes) -> list[bytes]:
     """The components. Leading, doubled and trailing slashes do not count; '.' and '..' stay for the walk."""
     if len(path) > MAX_PATH_BYTES:
         raise NameTooLong(f"a path has at most {MAX_PATH_BYTES} bytes, not {len(path)}")
-    check_text(path)
+    check_bytes(path)
     parts = [part for part in path.split(b"/") if part]
     for part in parts:
         if len(part) > MAX_NAME_BYTES:
@@ -25,28 +26,24 @@ def check_name(name: bytes) -> None:
     """Raise InvalidArgument or NameTooLong unless an entry may have this name."""
     if len(name) > MAX_NAME_BYTES:
         raise NameTooLong(f"a name has at most {MAX_NAME_BYTES} bytes, not {len(name)}")
-    check_text(name)
+    check_bytes(name)
     if not name or b"/" in name or name in (b".", b".."):
-        raise InvalidArgument(f"{name.decode()!r} is not the name of an entry")
+        raise InvalidArgument(f"{shown(name)!r} is not the name of an entry")
 
 
 def check_target(target: bytes) -> None:
     """What a symbolic link points to."""
-    if len(target) > MAX_PATH_BYTES:
-        raise NameTooLong(f"the target of a symbolic link has at most {MAX_PATH_BYTES} bytes, not {len(target)}")
+    if len(target) > MAX_TARGET_BYTES:
+        raise NameTooLong(f"the target of a symbolic link has at most {MAX_TARGET_BYTES} bytes, not {len(target)}")
     if not target:
-        raise InvalidArgument("the target of a symbolic link is empty")
-    check_text(target)
+        raise NotFound("the target of a symbolic link is empty")
+    check_bytes(target)
 
 
-def check_text(text: bytes) -> None:
-    """The one place that says which bytes names are made of: valid UTF-8 without NUL."""
-    if b"\0" in text:
-        raise InvalidArgument(f"{shown(text)} contains a NUL byte")
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"{shown(text)} is not valid UTF-8") from None
+def check_bytes(name: bytes) -> None:
+    """Names are any bytes but NUL (and '/', which parts them): what they mean as text is the users' own affair."""
+    if b"\0" in name:
+        raise InvalidArgument(f"{shown(name)} contains a NUL byte")
 
 
 def shown(path: bytes) -> str:

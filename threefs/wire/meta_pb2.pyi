@@ -14,6 +14,10 @@ class InodeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FILE: _ClassVar[InodeType]
     DIRECTORY: _ClassVar[InodeType]
     SYMLINK: _ClassVar[InodeType]
+    FIFO: _ClassVar[InodeType]
+    SOCKET: _ClassVar[InodeType]
+    CHARACTER_DEVICE: _ClassVar[InodeType]
+    BLOCK_DEVICE: _ClassVar[InodeType]
 
 class RemoveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -24,6 +28,10 @@ INODE_TYPE_UNSPECIFIED: InodeType
 FILE: InodeType
 DIRECTORY: InodeType
 SYMLINK: InodeType
+FIFO: InodeType
+SOCKET: InodeType
+CHARACTER_DEVICE: InodeType
+BLOCK_DEVICE: InodeType
 ANYTHING: RemoveKind
 NOT_DIRECTORY: RemoveKind
 ONLY_DIRECTORY: RemoveKind
@@ -69,7 +77,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "rdev")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +94,7 @@ class Inode(_message.Message):
     CTIME_NS_FIELD_NUMBER: _ClassVar[int]
     BIRTH_NS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    RDEV_FIELD_NUMBER: _ClassVar[int]
     inode: int
     type: InodeType
     mode: int
@@ -102,7 +111,8 @@ class Inode(_message.Message):
     ctime_ns: int
     birth_ns: int
     name: bytes
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
+    rdev: int
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., rdev: _Optional[int] = ...) -> None: ...
 
 class InodeReply(_message.Message):
     __slots__ = ("inode",)

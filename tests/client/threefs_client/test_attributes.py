@@ -29,6 +29,20 @@ def test_a_directory_and_a_symlink() -> None:
     assert (link.target, link.length) == ("ä", 2)
 
 
+def test_every_type_of_inode_has_its_kind_and_bits() -> None:
+    checks = {
+        pb.FIFO: stat.S_ISFIFO,
+        pb.SOCKET: stat.S_ISSOCK,
+        pb.CHARACTER_DEVICE: stat.S_ISCHR,
+        pb.BLOCK_DEVICE: stat.S_ISBLK,
+    }
+    for kind, check in checks.items():
+        found = attributes.of_inode(pb.Inode(inode=2, type=kind, mode=0o600, rdev=259))
+        assert check(found.st_mode)
+        assert not (found.is_file or found.is_directory or found.is_symlink)
+        assert found.rdev == 259
+
+
 def test_entries_with_and_without_attributes() -> None:
     bare = attributes.of_entry(pb.Entry(name=b"\xff", inode=3, type=pb.DIRECTORY))
     assert (bare.name, bare.attributes, bare.is_directory) == ("\udcff", None, True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threefs_meta import paths
 
-from threefs.errors import InvalidArgument, NameTooLong
+from threefs.errors import InvalidArgument, NameTooLong, NotFound
 from threefs.wire import meta_pb2 as pb
 
 
@@ -32,11 +32,20 @@ def test_limits_of_paths() -> None:
             paths.split(path)
 
 
-@pytest.mark.parametrize("text", [b"\0", b"a\0b", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf"])
-def test_text_is_utf8_without_nul(text: bytes) -> None:
-    for check in (paths.split, paths.check_name, paths.check_target, paths.check_text):
+@pytest.mark.parametrize("name", [b"\0", b"a\0b", b"\xff\0"])
+def test_no_name_contains_nul(name: bytes) -> None:
+    for check in (paths.split, paths.check_name, paths.check_target, paths.check_bytes):
         with pytest.raises(InvalidArgument):
-            check(text)
+            check(name)
+
+
+@pytest.mark.parametrize(
+    "name", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\n", b" ", b"\\", bytes(range(1, 47))]
+)
+def test_a_name_need_not_be_text(name: bytes) -> None:
+    paths.check_name(name)
+    paths.check_target(name)
+    assert paths.split(b"/a/" + name) == [b"a", name]
 
 
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"/"])
@@ -47,12 +56,12 @@ def test_names_of_no_entry(name: bytes) -> None:
 
 def test_limits_of_names_and_targets() -> None:
     paths.check_name(b"n" * 255)
-    paths.check_target(b"t" * 4096)
+    paths.check_target(b"t" * 4095)
     with pytest.raises(NameTooLong):
         paths.check_name(b"n" * 256)
     with pytest.raises(NameTooLong):
-        paths.check_target(b"t" * 4097)
-    with pytest.raises(InvalidArgument):
+        paths.check_target(b"t" * 4096)
+    with pytest.raises(NotFound):
         paths.check_target(b"")
 
 

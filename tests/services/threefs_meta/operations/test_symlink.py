@@ -9,7 +9,7 @@ from threefs.wire import meta_pb2 as pb
 
 def test_a_link_keeps_its_target_as_it_was_given() -> None:
     async def test(fs: MetaBench) -> None:
-        for number, target in enumerate(("a", "/a//b/../c/", "ü", "t" * 4096)):
+        for number, target in enumerate(("a", "/a//b/../c/", "ü", "t" * 4095)):
             made = await fs.symlink(target, f"/{number}")
             assert (made.type, made.target, made.length) == (pb.SYMLINK, target.encode(), len(target.encode()))
 
@@ -22,9 +22,9 @@ def test_what_is_refused() -> None:
         for target, path, error in (
             ("x", "/a", AlreadyExists),
             ("x", "/gone/l", NotFound),
-            ("", "/l", InvalidArgument),
+            ("", "/l", NotFound),
             ("a\0b", "/l", InvalidArgument),
-            ("t" * 4097, "/l", NameTooLong),
+            ("t" * 4096, "/l", NameTooLong),
         ):
             with pytest.raises(error):
                 await fs.symlink(target, path)
