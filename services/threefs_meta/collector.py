@@ -6,6 +6,7 @@ open is put off until it is closed.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -174,10 +175,11 @@ class Collector:
     # ---- replays ----
 
     async def forget(self) -> None:
-        """Look at some clients' replay records. The time of day decides here: it outlives a restart."""
-        before_ns = self._context.clock.wall_ns() - mutations.KEEP_NS
+        """Look at some clients' replay records. Ticks decide, which outlive a restart and no clock can set back."""
+        ticks = self._context.ticks
+        before_tick = ticks.number - math.ceil(mutations.KEEP_S / ticks.tick_s)
         for _ in range(_REPLAY_PAGES):
-            self._replays = await mutations.forget_old(self._context.engine, self._replays, before_ns)
+            self._replays = await mutations.forget_old(self._context.engine, self._replays, before_tick)
             if not self._replays:
                 return
 

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from google.protobuf.message import Message
-
 from threefs.errors import Conflict, InvalidArgument, MaybeCommitted, TooOld
 from threefs.kv import records, retry
 from threefs.kv.port import Engine, Transaction
@@ -20,7 +18,7 @@ from threefs_meta import keys
 from threefs_meta.context import Context
 from threefs_meta.namespace import Namespace
 
-KEEP_NS = 30 * 60 * 10**9
+KEEP_S = 30 * 60.0
 #: Rounds of work outside a transaction before the caller is told to come back later.
 _MOST_ROUNDS = 16
 _PAGE = 256
@@ -53,9 +51,10 @@ async def mutate(
         value = await tx.get(key)
         if value is not None:
             return _first_reply(method, records.decode(value, Replay, key))
-        reply = await work(Namespace(tx, context.ticks.stamp()))
+        tick = context.ticks.stamp()
+        reply = await work(Namespace(tx, tick))
         if not isinstance(reply, Outside):
-            tx.set(key, records.encode(_replay(method, context.clock.wall_ns(), reply)))
+            tx.set(key, records.encode(Replay(method=method.number, tick=tick, reply=reply.SerializeToString())))
         return reply
 
     for _ in range(_MOST_ROUNDS):
@@ -75,18 +74,14 @@ async def look(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T
     return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
 
 
-def _replay(method: Method[Req, Rep], now_ns: int, reply: Message) -> Replay:
-    return Replay(method=method.number, at_ns=now_ns, reply=reply.SerializeToString())
-
-
 def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:
     if replay.method != method.number:
         raise InvalidArgument("the identity of this request was used for another method before")
     return method.reply.FromString(replay.reply)
 
 
-async def forget_old(engine: Engine, cursor: bytes, before_ns: int) -> bytes:
-    """Remove a page of records from before that moment, from `cursor` on; where to go on, or b"" at the end.
+async def forget_old(engine: Engine, cursor: bytes, before_tick: int) -> bytes:
+    """Remove a page of records from before that tick, from `cursor` on; where to go on, or b"" at the end.
 
     Requests of a client are numbered upwards, so behind its first young record it has none that is old.
     """
@@ -94,7 +89,7 @@ async def forget_old(engine: Engine, cursor: bytes, before_ns: int) -> bytes:
     pairs = await tx.get_range(cursor or keys.REPLAYS[0], keys.REPLAYS[1], limit=_PAGE, snapshot=True)
     following = pairs[-1][0] + b"\0" if len(pairs) == _PAGE else b""
     for key, value in pairs:
-        if records.decode(value, Replay, key).at_ns >= before_ns:
+        if records.decode(value, Replay, key).tick >= before_tick:
             following = keys.after_client(key)
             break
         tx.clear(key)

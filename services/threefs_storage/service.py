@@ -3,6 +3,7 @@
 import asyncio
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -173,7 +174,7 @@ class Storage:
         versions = []
         for inode, index in zip(request.inode, request.index, strict=True):
             chunk = ChunkId(inode, index)
-            record = target.engine.record(chunk)
+            record = target.listed(inode, partial(target.engine.record, chunk))
             if record is not None and record.pending is not None and chunk not in target.current:
                 await self._craq.finish(target, chunk, self._clock.monotonic() + _REFRESH_S)
                 self._at_tail(request.target, request.chain_version)
@@ -184,7 +185,7 @@ class Storage:
     async def _last_chunk(self, call: Call[pb.LastChunkRequest, pb.LastChunkReply]) -> None:
         request = call.request
         target = await self._finished_tail(request.target, request.chain_version, call.remaining_s)
-        last = target.engine.last_chunk(request.inode)
+        last = target.listed(request.inode, lambda: target.engine.last_chunk(request.inode))
         if last is None:
             call.reply(pb.LastChunkReply())
             return
@@ -196,7 +197,9 @@ class Storage:
         request = call.request
         target = await self._finished_tail(request.target, request.chain_version, call.remaining_s)
         limit = min(request.limit or _MOST_LISTED, _MOST_LISTED)
-        found = target.engine.chunks(request.inode, request.first_index, limit + 1)
+        found = target.listed(
+            request.inode, lambda: target.engine.chunks(request.inode, request.first_index, limit + 1)
+        )
         lengths = [record.committed.length for _, record in found if record.committed is not None]
         call.reply(
             pb.ListChunksReply(

@@ -13,7 +13,7 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.random import RANDOM, Random
-from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError
+from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import ChunkId, NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
@@ -175,8 +175,20 @@ class Target:
 
     def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
         """As the engine's. Raises Corrupt: nobody knows what all is here, so this target leaves if others serve."""
+        return self._all(lambda: self.engine.inventory(after, limit))
+
+    def listed(self, inode: int, look: Callable[[], T]) -> T:
+        """What `look` finds in a list of that inode's chunks. Raises Unavailable: the list is being repaired."""
         try:
-            return self.engine.inventory(after, limit)
+            return look()
+        except Corrupt as error:
+            for chunk in self._all(lambda: self.engine.unreadable(inode)):
+                self.note_damage(chunk)
+            raise Unavailable(f"to be asked again when it is repaired: {error.message}") from None
+
+    def _all(self, look: Callable[[], T]) -> T:
+        try:
+            return look()
         except Corrupt as error:
             if len(self.chain.serving) > self.serving and not self.broken:
                 self.engine.give_up(error)

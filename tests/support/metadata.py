@@ -197,7 +197,10 @@ class MetaBench:
 
     async def pass_lease(self) -> None:
         """Let so many ticks go by that what was removed before may be freed, and whoever was silent is given up."""
-        for _ in range(LEASE_TICKS + 1):
+        await self.pass_ticks(LEASE_TICKS + 1)
+
+    async def pass_ticks(self, count: int) -> None:
+        for _ in range(count):
             self.clock.advance(self.context.ticks.tick_s)
             while not await self.context.ticks.look():
                 self.clock.advance(0.1)

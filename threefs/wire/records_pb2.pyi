@@ -30,14 +30,14 @@ class WriteSession(_message.Message):
     def __init__(self, client: _Optional[bytes] = ..., opened_ns: _Optional[int] = ...) -> None: ...
 
 class Replay(_message.Message):
-    __slots__ = ("method", "at_ns", "reply")
+    __slots__ = ("method", "reply", "tick")
     METHOD_FIELD_NUMBER: _ClassVar[int]
-    AT_NS_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
+    TICK_FIELD_NUMBER: _ClassVar[int]
     method: int
-    at_ns: int
     reply: bytes
-    def __init__(self, method: _Optional[int] = ..., at_ns: _Optional[int] = ..., reply: _Optional[bytes] = ...) -> None: ...
+    tick: int
+    def __init__(self, method: _Optional[int] = ..., reply: _Optional[bytes] = ..., tick: _Optional[int] = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("type", "removed_ns")

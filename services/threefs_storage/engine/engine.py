@@ -267,6 +267,11 @@ class ChunkEngine:
         rows = self._store.scan(ChunkId(inode, first).key(), _after(inode))
         return list(islice(((chunk, record) for chunk, record in rows if living(record)), limit))
 
+    def unreadable(self, inode: int) -> list[ChunkId]:
+        """Chunks of an inode whose records are damaged."""
+        rows = self._store.rows(ChunkId(inode, 0).key(), _after(inode))
+        return [chunk for chunk, data in rows if _readable(chunk, data) is None]
+
     def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
         """All records behind `after`, with tombstones and pending versions, in key order; None for one that cannot be
         read."""

@@ -3,16 +3,19 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 from threefs_storage.engine.engine import MOST_UNREADABLE
 
-from tests.support.chain import CHUNK, OFFLINE, SERVING, Replica, TestChain, chain_of, until
+from tests.support.chain import CHUNK, OFFLINE, SERVING, Replica, TestChain, chain_of, target_of, until
 from tests.support.rpc import run
-from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NotServing, OutcomeUnknown, Unavailable
+from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NotServing, OutcomeUnknown, Retry, Unavailable
 from threefs.ids import ChunkId
 from threefs.routing import LocalState
+from threefs.rpc.methods import LAST_CHUNK, LIST_CHUNKS, QUERY_VERSION
+from threefs.wire import storage_pb2 as pb
 
 CONTENT = b"what was written" * 5000
 
@@ -73,6 +76,35 @@ def test_a_damaged_record_comes_back_with_its_results(node: int, tmp_path: Path)
                 await chain.read(node)
             await check_repaired(chain, node)
             assert (await chain.write(CONTENT, seq=2)).version == 2, "a repeat is recognised (I6)"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_type", "more"),
+    [
+        (LAST_CHUNK, pb.LastChunkRequest, {"inode": CHUNK.inode}),
+        (LIST_CHUNKS, pb.ListChunksRequest, {"inode": CHUNK.inode}),
+        (QUERY_VERSION, pb.QueryVersionRequest, {"inode": [CHUNK.inode], "index": [CHUNK.number]}),
+    ],
+)
+def test_who_asks_the_tail_for_a_damaged_record_may_ask_again(
+    method: Any, request_type: Any, more: dict[str, Any], tmp_path: Path
+) -> None:
+    """Found by the simulator: the length of a file could not be settled."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            await chain.write(CONTENT)
+            request = request_type(target=target_of(3), chain_version=chain.version, **more)
+            good = await chain.peers.call(chain[3].address, method, request, timeout_s=20)
+            flip_record(chain[3])
+            with pytest.raises(Unavailable) as raised:
+                await chain.peers.call(chain[3].address, method, request, timeout_s=20)
+            assert raised.value.retry is Retry.SAFE
+            await check_repaired(chain, 3)
+            assert await chain.peers.call(chain[3].address, method, request, timeout_s=20) == good
 
     run(test)
 
