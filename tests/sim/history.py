@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-MOST_STATES = 200_000
+MOST_STATES = 4_000_000
 
 
 class Undecided(AssertionError):
