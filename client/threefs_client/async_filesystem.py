@@ -79,20 +79,37 @@ class AsyncFileSystem(Tree):
         self, path: Path, mode: Mode, permissions: int, parents: bool, layout: pb.Layout | None
     ) -> AsyncFile:
         session = self.link.random.token(16) if mode.writable else b""
-        if mode.create:
-            inode = await self._create(path, mode, permissions, parents, layout, session)
-        else:
-            request = pb.OpenRequest(place=paths.place(path), session=session)
-            if session:
-                request.mutation.CopyFrom(self.link.meta.mutation())
-            inode = (await self._call(methods.OPEN, request)).inode
+        if not session:
+            return self._file((await self._open(path, session)).inode, mode, path)
+        lease = self.link.lease
+        await lease.enter()
+        try:
+            if mode.create:
+                reply: pb.CreateReply | pb.OpenReply = await self._create(
+                    path, mode, permissions, parents, layout, session
+                )
+            else:
+                reply = await self._open(path, session)
+            lease.entered(reply.lease)
+            return self._file(reply.inode, mode, path, session, reply.lease)
+        except BaseException:
+            lease.leave()
+            raise
+
+    def _file(self, inode: pb.Inode, mode: Mode, path: Path, session: bytes = b"", lease: int = 0) -> AsyncFile:
         if inode.type == pb.DIRECTORY:
             raise IsADirectory(paths.shown(path))
-        return AsyncFile(Handle(self.link, inode, session), mode, paths.shown(path))
+        return AsyncFile(Handle(self.link, inode, session, lease), mode, paths.shown(path))
+
+    async def _open(self, path: Path, session: bytes) -> pb.OpenReply:
+        request = pb.OpenRequest(place=paths.place(path), session=session)
+        if session:
+            request.mutation.CopyFrom(self.link.meta.mutation())
+        return await self._call(methods.OPEN, request)
 
     async def _create(
         self, path: Path, mode: Mode, permissions: int, parents: bool, layout: pb.Layout | None, session: bytes
-    ) -> pb.Inode:
+    ) -> pb.CreateReply:
         request = pb.CreateRequest(
             mutation=self.link.meta.mutation(),
             place=paths.place(path),
@@ -105,7 +122,7 @@ class AsyncFileSystem(Tree):
             layout=layout,
             session=session,
         )
-        return (await self._call(methods.CREATE, request)).inode
+        return await self._call(methods.CREATE, request)
 
     # ---- batches ----
 
@@ -189,6 +206,8 @@ class AsyncFileSystem(Tree):
         All are durable on all replicas when it returns. Rows that overlap are written in the order given. Lengths are
         settled by `flush` or `close` of the files.
         """
+        if not self.link.lease.certain:
+            await self.link.lease.confirm()
         checked: list[tuple[AsyncFile, int, memoryview]] = []
         for key, offset, data in rows:
             file = async_file(key)

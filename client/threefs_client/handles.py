@@ -15,12 +15,17 @@ from threefs_client.link import Link
 
 
 class Handle:
-    def __init__(self, link: Link, inode: pb.Inode, session: bytes) -> None:
+    def __init__(self, link: Link, inode: pb.Inode, session: bytes, lease: int = 0) -> None:
+        """`lease` is the number of that under which a write session was opened."""
         self.link = link
         self.inode: int = inode.inode
         self.file = reads.of_inode(inode)
         self.layout = self.file.layout
         self._session = session  # empty: for reading only
+        self._lease = lease
+        self._noted = False  # that it is open for reading
+        if not session:
+            self._note()
         self._unsettled = False  # something was written that the meta service does not know of
         self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
 
@@ -28,10 +33,17 @@ class Handle:
     def length(self) -> int:
         return self.file.length
 
+    def _note(self) -> None:
+        """The file is to be kept while it is open here. A write session says so itself."""
+        self._noted = True
+        self.link.lease.reading(self.inode)
+
     # ---- reading ----
 
     async def read_into(self, offset: int, view: memoryview) -> int:
         """Fill `view` from `offset` on; how many bytes there were. 0 only at the end of the file."""
+        if not self._session and not self._noted:  # it came from the parent of this process
+            self._note()
         if offset >= self.file.length and len(view):
             await self.refresh()  # somebody else may have made it longer
         wanted = min(len(view), self.file.length - offset)
@@ -70,6 +82,8 @@ class Handle:
 
     async def write(self, offset: int, data: memoryview) -> None:
         """Durable on all replicas when it returns; the length is settled by `sync` or `close`."""
+        if not self.link.lease.certain:
+            await self.link.lease.confirm()
         self.check_write(offset, len(data))
         if not len(data):
             return  # that does not make the file longer
@@ -85,6 +99,8 @@ class Handle:
         layouts.check_range(self.layout.chunk_bytes, offset, length)
         if not self._session:
             raise SessionLost("the file is not open for writing in this process; open it again")
+        if self._lease < self.link.lease.number:
+            raise SessionLost("this process was silent for too long, and the file was closed for it; open it again")
 
     def wrote(self, end: int, *, unsure: bool = False) -> None:
         self._unsettled = True
@@ -125,8 +141,16 @@ class Handle:
     async def close(self) -> None:
         """Settle the length and end the write session."""
         session, self._session = self._session, b""
-        if not session:
-            return
+        if session:
+            try:
+                await self._end(session)
+            finally:
+                self.link.lease.leave()
+        elif self._noted:
+            self._noted = False
+            self.link.lease.read(self.inode)
+
+    async def _end(self, session: bytes) -> None:
         request = pb.CloseRequest(
             mutation=self.link.meta.mutation(),
             inode=self.inode,
@@ -144,4 +168,5 @@ class Handle:
         """Go on in a forked child: what the parent has open for writing stays the parent's."""
         self.link = link
         self._session = b""
+        self._noted = False
         self._unsettled = self._unsure = False

@@ -1,6 +1,7 @@
 """A process's connection to a cluster: everything that belongs to one event loop and one client identity."""
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from threefs.chunks import ChunkLimits, Chunks
@@ -11,7 +12,10 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.ids import ClientId
 from threefs.rpc.identity import Identity
+from threefs.rpc.methods import RENEW
 from threefs.rpc.peers import Peers
+from threefs.wire import meta_pb2 as pb
+from threefs_client.lease import Lease
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
 from threefs_client.reads import Reader
@@ -26,6 +30,7 @@ class Link:
     chunks: Chunks
     reader: Reader
     meta: MetaCalls
+    lease: Lease
     clock: Clock
     random: Random
 
@@ -33,6 +38,7 @@ class Link:
         return self.clock.monotonic() + (self.options.timeout_s if timeout_s is None else timeout_s)
 
     async def close(self) -> None:
+        await self.lease.close()
         await self.cluster.close()
         await self.peers.close()
 
@@ -61,6 +67,7 @@ async def connect(
         in_flight_bytes=options.in_flight_bytes,
         attempt_timeout_s=options.attempt_timeout_s,
     )
+    meta = MetaCalls(peers, cluster, client, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random)
     return Link(
         options=options,
         client=client,
@@ -68,7 +75,15 @@ async def connect(
         cluster=cluster,
         chunks=Chunks(peers, cluster, client, clock=clock, random=random, limits=limits),
         reader=Reader(peers, cluster, options, clock=clock, random=random),
-        meta=MetaCalls(peers, cluster, client, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random),
+        meta=meta,
+        lease=lease_of(client, meta, cluster, clock),
         clock=clock,
         random=random,
     )
+
+
+def lease_of(client: ClientId, meta: MetaCalls, cluster: Cluster, clock: Clock) -> Lease:
+    def renew(request: pb.RenewRequest, timeout_s: float) -> Awaitable[pb.RenewReply]:
+        return meta.call(RENEW, request, timeout_s=timeout_s)
+
+    return Lease(client, renew, lambda: cluster.routing.lease_s, clock=clock)

@@ -8,7 +8,7 @@ from threefs.ids import ROOT
 from threefs.kv import retry
 from threefs.kv.port import Engine, Transaction
 from threefs_meta import keys
-from threefs_meta.namespace import read_counter, write_counter
+from threefs_meta.counters import read_counter, write_counter
 
 BLOCK = 4096
 

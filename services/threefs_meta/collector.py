@@ -20,9 +20,10 @@ from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import keys, mutations
 from threefs_meta.context import Context
+from threefs_meta.counters import read_counter, write_counter
 from threefs_meta.lengths import sweep
 from threefs_meta.mutations import look
-from threefs_meta.namespace import Namespace, read_counter, write_counter
+from threefs_meta.namespace import Namespace
 
 PAGE = 64  # removals per round
 FILES_AT_ONCE = 16

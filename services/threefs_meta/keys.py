@@ -11,10 +11,15 @@ TIMES = (b"TIME|", b"TIME}")
 SESSIONS = (b"SESS|", b"SESS}")
 REPLAYS = (b"IDEM|", b"IDEM}")
 REMOVALS = (b"GCIN|", b"GCIN}")
+CLIENTS = (b"CLIE|", b"CLIE}")
+RENEWALS = (b"BEAT|", b"BEAT}")
+ENDED = (b"ENDL|", b"ENDL}")
+HOLDS = (b"HOLD|", b"HOLD}")
 
 NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"
 TICK = b"CONF|tick"
+LAST_LEASE = b"CONF|last_lease"
 
 CLIENT_BYTES = 16
 SESSION_BYTES = 16
@@ -49,6 +54,34 @@ def session(inode: int, session_id: bytes) -> bytes:
 
 def sessions(inode: int) -> tuple[bytes, bytes]:
     return _ONE.pack(b"SESS|", inode), _ONE.pack(b"SESS|", inode + 1)
+
+
+def client(client_id: bytes) -> bytes:
+    return CLIENTS[0] + client_id
+
+
+def renewal(client_id: bytes) -> bytes:
+    return RENEWALS[0] + client_id
+
+
+def client_of(renewal_key: bytes) -> bytes:
+    return renewal_key[len(RENEWALS[0]) :]
+
+
+def ended(lease: int) -> bytes:
+    return _ONE.pack(b"ENDL|", lease)
+
+
+def lease_of(ended_key: bytes) -> int:
+    return _number(ended_key)
+
+
+def hold(inode: int, client_id: bytes) -> bytes:
+    return _ONE.pack(b"HOLD|", inode) + client_id
+
+
+def holds(inode: int) -> tuple[bytes, bytes]:
+    return _ONE.pack(b"HOLD|", inode), _ONE.pack(b"HOLD|", inode + 1)
 
 
 def replay(client: bytes, request: int) -> bytes:

@@ -57,6 +57,11 @@ async def mutate(
             tx.set(key, records.encode(Replay(method=method.number, tick=tick, reply=reply.SerializeToString())))
         return reply
 
+    return await settle(context, attempt)
+
+
+async def settle(context: Context, attempt: Callable[[Transaction], Awaitable[T | Outside]]) -> T:
+    """Run a transaction, in turns with what it wants to be done outside."""
     for _ in range(_MOST_ROUNDS):
         outcome = await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
         if not isinstance(outcome, Outside):

@@ -11,9 +11,8 @@ from threefs.kv import records
 from threefs.kv.port import Transaction
 from threefs.leases import LEASE_TICKS
 from threefs.wire import meta_pb2 as pb
-from threefs.wire import records_pb2
 from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, WriteSession
-from threefs_meta import keys
+from threefs_meta import keys, leases
 
 
 class Namespace:
@@ -107,12 +106,19 @@ class Namespace:
         return await self.tx.get(keys.session(inode, session)) is not None
 
     async def is_open(self, inode: int) -> bool:
-        """Somebody has the file open for writing."""
-        return bool(await self.tx.get_range(*keys.sessions(inode), limit=1))
+        """Somebody has the file open for writing, or has said that it is open for reading."""
+        for some in (keys.sessions(inode), keys.holds(inode)):
+            if await self.tx.get_range(*some, limit=1):
+                return True
+        return False
 
-    def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> None:
-        record = WriteSession(client=client, opened_ns=now_ns)
+    async def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> int:
+        """The number of the client's lease, with which the session ends."""
+        assert self._stamp is not None, "who opens a session has a stamp"
+        lease = await leases.join(self.tx, client, self._stamp)
+        record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
         self.tx.set(keys.session(inode, session), records.encode(record))
+        return lease
 
     def close_session(self, inode: int, session: bytes) -> None:
         self.tx.clear(keys.session(inode, session))
@@ -136,15 +142,6 @@ class Namespace:
         due = self._stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
         record = Removal(type=inode.type, removed_ns=now_ns)
         self.tx.set(keys.removal(due, inode.inode), records.encode(record))
-
-
-async def read_counter(tx: Transaction, key: bytes) -> int:
-    value = await tx.get(key)
-    return 0 if value is None else records.decode(value, records_pb2.Counter, key).value
-
-
-def write_counter(tx: Transaction, key: bytes, value: int) -> None:
-    tx.set(key, records.encode(records_pb2.Counter(value=value)))
 
 
 async def make_root(tx: Transaction, now_ns: int) -> None:

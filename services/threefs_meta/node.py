@@ -1,6 +1,5 @@
 """One meta service, put together from its parts: everything but the outside world, which comes in."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from threefs_meta.context import Context
 from threefs_meta.namespace import make_root
 from threefs_meta.service import bind
 from threefs_meta.settings import Settings
+from threefs_meta.sweeper import Sweeper
 from threefs_meta.ticks import Ticks
 
 _GRACE_S = 2.0
@@ -81,7 +81,7 @@ class MetaNode:
         )
         self._context = context
         self._collector = Collector(context)
-        self._ticking: asyncio.Task[None] | None = None
+        self._sweeper = Sweeper(context)
 
     @property
     def node_id(self) -> int:
@@ -107,7 +107,7 @@ class MetaNode:
         await self._cluster.start(_START_S)
         await self._context.ticks.look()  # nothing can be stamped before
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
-        self._ticking = asyncio.create_task(self._context.ticks.run(lambda: None))
+        self._sweeper.start()
         self._collector.start()
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
 
@@ -116,8 +116,6 @@ class MetaNode:
         await self._registration.stop()
         await self._server.stop(_GRACE_S)
         await self._collector.stop()
-        if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.gather(self._ticking, return_exceptions=True)
+        await self._sweeper.stop()
         await self._cluster.close()
         await self._peers.close()

@@ -16,6 +16,7 @@ from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
 from threefs_meta.operations.rename import rename
+from threefs_meta.operations.renew import renew
 from threefs_meta.operations.set_layout import set_layout
 from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.stat import stat
@@ -52,3 +53,4 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.TRUNCATE, truncate)
     add(methods.SET_LAYOUT, set_layout)
     add(methods.STAT_FS, statfs)
+    add(methods.RENEW, renew)

@@ -19,7 +19,7 @@ from threefs.kv import retry
 from threefs.kv.port import Engine, Transaction
 from threefs.leases import TICKS_PER_LEASE, client_lease_s
 from threefs_meta import keys
-from threefs_meta.namespace import read_counter, write_counter
+from threefs_meta.counters import read_counter, write_counter
 
 _LOOKS = 4  # per tick
 

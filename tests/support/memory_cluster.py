@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from threefs_client.link import Link
+from threefs_client.link import Link, lease_of
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
 from threefs_client.reads import Reader
@@ -32,6 +32,8 @@ class MemoryMeta:
         self.chunk_bytes = chunk_bytes
         self.files: dict[bytes, pb.Inode] = {}
         self.sessions: set[bytes] = set()
+        self.held: set[int] = set()  # open for reading, as reported
+        self.lease = 1
         self.answered: dict[tuple[bytes, int], Any] = {}
         self.chunks: Chunks | None = None
 
@@ -66,13 +68,13 @@ class MemoryMeta:
             inode = pb.Inode(inode=len(self.files) + 2, type=pb.FILE, mode=request.mode, layout=layout)
             self.files[path] = inode
         self.sessions.add(request.session)
-        return pb.CreateReply(inode=self.files[path], created=True)
+        return pb.CreateReply(inode=self.files[path], created=True, lease=self.lease)
 
     async def _open(self, request: pb.OpenRequest) -> pb.OpenReply:
         inode = self._at(request.place)
         if request.session:
             self.sessions.add(request.session)
-        return pb.OpenReply(inode=inode)
+        return pb.OpenReply(inode=inode, lease=self.lease if request.session else 0)
 
     async def _sync(self, request: Any) -> pb.InodeReply:
         inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
@@ -85,6 +87,11 @@ class MemoryMeta:
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
         self.sessions.remove(request.session)
         return await self._sync(request)
+
+    async def _renew(self, request: pb.RenewRequest) -> pb.RenewReply:
+        self.held |= set(request.hold)
+        self.held -= set(request.drop)
+        return pb.RenewReply(lease=0 if request.end else self.lease)
 
     async def _stat(self, request: pb.StatRequest) -> pb.InodeReply:
         return pb.InodeReply(inode=self._at(request.place))
@@ -184,6 +191,7 @@ class MemoryFiles:
         limits = ChunkLimits(first_pause_s=0.001, longest_pause_s=0.002, request_bytes=self.options.request_bytes)
         client = ClientId(b"c" * 16)
         self.meta.chunks = Chunks(self.peers, self.cluster, ClientId(b"m" * 16))
+        meta = MetaCalls(self.peers, self.cluster, client, attempt_timeout_s=self.options.attempt_timeout_s)
         self.link = Link(
             options=self.options,
             client=client,
@@ -191,7 +199,8 @@ class MemoryFiles:
             cluster=cast(Any, self.cluster),
             chunks=Chunks(self.peers, self.cluster, client, limits=limits),
             reader=Reader(self.peers, self.cluster, self.options),
-            meta=MetaCalls(self.peers, self.cluster, client, attempt_timeout_s=self.options.attempt_timeout_s),
+            meta=meta,
+            lease=lease_of(client, meta, cast(Any, self.cluster), CLOCK),
             clock=CLOCK,
             random=RANDOM,
         )

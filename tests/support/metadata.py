@@ -1,7 +1,7 @@
 """A meta service in memory: real operations and a real chunk client over engines of the test's own memory."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from threefs_meta.allocator import Allocator
@@ -16,9 +16,11 @@ from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
 from threefs_meta.operations.rename import rename
+from threefs_meta.operations.renew import renew
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.truncate import truncate
+from threefs_meta.sweeper import Sweeper
 from threefs_meta.ticks import Ticks
 
 from tests.support.clocks import SteppedClock
@@ -76,6 +78,7 @@ class MetaBench:
             random=self.random,
         )
         self.collector = Collector(self.context)
+        self.sweeper = Sweeper(self.context)
         self._request = 0
 
     async def start(self) -> "MetaBench":
@@ -145,6 +148,11 @@ class MetaBench:
             written=written,
         )
         return (await close(self.context, request)).inode
+
+    async def renew(
+        self, client: bytes = CLIENT, *, hold: Sequence[int] = (), drop: Sequence[int] = (), end: int = 0
+    ) -> pb.RenewReply:
+        return await renew(self.context, pb.RenewRequest(client=client, hold=hold, drop=drop, end=end))
 
     async def mkdir(self, path: str, *, parents: bool = False, layout: pb.Layout | None = None) -> pb.Inode:
         request = pb.MkdirRequest(mutation=self.mutation(), place=at(path), mode=0o755, parents=parents, layout=layout)

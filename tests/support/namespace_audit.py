@@ -8,8 +8,18 @@ from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.kv.port import Engine
 from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import (
+    ClientLease,
+    DirectoryTimes,
+    EndedLease,
+    EntryRecord,
+    ReadHold,
+    Removal,
+    Renewal,
+    Replay,
+    WriteSession,
+)
 from threefs.wire.records_pb2 import Counter as CounterRecord
-from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, Replay, WriteSession
 
 
 class Store:
@@ -21,6 +31,8 @@ class Store:
         self.removals: dict[int, Removal] = {}
         self.sessions: list[int] = []
         self.times: list[int] = []
+        self.leases: set[int] = set()
+        self.leases_held: set[int] = set()
         self.next_inode = 0
         for key, value in pairs.items():
             self._take(key, value)
@@ -34,8 +46,17 @@ class Store:
             case b"GCIN|":
                 self.removals[keys.removed_inode(key)] = records.decode(value, Removal, key)
             case b"SESS|":
-                records.decode(value, WriteSession, key)
+                self.leases_held.add(records.decode(value, WriteSession, key).lease)
                 self.sessions.append(keys.inode_of(key))
+            case b"HOLD|":
+                self.leases_held.add(records.decode(value, ReadHold, key).lease)
+            case b"CLIE|":
+                self.leases.add(records.decode(value, ClientLease, key).lease)
+            case b"ENDL|":
+                records.decode(value, EndedLease, key)
+                self.leases.add(keys.lease_of(key))
+            case b"BEAT|":
+                records.decode(value, Renewal, key)
             case b"TIME|":
                 records.decode(value, DirectoryTimes, key)
                 self.times.append(keys.inode_of(key))
@@ -77,6 +98,7 @@ def check(store: Store) -> None:
         assert queued == (inode.nlink == 0), f"inode {number}: nlink {inode.nlink}, queued for removal: {queued}"
     assert set(store.removals) <= set(inodes), "the removal queue names inodes that do not exist"
     assert set(store.sessions) <= set(inodes), "a write session is open on an inode that does not exist"
+    assert store.leases_held <= store.leases, "something is held under a lease that has ended and is forgotten"
     directories = {number for number, inode in inodes.items() if inode.type == pb.DIRECTORY}
     assert set(store.times) <= directories, "times are kept of what is no directory"
     _check_reachable(store)

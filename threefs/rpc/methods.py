@@ -59,6 +59,7 @@ SET_ATTR = _method(_F, "Meta", "SetAttr", _F.SetAttrRequest, _F.InodeReply)
 TRUNCATE = _method(_F, "Meta", "Truncate", _F.TruncateRequest, _F.InodeReply)
 SET_LAYOUT = _method(_F, "Meta", "SetLayout", _F.SetLayoutRequest, _F.InodeReply)
 STAT_FS = _method(_F, "Meta", "StatFs", _F.StatFsRequest, _F.StatFsReply)
+RENEW = _method(_F, "Meta", "Renew", _F.RenewRequest, _F.RenewReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)
 WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply)

@@ -18,6 +18,12 @@ class LibraryLogger:
         else:
             self._standard.info("%s %s", event, fields)
 
+    def warning(self, event: str, **fields: Any) -> None:
+        if structlog.is_configured():
+            structlog.get_logger().warning(event, **fields)
+        else:
+            self._standard.warning("%s %s", event, fields)
+
     def exception(self, event: str, **fields: Any) -> None:
         """With the exception that is being handled."""
         if structlog.is_configured():

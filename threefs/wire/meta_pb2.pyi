@@ -147,12 +147,14 @@ class CreateRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class CreateReply(_message.Message):
-    __slots__ = ("inode", "created")
+    __slots__ = ("inode", "created", "lease")
     INODE_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
     created: bool
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ...) -> None: ...
+    lease: int
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class OpenRequest(_message.Message):
     __slots__ = ("mutation", "place", "session", "truncate", "caller")
@@ -169,10 +171,12 @@ class OpenRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class OpenReply(_message.Message):
-    __slots__ = ("inode",)
+    __slots__ = ("inode", "lease")
     INODE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+    lease: int
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class CloseRequest(_message.Message):
     __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written")
@@ -429,3 +433,23 @@ class StatFsReply(_message.Message):
     inodes: int
     replicas: int
     def __init__(self, capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
+
+class RenewRequest(_message.Message):
+    __slots__ = ("client", "hold", "drop", "end")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    DROP_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    hold: _containers.RepeatedScalarFieldContainer[int]
+    drop: _containers.RepeatedScalarFieldContainer[int]
+    end: int
+    def __init__(self, client: _Optional[bytes] = ..., hold: _Optional[_Iterable[int]] = ..., drop: _Optional[_Iterable[int]] = ..., end: _Optional[int] = ...) -> None: ...
+
+class RenewReply(_message.Message):
+    __slots__ = ("lease", "gone")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    gone: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lease: _Optional[int] = ..., gone: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -22,12 +22,14 @@ class DirectoryTimes(_message.Message):
     def __init__(self, mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
 
 class WriteSession(_message.Message):
-    __slots__ = ("client", "opened_ns")
+    __slots__ = ("client", "opened_ns", "lease")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     OPENED_NS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     opened_ns: int
-    def __init__(self, client: _Optional[bytes] = ..., opened_ns: _Optional[int] = ...) -> None: ...
+    lease: int
+    def __init__(self, client: _Optional[bytes] = ..., opened_ns: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class Replay(_message.Message):
     __slots__ = ("method", "reply", "tick")
@@ -52,3 +54,27 @@ class Counter(_message.Message):
     VALUE_FIELD_NUMBER: _ClassVar[int]
     value: int
     def __init__(self, value: _Optional[int] = ...) -> None: ...
+
+class ClientLease(_message.Message):
+    __slots__ = ("lease",)
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    def __init__(self, lease: _Optional[int] = ...) -> None: ...
+
+class Renewal(_message.Message):
+    __slots__ = ("stamp",)
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    stamp: int
+    def __init__(self, stamp: _Optional[int] = ...) -> None: ...
+
+class ReadHold(_message.Message):
+    __slots__ = ("lease",)
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    def __init__(self, lease: _Optional[int] = ...) -> None: ...
+
+class EndedLease(_message.Message):
+    __slots__ = ("client",)
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    def __init__(self, client: _Optional[bytes] = ...) -> None: ...

@@ -32,7 +32,7 @@ async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
             raise not_found(request.place)
         spot = await add_parents(context, names, spot, request, _PARENTS_MODE)
         inode = await _new(context, names, request, spot)
-        return pb.CreateReply(inode=inode, created=True)
+        return pb.CreateReply(inode=inode, created=True, lease=await _open(context, names, request, inode))
 
     return await mutate(context, methods.CREATE, request.mutation, work)
 
@@ -42,9 +42,14 @@ async def _new(context: Context, names: Namespace, request: pb.CreateRequest, sp
     inode = await new_inode(context, pb.FILE, request.mode, request.uid, request.gid)
     set_file_layout(context, inode, request.layout, directory)
     names.add(spot.parent, spot.name, inode)
-    if request.session:
-        names.open_session(inode.inode, request.session, request.mutation.client, inode.birth_ns)
     return inode
+
+
+async def _open(context: Context, names: Namespace, request: pb.CreateRequest, inode: pb.Inode) -> int:
+    """The client's lease, if it wants a session."""
+    if not request.session:
+        return 0
+    return await names.open_session(inode.inode, request.session, request.mutation.client, context.clock.wall_ns())
 
 
 async def _existing(
@@ -61,6 +66,4 @@ async def _existing(
         if first is not None:
             return first
         names.put_inode(inode)
-    if request.session:
-        names.open_session(inode.inode, request.session, request.mutation.client, context.clock.wall_ns())
-    return pb.CreateReply(inode=inode, created=False)
+    return pb.CreateReply(inode=inode, created=False, lease=await _open(context, names, request, inode))

@@ -31,9 +31,11 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
             if first is not None:
                 return first
             names.put_inode(inode)
+        lease = 0
         if request.session:
-            names.open_session(inode.inode, request.session, request.mutation.client, context.clock.wall_ns())
-        return pb.OpenReply(inode=inode)
+            client = request.mutation.client
+            lease = await names.open_session(inode.inode, request.session, client, context.clock.wall_ns())
+        return pb.OpenReply(inode=inode, lease=lease)
 
     if request.session or request.truncate:
         return await mutate(context, methods.OPEN, request.mutation, write)

@@ -4,8 +4,9 @@ from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import keys
 from threefs_meta.context import Context
+from threefs_meta.counters import read_counter
 from threefs_meta.mutations import look
-from threefs_meta.namespace import Namespace, read_counter
+from threefs_meta.namespace import Namespace
 
 
 async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:

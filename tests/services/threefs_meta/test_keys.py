@@ -41,7 +41,20 @@ def test_replays_of_a_client_are_behind_each_other() -> None:
 
 
 def test_prefixes_do_not_overlap() -> None:
-    ranges = sorted([keys.INODES, keys.ENTRIES, keys.TIMES, keys.SESSIONS, keys.REPLAYS, keys.REMOVALS])
+    ranges = sorted(
+        [
+            keys.INODES,
+            keys.ENTRIES,
+            keys.TIMES,
+            keys.SESSIONS,
+            keys.REPLAYS,
+            keys.REMOVALS,
+            keys.CLIENTS,
+            keys.RENEWALS,
+            keys.ENDED,
+            keys.HOLDS,
+        ]
+    )
     for (_, end), (begin, _) in itertools.pairwise(ranges):
         assert end <= begin
 

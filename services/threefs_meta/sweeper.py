@@ -1,0 +1,162 @@
+"""Ends the leases of clients that have fallen silent, and gives up what was held under a lease that has ended.
+
+The service that ended a tick does this once. Everything can be repeated: an ended lease stays on record until all that
+was held under it is given up, so another service goes on after a crash. Looking for what a client held goes through all
+that is held by anyone: it happens when a client has died, while opening and closing happen all the time and are spared
+an index by client.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from threefs.errors import ThreefsError
+from threefs.kv import records, retry
+from threefs.kv.port import Pair, Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import ReadHold, Renewal, WriteSession
+from threefs_meta import keys, leases, mutations
+from threefs_meta.context import Context
+from threefs_meta.lengths import Growth, Report
+from threefs_meta.mutations import Outside
+from threefs_meta.namespace import Namespace
+
+_PAGE = 256
+_AT_ONCE = 16
+
+T = TypeVar("T")
+
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One kind of what is held under leases: a range of records, and how one of them is given up."""
+
+    keys: tuple[bytes, bytes]
+    lease_of: Callable[[bytes, bytes], int]  # of key and value
+    give_up: Callable[[Context, bytes], Awaitable[None]]  # of a key; fine if it is gone already
+
+
+class Sweeper:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._context.ticks.run(self._wake.set)),
+            asyncio.create_task(self._run()),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.sweep()
+            except ThreefsError as error:
+                _LOG.warning("leases of clients cannot be looked after now", error=str(error))
+
+    async def sweep(self) -> None:
+        await self._end_silent()
+        ended = await self._page(keys.ENDED, b"")
+        numbers = {keys.lease_of(key) for key, _ in ended}
+        if not numbers:
+            return
+        if all([await self._give_up(kind, numbers) for kind in HELD]):
+            await self._change(lambda tx: _clear(tx, [key for key, _ in ended]))
+
+    async def _end_silent(self) -> None:
+        tick = self._context.ticks.number
+        after = b""
+        while page := await self._page(keys.RENEWALS, after):
+            for key, value in page:
+                if leases.is_silent(records.decode(value, Renewal, key).stamp, tick):
+                    await self._end(key, value)
+            after = page[-1][0] + b"\0"
+
+    async def _end(self, key: bytes, seen: bytes) -> None:
+        async def end(tx: Transaction) -> bool:
+            if await tx.get(key) != seen:
+                return False  # renewed in the last moment
+            client = keys.client_of(key)
+            await leases.end(tx, client, await leases.number(tx, client))
+            return True
+
+        if await self._change(end):
+            _LOG.warning("a client has fallen silent: what it held is given up", client=keys.client_of(key).hex())
+
+    async def _give_up(self, kind: Held, numbers: set[int]) -> bool:
+        """All of one kind; False if something has to be tried again."""
+        after = b""
+        done = True
+        while page := await self._page(kind.keys, after):
+            mine = [key for key, value in page if kind.lease_of(key, value) in numbers]
+            for first in range(0, len(mine), _AT_ONCE):
+                results = await asyncio.gather(
+                    *(kind.give_up(self._context, key) for key in mine[first : first + _AT_ONCE]),
+                    return_exceptions=True,
+                )
+                for error in results:
+                    if error is not None:
+                        _LOG.info("what a client held cannot be given up now", error=str(error))
+                        done = False
+            after = page[-1][0] + b"\0"
+        return done
+
+    async def _page(self, of: tuple[bytes, bytes], after: bytes) -> list[Pair]:
+        return await mutations.look(
+            self._context, lambda names: names.tx.get_range(after or of[0], of[1], limit=_PAGE, snapshot=True)
+        )
+
+    async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        context = self._context
+        return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
+
+
+async def _clear(tx: Transaction, removed: list[bytes]) -> None:
+    for key in removed:
+        tx.clear(key)
+
+
+async def end_session(context: Context, key: bytes) -> None:
+    """Close a write session in the name of its client. How much it has written only the chains know."""
+    growth = Growth(context, Report(end=0, truncate_version=0, exact=True, written=False))
+
+    async def attempt(tx: Transaction) -> Outside | None:
+        if await tx.get(key) is None:
+            return None
+        names = Namespace(tx)
+        inode = await names.inode(keys.inode_of(key))
+        if inode is not None and inode.type == pb.FILE:
+            changed = growth.settle(inode)
+            if isinstance(changed, Outside):
+                return changed
+            if changed:
+                names.put_inode(inode)
+        tx.clear(key)
+        return None
+
+    await mutations.settle(context, attempt)
+
+
+async def _drop_hold(context: Context, key: bytes) -> None:
+    await retry.run(
+        context.engine, lambda tx: _clear(tx, [key]), clock=context.clock, random=context.random, replayable=True
+    )
+
+
+HELD = (
+    Held(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
+    Held(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _drop_hold),
+)

@@ -1,0 +1,113 @@
+"""What silent clients held is given up: all of it, only it, and after any interruption."""
+
+import asyncio
+
+import pytest
+from threefs_meta import keys
+from threefs_meta.operations.create import create
+from threefs_meta.operations.open import open_inode
+from threefs_meta.sweeper import Sweeper
+
+from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
+from threefs.errors import SessionLost
+from threefs.wire import meta_pb2 as pb
+
+DEAD = b"d" * 16
+
+
+async def written_by(fs: MetaBench, client: bytes, path: str, session: bytes) -> pb.Inode:
+    """Bytes are on the chains, and nobody has told the meta service of them."""
+    mutation = pb.Mutation(client=client, request=fs.mutation().request)
+    made = await create(fs.context, pb.CreateRequest(mutation=mutation, place=at(path), session=session))
+    await fs.write(made.inode, 0, path.encode())
+    return made.inode
+
+
+async def held(fs: MetaBench) -> int:
+    ranges = (keys.SESSIONS, keys.HOLDS, keys.ENDED)
+    return sum([len(await fs.engine.begin().get_range(*keys_of)) for keys_of in ranges])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_write_sessions_of_a_dead_client_are_closed_with_their_length(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        files = [await written_by(fs, DEAD, f"/dead{n}", bytes([n]) * 16) for n in range(20)]
+        living = await written_by(fs, CLIENT, "/living", SESSION)
+        await fs.pass_lease()
+        await fs.renew(CLIENT)
+        await fs.sweeper.sweep()
+        for number in range(len(files)):
+            assert (await fs.stat(f"/dead{number}")).length == len(f"/dead{number}")
+        with pytest.raises(SessionLost):
+            await fs.close(files[0], bytes(16))
+        await fs.close(living, SESSION, length_hint=7, written=True)
+        assert await held(fs) == 0
+
+    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+
+
+def test_nothing_is_given_up_before_the_lease_has_run_out() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await written_by(fs, DEAD, "/a", SESSION)
+        for _ in range(6):
+            fs.clock.advance(fs.context.ticks.tick_s)
+            await fs.context.ticks.look()
+            await fs.sweeper.sweep()
+        assert (await fs.close(file, SESSION, length_hint=2, written=True)).length == 2
+
+    run(test)
+
+
+def test_storage_that_is_away_only_delays() -> None:
+    async def test(fs: MetaBench) -> None:
+        await written_by(fs, DEAD, "/a", SESSION)
+        await fs.renew(DEAD, hold=[1])
+        await fs.pass_lease()
+        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
+        await fs.sweeper.sweep()
+        assert await held(fs) == 2, "the session, and the lease on record"
+        fs.storage.down.clear()
+        await Sweeper(fs.context).sweep()  # of another service
+        assert await held(fs) == 0 and (await fs.stat("/a")).length == 2
+
+    run(test)
+
+
+def test_a_new_lease_of_the_same_client_is_not_touched() -> None:
+    async def test(fs: MetaBench) -> None:
+        old = await written_by(fs, CLIENT, "/old", b"1" * 16)
+        await fs.renew(CLIENT, end=(await fs.renew(CLIENT)).lease)
+        young = await written_by(fs, CLIENT, "/young", b"2" * 16)
+        await fs.sweeper.sweep()
+        with pytest.raises(SessionLost):
+            await fs.close(old, b"1" * 16)
+        await fs.close(young, b"2" * 16, length_hint=6, written=True)
+
+    run(test)
+
+
+def test_a_removed_file_of_a_dead_client_is_collected() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await written_by(fs, DEAD, "/a", SESSION)
+        await fs.renew(DEAD, hold=[file.inode])
+        await fs.remove("/a")
+        await fs.collect_all()
+        assert fs.chunk_numbers(file) == [0]
+        await fs.sweeper.sweep()
+        await fs.collect_all()
+        assert fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+def test_it_runs_by_itself_until_it_is_stopped() -> None:
+    async def test(fs: MetaBench) -> None:
+        await written_by(fs, DEAD, "/a", SESSION)
+        fs.sweeper.start()
+        while await held(fs):
+            await asyncio.sleep(0)
+        await fs.sweeper.stop()
+        request = pb.OpenRequest(mutation=fs.mutation(), place=at("/a"), session=SESSION)
+        assert (await open_inode(fs.context, request)).lease
+
+    run(test)
