@@ -107,3 +107,39 @@ def test_an_open_outcome_asks_for_the_exact_length() -> None:
         assert [request.exact for request in syncs] == [True]
 
     play(scene)
+
+
+def test_nothing_is_written_under_a_lease_that_has_run_out() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"before"))
+        files.meta.lease = 2
+        files.link.lease._until = 0.0  # as after a silence
+        with pytest.raises(SessionLost, match="silent"):
+            await handle.write(6, memoryview(b"after"))
+        other = (await fs.open("/b", "wb")).handle
+        await other.write(0, memoryview(b"new"))
+        await other.close()
+
+    play(scene)
+
+
+def test_a_file_is_noted_as_long_as_it_is_open_for_reading() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"x")
+        assert not files.link.lease._reading and not files.link.lease._held
+        async with await fs.open("/a") as one, await fs.open("/a"):
+            assert list(files.link.lease._reading) == [one.handle.inode]
+        assert not files.link.lease._reading
+
+    play(scene)
+
+
+def test_a_file_that_cannot_be_opened_holds_nothing() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        for mode in ("rb", "r+b"):
+            with pytest.raises(FileNotFoundError):
+                await fs.open("/nothing", mode)
+        assert not files.link.lease._reading and not files.link.lease._held
+
+    play(scene)

@@ -24,12 +24,14 @@ def test_nothing_reaches_the_standard_output_of_a_users_program(
     log = LibraryLogger("threefs.x")
     with caplog.at_level(logging.INFO):
         log.info("away", address="a:1")
+        log.warning("lost", lease=3)
         try:
             raise KeyError("k")
         except KeyError:
             log.exception("broken")
     assert capsys.readouterr().out == ""
     assert "away {'address': 'a:1'}" in caplog.text
+    assert "lost {'lease': 3}" in caplog.text
     assert "KeyError" in caplog.text
 
 
@@ -37,6 +39,8 @@ def test_in_a_service_it_is_structured() -> None:
     structlog.configure()
     with capture_logs() as logs:
         LibraryLogger("threefs.x").info("away", address="a:1")
+        LibraryLogger("threefs.x").warning("lost")
         LibraryLogger("threefs.x").exception("broken")
-    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("away", "info"), ("broken", "error")]
+    levels = [(entry["event"], entry["log_level"]) for entry in logs]
+    assert levels == [("away", "info"), ("lost", "warning"), ("broken", "error")]
     assert logs[0]["address"] == "a:1"
