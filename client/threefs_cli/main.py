@@ -7,7 +7,7 @@ import click
 
 from threefs import __version__
 from threefs.errors import InvalidArgument, ThreefsError
-from threefs_cli import change_commands, cluster_commands, demo_command, look_commands, transfer_commands
+from threefs_cli import change_commands, cluster_commands, demo_command, init_command, look_commands, transfer_commands
 
 _EXAMPLES = """
 \b
@@ -51,6 +51,6 @@ def main() -> None:
     """threefs, a distributed file system for AI training and inference."""
 
 
-for module in (cluster_commands, look_commands, transfer_commands, change_commands, demo_command):
+for module in (cluster_commands, init_command, look_commands, transfer_commands, change_commands, demo_command):
     for command in module.COMMANDS:
         main.add_command(command)

@@ -1,6 +1,7 @@
 """The commands of docs/cluster.md, as they stand there, make a cluster."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ def test_services_started_by_hand_hold_files(tmp_path: Path) -> None:
     for port in sorted(set(re.findall(r"\b70\d\d\b", text))):
         text = re.sub(rf"\b{port}\b", str(free_port()), text)
     settings = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (plan,) = re.findall(r"```sh\nthreefs (init .*?)```", text, re.DOTALL)
     assert len(settings) == len(PROGRAMS)
     running: list[subprocess.Popen[str]] = []
     try:
@@ -24,8 +25,11 @@ def test_services_started_by_hand_hold_files(tmp_path: Path) -> None:
             numbers = (1, 2, 3) if module == "threefs_storage" else (1,)
             running.extend(launch(tmp_path / f"{module}-{n}.toml", module, numbered(content, n)) for n in numbers)
         assert ready(running[0])
-        run(script)
-        assert run(script) == run(script), "a repeated plan is the same cluster"
+        first = threefs(plan)
+        assert "3 storage nodes, 3 copies" in first.stdout
+        assert threefs(plan).stdout == first.stdout, "a repeated plan is the same cluster"
+        other = threefs(plan + " --replicas 2", expect=1)
+        assert other.stderr.startswith("Error: ") and "plan" in other.stderr
         assert all(ready(process) for process in running[1:])
         (frames,) = re.findall(r'manager = "(\S+)"', settings[1])
         out = run(
@@ -58,6 +62,13 @@ def launch(file: Path, module: str, content: str) -> "subprocess.Popen[str]":
 def ready(process: "subprocess.Popen[str]") -> bool:
     assert process.stdout is not None
     return process.stdout.readline().startswith("ready ")
+
+
+def threefs(command: str, expect: int = 0) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-m", "threefs_cli", *shlex.split(command)]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == expect, done.stderr
+    return done
 
 
 def run(script: str) -> str:

@@ -166,6 +166,8 @@ async def _get_well(world: World, workload: Workload, files: Files, outcome: Out
     await files.stop(LIVENESS_S)
     outcome.violations += workload.errors + files.errors + await namespace(world)
     outcome.operations += files.operations
+    for host in world.meta_hosts:
+        world.kill(host)  # else it removes chunks of deleted files while replicas are compared
     await asyncio.sleep(1.0 + 2 * SCRUB_S)  # what was abandoned is finished, what is rotten is found and repaired
 
 
