@@ -28,7 +28,7 @@ def test_services_started_by_hand_hold_files(tmp_path: Path) -> None:
         first = threefs(plan)
         assert "3 storage nodes, 3 copies" in first.stdout
         assert threefs(plan).stdout == first.stdout, "a repeated plan is the same cluster"
-        other = threefs(plan + " --replicas 2", expect=1)
+        other = threefs(plan + " --targets-per-disk 1", expect=1)
         assert other.stderr.startswith("Error: ") and "plan" in other.stderr
         assert all(ready(process) for process in running[1:])
         (frames,) = re.findall(r'manager = "(\S+)"', settings[1])
