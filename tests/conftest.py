@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from threefs_client import FileSystem
 
 from tests.support.cluster import LocalCluster
+from tests.support.etcd import EtcdCluster, needs_etcd
 
 #: A machine may be slow: no example is judged by its time.
 settings.register_profile("threefs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,3 +26,11 @@ def fs(cluster: LocalCluster) -> Iterator[FileSystem]:
     """A connection to the shared cluster; use a directory of your own."""
     with cluster.connect() as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    """Three members. Shared: use a name of your own, and kill none of them."""
+    needs_etcd()
+    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as running:
+        yield running

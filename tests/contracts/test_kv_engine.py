@@ -11,8 +11,11 @@ from tests.sim.dice import SeededRandom
 from tests.sim.kv import SimKv
 from tests.sim.loop import SimLoop
 from tests.support.clocks import SteppedClock
+from tests.support.etcd import EtcdCluster
+from threefs.env.random import RANDOM
 from threefs.errors import Conflict, InvalidArgument, TooLarge, TooOld
 from threefs.kv import retry
+from threefs.kv.etcd import EtcdEngine
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Engine, Transaction
 from threefs.kv.rocks import RocksEngine
@@ -20,11 +23,12 @@ from threefs.kv.rocks import RocksEngine
 Body = Callable[[Engine, SteppedClock], Awaitable[None]]
 
 
-@pytest.fixture(params=["memory", "rocks", "sim"])
+@pytest.fixture(params=["memory", "rocks", "sim", "etcd"])
 def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
     """Runs an async test body with a fresh engine of each kind."""
 
     loop = SimLoop()
+    etcd: EtcdCluster | None = request.getfixturevalue("etcd") if request.param == "etcd" else None
 
     @asynccontextmanager
     async def opened(clock: SteppedClock) -> AsyncIterator[Engine]:
@@ -33,6 +37,8 @@ def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], No
             engine = MemoryEngine(clock=clock)
         elif request.param == "sim":
             engine = SimKv(loop, SeededRandom(1), clock)
+        elif etcd is not None:
+            engine = await EtcdEngine.open(etcd.addresses, name=RANDOM.token(4).hex(), clock=clock)
         else:
             engine = await RocksEngine.open(tmp_path / "store", clock=clock)
         try:
@@ -59,6 +65,13 @@ async def put(engine: Engine, **pairs: str) -> None:
     for key, value in pairs.items():
         tx.set(key.encode(), value.encode())
     await tx.commit()
+
+
+async def begun(engine: Engine) -> Transaction:
+    """A transaction whose state is fixed: stores that are far away fix it at the first read."""
+    tx = engine.begin()
+    await tx.get(b"\xfe", snapshot=True)
+    return tx
 
 
 async def everything(engine: Engine) -> dict[str, str]:
@@ -135,7 +148,7 @@ def test_ranges_show_own_writes(check: Callable[[Body], None]) -> None:
 def test_reads_show_the_state_at_the_beginning(check: Callable[[Body], None]) -> None:
     async def body(engine: Engine, clock: SteppedClock) -> None:
         await put(engine, a="1", b="2")
-        tx = engine.begin()
+        tx = await begun(engine)
         await put(engine, a="9", c="9")
         remove = engine.begin()
         remove.clear(b"b")
@@ -152,7 +165,7 @@ def test_reads_show_the_state_at_the_beginning(check: Callable[[Body], None]) ->
 def test_a_change_of_what_was_read_is_a_conflict(check: Callable[[Body], None], read: str) -> None:
     async def body(engine: Engine, clock: SteppedClock) -> None:
         await put(engine, m="1")
-        tx = engine.begin()
+        tx = await begun(engine)
         if read == "get":
             await tx.get(b"m")
         elif read == "range":
@@ -176,6 +189,21 @@ def test_a_key_that_appears_in_a_read_range_is_a_conflict(check: Callable[[Body]
         assert await tx.get_range(b"a", b"n") == []
         tx.set(b"x", b"1")
         await put(engine, m="1")
+        with pytest.raises(Conflict):
+            await tx.commit()
+
+    check(body)
+
+
+def test_a_key_that_vanishes_from_a_read_range_is_a_conflict(check: Callable[[Body], None]) -> None:
+    async def body(engine: Engine, clock: SteppedClock) -> None:
+        await put(engine, l="1", m="2")
+        tx = engine.begin()
+        assert len(await tx.get_range(b"a", b"n")) == 2
+        tx.set(b"x", b"1")
+        remove = engine.begin()
+        remove.clear(b"m")
+        await remove.commit()
         with pytest.raises(Conflict):
             await tx.commit()
 

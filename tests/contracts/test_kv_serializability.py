@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from tests.sim.dice import SeededRandom
 from tests.sim.kv import SimKv
 from tests.sim.loop import SimLoop
+from threefs.env.random import RANDOM
 from threefs.errors import Conflict
+from threefs.kv.etcd import EtcdEngine
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Engine, Transaction
 from threefs.kv.rocks import RocksEngine
@@ -93,6 +95,7 @@ async def replay(program: list[Step], name: int, model: Model) -> list[Any]:
 
 async def begin(engine: Engine, program: list[Step], name: int, model: Model, commits: int) -> Run:
     tx = engine.begin()
+    await tx.get(b"\xfe", snapshot=True)  # a store that is far away fixes the state at the first read
     copy = Model(dict(model.pairs))
     seen = await replay(program, name, copy)
     changes = any(step[0] in ("append", "clear") for step in program) or copy != model
@@ -124,28 +127,39 @@ async def check(engine: Engine, programs: list[list[Step]], schedule: list[int])
     assert dict(await engine.begin().get_range(b"", b"\xff")) == model.pairs
 
 
-async def memory(_: Path) -> Engine:
+async def memory(_: str) -> Engine:
     return MemoryEngine()
 
 
-async def rocks(directory: Path) -> Engine:
-    return await RocksEngine.open(directory / "store")
+async def rocks(directory: str) -> Engine:
+    return await RocksEngine.open(Path(directory) / "store")
 
 
-async def sim(_: Path) -> Engine:
+async def sim(_: str) -> Engine:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     return SimKv(loop, SeededRandom(1))
 
 
-@pytest.mark.parametrize("opened", [memory, rocks, sim])
-def test_transactions_are_serializable(opened: Callable[[Path], Awaitable[Engine]]) -> None:
-    @settings(max_examples=60 if opened is rocks else 300, deadline=None)
+async def etcd(addresses: str) -> Engine:
+    return await EtcdEngine.open(addresses.split(","), name=RANDOM.token(4).hex())
+
+
+EXAMPLES: dict[Callable[[str], Awaitable[Engine]], int] = {memory: 300, rocks: 60, sim: 300, etcd: 60}
+
+
+@pytest.mark.parametrize("opened", EXAMPLES)
+def test_transactions_are_serializable(
+    opened: Callable[[str], Awaitable[Engine]], request: pytest.FixtureRequest
+) -> None:
+    where = ",".join(request.getfixturevalue("etcd").addresses) if opened is etcd else ""
+
+    @settings(max_examples=EXAMPLES[opened], deadline=None)
     @given(programs, st.lists(st.integers(0, 4), max_size=40))
     def run(program: list[list[Step]], schedule: list[int]) -> None:
         async def main() -> None:
             with tempfile.TemporaryDirectory() as directory:
-                engine = await opened(Path(directory))
+                engine = await opened(where or directory)
                 await check(engine, program, schedule)
                 await engine.close()
 

@@ -10,13 +10,18 @@ from typing import Protocol
 MAX_KEY_BYTES = 10_000
 MAX_VALUE_BYTES = 100_000
 MAX_TRANSACTION_BYTES = 1_000_000
+MAX_TRANSACTION_KEYS = 5_000  # that it writes, and as many that it depends on
 MAX_TRANSACTION_SECONDS = 5.0
 
 Pair = tuple[bytes, bytes]
 
 
 class Transaction(Protocol):
-    """One attempt. Reads see the state at its beginning plus its own writes. Not to be shared between tasks."""
+    """One attempt. Reads see one state of the store, plus its own writes. Not to be shared between tasks.
+
+    That state is at most as old as `begin()` and at most as young as the first read: a store that is far away is not
+    asked before. What was noted by `add_read_conflict` alone counts from then on too.
+    """
 
     async def get(self, key: bytes, *, snapshot: bool = False) -> bytes | None: ...
 
@@ -60,3 +65,11 @@ class Engine(Protocol):
     def begin(self) -> Transaction: ...
 
     async def close(self) -> None: ...
+
+
+class Durable(Engine, Protocol):
+    """An engine that keeps its data, and can show a state of it for longer than others may change it."""
+
+    def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> Transaction:
+        """A longer lifetime is for transactions that only read; a store may still end them before."""
+        ...

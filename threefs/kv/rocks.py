@@ -35,8 +35,8 @@ class RocksEngine:
         """Why the engine refuses writes (NoSpace) or everything; None while it is well."""
         return self._table.failure
 
-    def begin(self) -> BufferedTransaction:
-        return BufferedTransaction(self, self._table.view(), self._history.version, self._clock)
+    def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> BufferedTransaction:
+        return BufferedTransaction(self, self._table.view(), self._history.version, self._clock, lifetime_s)
 
     async def close(self) -> None:
         await self._table.close()

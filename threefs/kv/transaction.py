@@ -1,4 +1,5 @@
-"""The transaction of the built-in engines: writes wait in memory, reads are noted, the engine judges at commit."""
+"""What the transactions of all engines have in common: writes wait in memory, reads are noted, the engine judges at
+commit. And the transaction of the built-in engines, whose reads are quick."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -6,7 +7,14 @@ from typing import Protocol
 from threefs.env.clock import Clock
 from threefs.errors import InvalidArgument, TooLarge, TooOld
 from threefs.kv.conflicts import Reads
-from threefs.kv.port import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_SECONDS, MAX_VALUE_BYTES, Pair
+from threefs.kv.port import (
+    MAX_KEY_BYTES,
+    MAX_TRANSACTION_BYTES,
+    MAX_TRANSACTION_KEYS,
+    MAX_TRANSACTION_SECONDS,
+    MAX_VALUE_BYTES,
+    Pair,
+)
 
 Writes = dict[bytes, bytes | None]  # None removes the key
 
@@ -31,41 +39,21 @@ class Committer(Protocol):
     async def confirm(self, attempt: "BufferedTransaction") -> None: ...
 
 
-class BufferedTransaction:
-    def __init__(self, committer: Committer, view: View, version: int, clock: Clock) -> None:
-        self.version = version  # of the store that the view shows
+class Draft:
+    """The part that needs no store: limits, age, what was read and what is to be written."""
+
+    def __init__(self, clock: Clock, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> None:
         self.reads = Reads()  # a later commit that changed one of these is a conflict
-        self.seen = Reads()  # snapshot reads
         self.writes: Writes = {}
-        self._committer = committer
-        self._view: View | None = view
         self._now: Callable[[], float] = clock.monotonic
-        self._ends = self._now() + MAX_TRANSACTION_SECONDS
-
-    async def get(self, key: bytes, *, snapshot: bool = False) -> bytes | None:
-        view = await self._reading()
-        if key in self.writes:
-            return self.writes[key]
-        (self.seen if snapshot else self.reads).points.add(key)
-        return view.get(key)
-
-    async def get_many(self, keys: Sequence[bytes], *, snapshot: bool = False) -> list[bytes | None]:
-        return [await self.get(key, snapshot=snapshot) for key in keys]
+        self._lifetime_s = lifetime_s
+        self._ends = self._now() + lifetime_s
+        self._ended = False
 
     async def get_range(
         self, begin: bytes, end: bytes, *, limit: int = 0, reverse: bool = False, snapshot: bool = False
     ) -> list[Pair]:
-        if limit < 0:
-            raise InvalidArgument(f"limit {limit} is negative")
-        view = await self._reading()
-        if begin >= end:
-            return []
-        pairs = self._merged(view, begin, end, limit, reverse)
-        if limit and len(pairs) == limit:  # nothing beyond the last pair was looked at
-            last = pairs[-1][0]
-            begin, end = (last, end) if reverse else (begin, last + b"\0")
-        (self.seen if snapshot else self.reads).ranges.append((begin, end))
-        return pairs
+        raise NotImplementedError
 
     def add_read_conflict(self, key: bytes) -> None:
         self.reads.points.add(key)
@@ -89,34 +77,19 @@ class BufferedTransaction:
             self.clear(key)
         return len(pairs) <= max_keys
 
-    async def confirm(self) -> None:
-        self._check_age()
-        await self._committer.confirm(self)
-
-    async def commit(self) -> None:
-        self._check_age()
-        self._view = None
-        if self.writes:
-            self._check_size()
-            await self._committer.commit(self)
-        else:
-            await self._committer.confirm(self)
-
     def _write(self, key: bytes, value: bytes | None) -> None:
-        assert self._view is not None, "the transaction has ended"
+        assert not self._ended, "the transaction has ended"
         if len(key) > MAX_KEY_BYTES:
             raise TooLarge(f"a key of {len(key)} bytes is larger than {MAX_KEY_BYTES}")
         self.writes[key] = value
 
-    async def _reading(self) -> View:
-        self._check_age()
-        await self._committer.arrive()
-        assert self._view is not None, "the transaction has ended"
-        return self._view
+    def _own(self, begin: bytes, end: bytes) -> Writes:
+        """What it has written in the range."""
+        return {key: value for key, value in self.writes.items() if begin <= key < end}
 
     def _check_age(self) -> None:
         if self._now() > self._ends:
-            raise TooOld(f"the transaction lived longer than {MAX_TRANSACTION_SECONDS} s")
+            raise TooOld(f"the transaction lived longer than {self._lifetime_s} s")
 
     def _check_size(self) -> None:
         size = self.reads.size_bytes()
@@ -124,15 +97,92 @@ class BufferedTransaction:
             size += len(key) + (len(value) if value is not None else 0)
         if size > MAX_TRANSACTION_BYTES:
             raise TooLarge(f"a transaction of {size} bytes is larger than {MAX_TRANSACTION_BYTES}")
+        for count, what in (
+            (len(self.writes), "writes"),
+            (len(self.reads.points) + len(self.reads.ranges), "depends on"),
+        ):
+            if count > MAX_TRANSACTION_KEYS:
+                raise TooLarge(f"a transaction that {what} {count} keys; at most {MAX_TRANSACTION_KEYS} are possible")
 
-    def _merged(self, view: View, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Pair]:
-        """Pairs of the view under the transaction's own writes."""
-        own = {key: value for key, value in self.writes.items() if begin <= key < end}
-        if not own:
-            return view.scan(begin, end, limit, reverse)
-        # Each own write hides at most one stored pair, so this many are enough for `limit` visible ones.
-        stored = view.scan(begin, end, limit + len(own) if limit else 0, reverse)
-        pairs = [pair for pair in stored if pair[0] not in own]
-        pairs += [(key, value) for key, value in own.items() if value is not None]
-        pairs.sort(reverse=reverse)
-        return pairs[:limit] if limit else pairs
+
+class BufferedTransaction(Draft):
+    def __init__(
+        self,
+        committer: Committer,
+        view: View,
+        version: int,
+        clock: Clock,
+        lifetime_s: float = MAX_TRANSACTION_SECONDS,
+    ) -> None:
+        super().__init__(clock, lifetime_s)
+        self.version = version  # of the store that the view shows
+        self.seen = Reads()  # snapshot reads
+        self._committer = committer
+        self._view: View | None = view
+
+    async def get(self, key: bytes, *, snapshot: bool = False) -> bytes | None:
+        view = await self._reading()
+        if key in self.writes:
+            return self.writes[key]
+        (self.seen if snapshot else self.reads).points.add(key)
+        return view.get(key)
+
+    async def get_many(self, keys: Sequence[bytes], *, snapshot: bool = False) -> list[bytes | None]:
+        return [await self.get(key, snapshot=snapshot) for key in keys]
+
+    async def get_range(
+        self, begin: bytes, end: bytes, *, limit: int = 0, reverse: bool = False, snapshot: bool = False
+    ) -> list[Pair]:
+        if limit < 0:
+            raise InvalidArgument(f"limit {limit} is negative")
+        view = await self._reading()
+        if begin >= end:
+            return []
+        own = self._own(begin, end)
+        stored = view.scan(begin, end, enough(limit, own), reverse)
+        pairs = overlay(stored, own, limit, reverse)
+        (self.seen if snapshot else self.reads).ranges.append(looked_at(begin, end, pairs, limit, reverse))
+        return pairs
+
+    async def confirm(self) -> None:
+        self._check_age()
+        await self._committer.confirm(self)
+
+    async def commit(self) -> None:
+        self._check_age()
+        self._view = None
+        self._ended = True
+        if self.writes:
+            self._check_size()
+            await self._committer.commit(self)
+        else:
+            await self._committer.confirm(self)
+
+    async def _reading(self) -> View:
+        self._check_age()
+        await self._committer.arrive()
+        assert self._view is not None, "the transaction has ended"
+        return self._view
+
+
+def enough(limit: int, own: Writes) -> int:
+    """How many stored pairs to ask for: each own write hides at most one of them."""
+    return limit + len(own) if limit else 0
+
+
+def overlay(stored: list[Pair], own: Writes, limit: int, reverse: bool) -> list[Pair]:
+    """The first pairs of the store under the transaction's own writes."""
+    if not own:
+        return stored
+    pairs = [pair for pair in stored if pair[0] not in own]
+    pairs += [(key, value) for key, value in own.items() if value is not None]
+    pairs.sort(reverse=reverse)
+    return pairs[:limit] if limit else pairs
+
+
+def looked_at(begin: bytes, end: bytes, pairs: list[Pair], limit: int, reverse: bool) -> tuple[bytes, bytes]:
+    """The part of a range that a reader depends on: nothing beyond the last pair of a limited read."""
+    if limit and len(pairs) == limit:
+        last = pairs[-1][0]
+        return (last, end) if reverse else (begin, last + b"\0")
+    return begin, end

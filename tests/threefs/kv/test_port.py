@@ -1,4 +1,5 @@
 from threefs.kv import port
+from threefs.kv.etcd_members import MOST_OPERATIONS
 
 
 def test_limits_are_those_of_every_engine_that_is_planned() -> None:
@@ -6,4 +7,5 @@ def test_limits_are_those_of_every_engine_that_is_planned() -> None:
     assert port.MAX_KEY_BYTES <= 10_000
     assert port.MAX_VALUE_BYTES <= 100_000
     assert port.MAX_TRANSACTION_BYTES <= 1_500_000
+    assert 2 * port.MAX_TRANSACTION_KEYS <= MOST_OPERATIONS, "a removal is two operations of etcd"
     assert port.MAX_TRANSACTION_SECONDS <= 5.0

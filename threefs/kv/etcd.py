@@ -1,0 +1,199 @@
+"""The store in an etcd cluster: reads at one revision, and a commit that compares what was read.
+
+A key lies in etcd behind `NAME/d`. The commit is one etcd transaction: compares of revisions, then the writes.
+
+* A key that was read must have the revision that it had.
+* In a range that was read no key may have a newer revision. That shows what was added and changed, but not what was
+  removed: a removed key has no revision. So each removal also writes a marker, the same key behind `NAME/x`, and a
+  range is compared among the markers too. Two compares do for a range of any size, while a compare for each key seen
+  would soon be more than etcd takes.
+* Markers are in nobody's way once all transactions that began before them have ended. Whoever has written enough of
+  them removes all, and in the same step writes the key `NAME/f`. A transaction that depends on a range compares that
+  key as well, so one that began before ends with Conflict, and no clock has to be trusted.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import grpc
+import structlog
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.errors import Conflict, InvalidSettings, ThreefsError, TooLarge
+from threefs.kv.etcd_members import MOST_OPERATIONS, Members
+from threefs.kv.port import MAX_TRANSACTION_SECONDS
+from threefs.kv.remote import RemoteTransaction, Row
+from threefs.wire import etcd_pb2 as pb
+
+_KEYS_PER_CALL = 500
+_PAGE = 500  # pairs per answer, each of at most 110 kB
+_MOST_MARKERS = 4096
+
+_LOG = structlog.get_logger()
+
+
+class EtcdEngine:
+    """Use `await EtcdEngine.open(["host:port", ...])`."""
+
+    def __init__(self, members: Members, name: str, clock: Clock) -> None:
+        self._members = members
+        self._data = name.encode() + b"/d"
+        self._markers = name.encode() + b"/x"
+        self._floor = name.encode() + b"/f"
+        self._markers_end = name.encode() + b"/y"
+        self._marked = 0  # markers that may be there, as far as this process knows
+        self._clock = clock
+
+    @classmethod
+    async def open(
+        cls,
+        addresses: Sequence[str],
+        *,
+        name: str = "threefs",
+        user: str = "",
+        password: str = "",
+        credentials: grpc.ChannelCredentials | None = None,
+        clock: Clock = CLOCK,
+    ) -> "EtcdEngine":
+        """Several stores live beside each other under different names. Raises Unavailable, NotAuthorised,
+        InvalidSettings if etcd takes too few operations in a transaction."""
+        members = Members(addresses, user=user, password=password, credentials=credentials, clock=clock)
+        engine = cls(members, name, clock)
+        try:
+            await engine._check()
+        except BaseException:
+            await members.close()
+            raise
+        return engine
+
+    async def _check(self) -> None:
+        markers = pb.EtcdRange(key=self._markers, range_end=self._markers_end, count_only=True)
+        self._marked = (await self._members.read(markers)).count
+        nothing = [_unchanged(self._floor, 1)] * MOST_OPERATIONS
+        try:
+            await self._members.change(pb.EtcdTxn(compare=nothing))
+        except TooLarge as error:
+            raise InvalidSettings(str(error)) from None
+
+    def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> RemoteTransaction:
+        return RemoteTransaction(self, _AtRevision(self._members, self._data), self._clock, lifetime_s)
+
+    async def close(self) -> None:
+        await self._members.close()
+
+    async def confirm(self, attempt: RemoteTransaction) -> None:
+        """What a member answers is on the disks of most of them."""
+
+    async def commit(self, attempt: RemoteTransaction) -> None:
+        assert isinstance(attempt.snapshot, _AtRevision)
+        request = pb.EtcdTxn(
+            compare=self._compares(attempt, attempt.snapshot.revision) if attempt.snapshot.revision else [],
+            success=self._writes(attempt),
+        )
+        reply = await self._members.change(request)
+        if not reply.succeeded:
+            raise Conflict
+        self._marked += sum(value is None for value in attempt.writes.values())
+        if self._marked >= _MOST_MARKERS:
+            await self._remove_markers()
+
+    def _compares(self, attempt: RemoteTransaction, revision: int) -> list[pb.EtcdCompare]:
+        """`revision` is the one that was read. (Where nothing was read, what was noted counts from the commit on.)"""
+        reads, versions, data = attempt.reads, attempt.versions, self._data
+        compares = [
+            pb.EtcdCompare(target=pb.EtcdCompare.MOD, key=data + key, mod_revision=versions[key])
+            for key in reads.points
+            if key in versions
+        ]
+        ranges = [(begin, end) for begin, end in reads.ranges if begin < end]
+        ranges += [(key, key + b"\0") for key in reads.points if key not in versions]
+        if ranges:
+            compares.append(_unchanged(self._floor, revision + 1))
+        for begin, end in ranges:
+            compares.append(_unchanged(data + begin, revision + 1, data + end))
+            compares.append(_unchanged(self._markers + begin, revision + 1, self._markers + end))
+        return compares
+
+    def _writes(self, attempt: RemoteTransaction) -> Iterable[pb.EtcdOperation]:
+        for key, value in attempt.writes.items():
+            if value is None:
+                yield pb.EtcdOperation(delete=pb.EtcdDelete(key=self._data + key))
+                yield pb.EtcdOperation(put=pb.EtcdPut(key=self._markers + key))
+            else:
+                yield pb.EtcdOperation(put=pb.EtcdPut(key=self._data + key, value=value))
+
+    async def _remove_markers(self) -> None:
+        count, self._marked = self._marked, 0
+        markers = pb.EtcdDelete(key=self._markers, range_end=self._markers_end)
+        try:
+            await self._members.change(
+                pb.EtcdTxn(
+                    success=[
+                        pb.EtcdOperation(put=pb.EtcdPut(key=self._floor)),
+                        pb.EtcdOperation(delete=markers),
+                    ]
+                )
+            )
+        except ThreefsError as error:  # the commit before it was made; this can wait
+            self._marked += count
+            _LOG.info("markers of removed keys cannot be removed now", error=str(error))
+
+
+def _unchanged(key: bytes, before: int, end: bytes = b"") -> pb.EtcdCompare:
+    """No key from `key` up to `end`, or just `key`, has a revision of `before` or later."""
+    return pb.EtcdCompare(
+        result=pb.EtcdCompare.LESS, target=pb.EtcdCompare.MOD, key=key, range_end=end, mod_revision=before
+    )
+
+
+class _AtRevision:
+    """The newest revision is asked of the cluster, once; what it held, of any member that has it."""
+
+    def __init__(self, members: Members, prefix: bytes) -> None:
+        self.revision = 0  # not known yet
+        self._members = members
+        self._prefix = prefix
+
+    async def fetch(self, keys: Sequence[bytes]) -> list[Row]:
+        rows: list[Row] = []
+        for first in range(0, len(keys), _KEYS_PER_CALL):
+            requests = [self._request(key) for key in keys[first : first + _KEYS_PER_CALL]]
+            if len(requests) == 1:
+                replies = [await self._read(requests[0])]
+            else:
+                revision, replies = await self._members.read_all(requests)
+                self.revision = self.revision or revision
+            for reply in replies:
+                rows += self._rows(reply)
+        return rows
+
+    async def scan(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Row]:
+        rows: list[Row] = []
+        while True:
+            request = self._request(begin, end)
+            request.limit = min(limit - len(rows), _PAGE) if limit else _PAGE
+            if reverse:
+                request.sort_order = pb.ETCD_DESCENDING
+            reply = await self._read(request)
+            rows += self._rows(reply)
+            if not reply.more or len(rows) == limit:
+                return rows
+            last = rows[-1][0]
+            begin, end = (begin, last) if reverse else (last + b"\0", end)
+
+    async def _read(self, request: pb.EtcdRange) -> pb.EtcdRangeReply:
+        reply = await self._members.read(request)
+        self.revision = self.revision or reply.header.revision
+        return reply
+
+    def _request(self, begin: bytes, end: bytes | None = None) -> pb.EtcdRange:
+        """Once the revision is known, any member that has it may answer without asking the others."""
+        return pb.EtcdRange(
+            key=self._prefix + begin,
+            range_end=b"" if end is None else self._prefix + end,
+            revision=self.revision,
+            serializable=self.revision > 0,
+        )
+
+    def _rows(self, reply: pb.EtcdRangeReply) -> Iterable[Row]:
+        cut = len(self._prefix)
+        return [(pair.key[cut:], pair.value, pair.mod_revision) for pair in reply.kvs]

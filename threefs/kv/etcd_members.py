@@ -1,0 +1,190 @@
+"""Calls to the members of an etcd cluster: to one of them, and to the next when it does not answer."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.errors import (
+    Corrupt,
+    MaybeCommitted,
+    NoSpace,
+    NotAuthorised,
+    ThreefsError,
+    Throttled,
+    TooLarge,
+    TooOld,
+    Unavailable,
+)
+from threefs.wire import etcd_pb2 as pb
+
+Rep = TypeVar("Rep", bound=Message)
+
+#: One member's time for an answer; longer than an election takes, so that a commit is rarely left in doubt.
+TRY_S = 2.5
+PATIENCE_S = 5.0  # of a read, over all members
+MOST_OPERATIONS = 16_384  # per transaction; etcd's own default of 128 is too few
+_PAUSE_S = 0.05
+_LARGEST_REPLY_BYTES = 128 << 20
+_OPTIONS = [
+    ("grpc.max_receive_message_length", _LARGEST_REPLY_BYTES),
+    ("grpc.max_send_message_length", -1),  # etcd itself says what is too large
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+#: A member that is cut off says so at once, and does not let us wait for it.
+_REQUIRE_LEADER = ("hasleader", "true")
+
+_RANGE = "/etcdserverpb.KV/Range"
+_TXN = "/etcdserverpb.KV/Txn"
+_AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
+
+_Code = grpc.StatusCode
+_ELSEWHERE = (_Code.UNAVAILABLE, _Code.DEADLINE_EXCEEDED, _Code.CANCELLED, _Code.UNKNOWN, _Code.INTERNAL)
+
+
+class _Member:
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.address = address
+        self.channel = (
+            grpc.aio.insecure_channel(address, options=_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+        )
+        self.range = self._method(_RANGE, pb.EtcdRangeReply)
+        self.txn = self._method(_TXN, pb.EtcdTxnReply)
+        self.authenticate = self._method(_AUTHENTICATE, pb.EtcdToken)
+
+    def _method(self, path: str, reply: type[Message]) -> Any:
+        return self.channel.unary_unary(
+            path, request_serializer=lambda message: message.SerializeToString(), response_deserializer=reply.FromString
+        )
+
+
+class Members:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        user: str = "",
+        password: str = "",
+        credentials: grpc.ChannelCredentials | None = None,
+        clock: Clock = CLOCK,
+    ) -> None:
+        assert addresses, "a cluster has at least one member"
+        self._members = [_Member(address, credentials) for address in addresses]
+        self._current = 0
+        self._user, self._password = user, password
+        self._token = ""
+        self._clock = clock
+
+    async def close(self) -> None:
+        for member in self._members:
+            await member.channel.close(None)
+
+    async def read(self, request: pb.EtcdRange) -> pb.EtcdRangeReply:
+        """Raises TooOld, Unavailable, NotAuthorised."""
+        reply: pb.EtcdRangeReply = await self._look("range", request)
+        return reply
+
+    async def read_all(self, requests: Sequence[pb.EtcdRange]) -> tuple[int, list[pb.EtcdRangeReply]]:
+        """All of one state, and its revision."""
+        request = pb.EtcdTxn(success=[pb.EtcdOperation(range=part) for part in requests])
+        reply: pb.EtcdTxnReply = await self._look("txn", request)
+        return reply.header.revision, [result.range for result in reply.responses]
+
+    async def _look(self, method: str, request: Message) -> Any:
+        deadline = self._clock.monotonic() + PATIENCE_S
+        while True:
+            member = self._member()
+            try:
+                return await self._call(member, method, request)
+            except grpc.aio.AioRpcError as error:
+                failure = error_of(error, member.address)
+                if isinstance(failure, NotAuthorised) and self._forget_token():
+                    continue
+                if not isinstance(failure, Unavailable | Throttled) or self._clock.monotonic() >= deadline:
+                    raise failure from None
+                self._leave(member)
+            await self._clock.sleep(_PAUSE_S)
+
+    async def change(self, request: pb.EtcdTxn) -> pb.EtcdTxnReply:
+        """Sent to a member once. Raises MaybeCommitted if it may have been applied, else why it was not."""
+        for _ in range(2 * len(self._members)):
+            member = self._member()
+            try:
+                reply: pb.EtcdTxnReply = await self._call(member, "txn", request)
+                return reply
+            except grpc.aio.AioRpcError as error:
+                failure = error_of(error, member.address)
+                if isinstance(failure, NotAuthorised) and self._forget_token():
+                    continue
+                self._leave(member)
+                if isinstance(failure, Unavailable):
+                    if _never_sent(error):
+                        continue
+                    raise MaybeCommitted(str(failure)) from None
+                if isinstance(failure, TooLarge):
+                    count = max(len(request.compare), len(request.success))
+                    raise TooLarge(f"{failure} (it has {request.ByteSize()} bytes and {count} operations)") from None
+                raise failure from None
+        raise Throttled("no member of the etcd cluster can be reached")
+
+    def _member(self) -> _Member:
+        return self._members[self._current]
+
+    def _leave(self, member: _Member) -> None:
+        if self._member() is member:
+            self._current = (self._current + 1) % len(self._members)
+
+    # ---- who we are ----
+
+    async def _call(self, member: _Member, method: str, request: Message) -> Any:
+        metadata = [_REQUIRE_LEADER]
+        if self._user:
+            if not self._token:
+                credentials = pb.EtcdAuthenticate(name=self._user, password=self._password)
+                self._token = (await member.authenticate(credentials, timeout=TRY_S)).token
+            metadata.append(("token", self._token))
+        return await getattr(member, method)(request, timeout=TRY_S, metadata=metadata)
+
+    def _forget_token(self) -> bool:
+        """Whether there was one: it may have run out."""
+        had, self._token = bool(self._token), ""
+        return had
+
+
+def _never_sent(error: grpc.aio.AioRpcError) -> bool:
+    """Nobody listens at the address."""
+    return error.code() is _Code.UNAVAILABLE and (error.details() or "").startswith("failed to connect")
+
+
+def error_of(error: grpc.aio.AioRpcError, address: str) -> ThreefsError:
+    """What an answer of etcd means. Unavailable: nothing is known but that it should be asked elsewhere."""
+    code, text = error.code(), error.details() or error.code().name
+    said = f"etcd at {address}: {text}"
+    if "request is too large" in text or "larger than max" in text:
+        return TooLarge(f"{said}; etcd takes transactions of --max-request-bytes")
+    if "too many operations" in text:
+        return TooLarge(f"{said}; start etcd with --max-txn-ops={MOST_OPERATIONS}")
+    if "space exceeded" in text:
+        return NoSpace(f"{said}; compact and defragment it, or raise --quota-backend-bytes, then disarm its alarm")
+    if "has been compacted" in text:
+        return TooOld(said)
+    if "too many requests" in text or "no leader" in text:
+        return Throttled(said)
+    if code in (_Code.UNAUTHENTICATED, _Code.PERMISSION_DENIED) or "authentication failed" in text:
+        return NotAuthorised(said)
+    if "user name is empty" in text:
+        return NotAuthorised(f"{said}; name a user in its URL, etcd://user:password@host:port")
+    if code is _Code.DATA_LOSS or "corrupt" in text:
+        return Corrupt(said)
+    if code in _ELSEWHERE or "future revision" in text:
+        return Unavailable(said)
+    return ThreefsError(said)
