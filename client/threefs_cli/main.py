@@ -7,7 +7,15 @@ import click
 
 from threefs import __version__
 from threefs.errors import InvalidArgument, ThreefsError
-from threefs_cli import change_commands, cluster_commands, demo_command, init_command, look_commands, transfer_commands
+from threefs_cli import (
+    change_commands,
+    cluster_commands,
+    demo_command,
+    fsck_command,
+    init_command,
+    look_commands,
+    transfer_commands,
+)
 
 _EXAMPLES = """
 \b
@@ -51,6 +59,16 @@ def main() -> None:
     """threefs, a distributed file system for AI training and inference."""
 
 
-for module in (cluster_commands, init_command, look_commands, transfer_commands, change_commands, demo_command):
+MODULES = (
+    cluster_commands,
+    init_command,
+    look_commands,
+    transfer_commands,
+    change_commands,
+    fsck_command,
+    demo_command,
+)
+
+for module in MODULES:
     for command in module.COMMANDS:
         main.add_command(command)

@@ -15,6 +15,8 @@ CLIENTS = (b"CLIE|", b"CLIE}")
 RENEWALS = (b"BEAT|", b"BEAT}")
 ENDED = (b"ENDL|", b"ENDL}")
 HOLDS = (b"HOLD|", b"HOLD}")
+#: Tables of what belongs to an inode, whose number comes first in their keys.
+ATTACHED = (HOLDS, SESSIONS, TIMES)
 
 NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"

@@ -9,6 +9,8 @@ from threefs_meta.context import Context
 from threefs_meta.operations.batch_stat import batch_stat
 from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
+from threefs_meta.operations.fsck_examine import examine
+from threefs_meta.operations.fsck_scan import scan
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
 from threefs_meta.operations.lookup import lookup
@@ -54,3 +56,5 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.SET_LAYOUT, set_layout)
     add(methods.STAT_FS, statfs)
     add(methods.RENEW, renew)
+    add(methods.FSCK_SCAN, scan)
+    add(methods.FSCK_EXAMINE, examine)

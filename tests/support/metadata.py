@@ -24,6 +24,7 @@ from threefs_meta.sweeper import Sweeper
 from threefs_meta.ticks import Ticks
 
 from tests.support.clocks import SteppedClock
+from tests.support.fsck import check_clean
 from tests.support.memory_storage import MemoryCluster, MemoryStorage
 from tests.support.namespace_audit import audit
 from threefs.chunks import Chunks
@@ -221,8 +222,9 @@ class MetaBench:
                 pass
 
     async def audit(self) -> None:
-        """Invariant I10."""
+        """Invariant I10, by its own checker, and `threefs fsck` must agree."""
         await audit(self.engine)
+        await check_clean(self.context)
 
 
 def at(path: str | bytes, base: int = 0) -> pb.Place:

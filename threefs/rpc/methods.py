@@ -60,6 +60,8 @@ TRUNCATE = _method(_F, "Meta", "Truncate", _F.TruncateRequest, _F.InodeReply)
 SET_LAYOUT = _method(_F, "Meta", "SetLayout", _F.SetLayoutRequest, _F.InodeReply)
 STAT_FS = _method(_F, "Meta", "StatFs", _F.StatFsRequest, _F.StatFsReply)
 RENEW = _method(_F, "Meta", "Renew", _F.RenewRequest, _F.RenewReply)
+FSCK_SCAN = _method(_F, "Meta", "FsckScan", _F.FsckScanRequest, _F.FsckScanReply)
+FSCK_EXAMINE = _method(_F, "Meta", "FsckExamine", _F.FsckExamineRequest, _F.FsckExamineReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)
 WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply)

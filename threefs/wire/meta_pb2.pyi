@@ -24,6 +24,34 @@ class RemoveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ANYTHING: _ClassVar[RemoveKind]
     NOT_DIRECTORY: _ClassVar[RemoveKind]
     ONLY_DIRECTORY: _ClassVar[RemoveKind]
+
+class FsckTable(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FSCK_TABLE_UNSPECIFIED: _ClassVar[FsckTable]
+    FSCK_ENTRIES: _ClassVar[FsckTable]
+    FSCK_INODES: _ClassVar[FsckTable]
+    FSCK_QUEUE: _ClassVar[FsckTable]
+    FSCK_ATTACHED: _ClassVar[FsckTable]
+
+class FsckKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FSCK_KIND_UNSPECIFIED: _ClassVar[FsckKind]
+    UNREADABLE_RECORD: _ClassVar[FsckKind]
+    ROOT_MISSING: _ClassVar[FsckKind]
+    DANGLING_ENTRY: _ClassVar[FsckKind]
+    LOST_ENTRY: _ClassVar[FsckKind]
+    WRONG_TYPE: _ClassVar[FsckKind]
+    EXTRA_NAME: _ClassVar[FsckKind]
+    WRONG_PARENT: _ClassVar[FsckKind]
+    WRONG_LINKS: _ClassVar[FsckKind]
+    ORPHAN: _ClassVar[FsckKind]
+    LOOP: _ClassVar[FsckKind]
+    NOT_QUEUED: _ClassVar[FsckKind]
+    QUEUED_NOTHING: _ClassVar[FsckKind]
+    QUEUED_NAMED: _ClassVar[FsckKind]
+    ATTACHED_TO_NOTHING: _ClassVar[FsckKind]
+    FREE_NUMBER: _ClassVar[FsckKind]
+    HELD_BY_NOBODY: _ClassVar[FsckKind]
 INODE_TYPE_UNSPECIFIED: InodeType
 FILE: InodeType
 DIRECTORY: InodeType
@@ -35,6 +63,28 @@ BLOCK_DEVICE: InodeType
 ANYTHING: RemoveKind
 NOT_DIRECTORY: RemoveKind
 ONLY_DIRECTORY: RemoveKind
+FSCK_TABLE_UNSPECIFIED: FsckTable
+FSCK_ENTRIES: FsckTable
+FSCK_INODES: FsckTable
+FSCK_QUEUE: FsckTable
+FSCK_ATTACHED: FsckTable
+FSCK_KIND_UNSPECIFIED: FsckKind
+UNREADABLE_RECORD: FsckKind
+ROOT_MISSING: FsckKind
+DANGLING_ENTRY: FsckKind
+LOST_ENTRY: FsckKind
+WRONG_TYPE: FsckKind
+EXTRA_NAME: FsckKind
+WRONG_PARENT: FsckKind
+WRONG_LINKS: FsckKind
+ORPHAN: FsckKind
+LOOP: FsckKind
+NOT_QUEUED: FsckKind
+QUEUED_NOTHING: FsckKind
+QUEUED_NAMED: FsckKind
+ATTACHED_TO_NOTHING: FsckKind
+FREE_NUMBER: FsckKind
+HELD_BY_NOBODY: FsckKind
 
 class Place(_message.Message):
     __slots__ = ("base", "path")
@@ -453,3 +503,97 @@ class RenewReply(_message.Message):
     lease: int
     gone: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, lease: _Optional[int] = ..., gone: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FsckScanRequest(_message.Message):
+    __slots__ = ("table", "after", "limit", "wanted")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    table: FsckTable
+    after: bytes
+    limit: int
+    wanted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table: _Optional[_Union[FsckTable, str]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., wanted: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FsckScanReply(_message.Message):
+    __slots__ = ("after", "more", "rows", "inode", "type", "nlink", "parent", "names", "suspects")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NLINK_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    after: bytes
+    more: bool
+    rows: int
+    inode: _containers.RepeatedScalarFieldContainer[int]
+    type: _containers.RepeatedScalarFieldContainer[InodeType]
+    nlink: _containers.RepeatedScalarFieldContainer[int]
+    parent: _containers.RepeatedScalarFieldContainer[int]
+    names: _containers.RepeatedCompositeFieldContainer[FsckName]
+    suspects: _containers.RepeatedCompositeFieldContainer[FsckSubject]
+    def __init__(self, after: _Optional[bytes] = ..., more: _Optional[bool] = ..., rows: _Optional[int] = ..., inode: _Optional[_Iterable[int]] = ..., type: _Optional[_Iterable[_Union[InodeType, str]]] = ..., nlink: _Optional[_Iterable[int]] = ..., parent: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ...) -> None: ...
+
+class FsckName(_message.Message):
+    __slots__ = ("inode", "parent", "name")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    inode: int
+    parent: int
+    name: bytes
+    def __init__(self, inode: _Optional[int] = ..., parent: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
+
+class FsckSubject(_message.Message):
+    __slots__ = ("key", "inode", "names", "queued", "loop", "ctime_ns")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    LOOP_FIELD_NUMBER: _ClassVar[int]
+    CTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    inode: int
+    names: _containers.RepeatedCompositeFieldContainer[FsckName]
+    queued: _containers.RepeatedScalarFieldContainer[bytes]
+    loop: bool
+    ctime_ns: int
+    def __init__(self, key: _Optional[bytes] = ..., inode: _Optional[int] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., queued: _Optional[_Iterable[bytes]] = ..., loop: _Optional[bool] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
+
+class FsckExamineRequest(_message.Message):
+    __slots__ = ("mutation", "repair", "subjects")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_FIELD_NUMBER: _ClassVar[int]
+    SUBJECTS_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    repair: bool
+    subjects: _containers.RepeatedCompositeFieldContainer[FsckSubject]
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., repair: _Optional[bool] = ..., subjects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ...) -> None: ...
+
+class FsckFinding(_message.Message):
+    __slots__ = ("kind", "inode", "parent", "name", "detail", "repaired", "subject")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    kind: FsckKind
+    inode: int
+    parent: int
+    name: bytes
+    detail: str
+    repaired: bool
+    subject: int
+    def __init__(self, kind: _Optional[_Union[FsckKind, str]] = ..., inode: _Optional[int] = ..., parent: _Optional[int] = ..., name: _Optional[bytes] = ..., detail: _Optional[str] = ..., repaired: _Optional[bool] = ..., subject: _Optional[int] = ...) -> None: ...
+
+class FsckExamineReply(_message.Message):
+    __slots__ = ("findings",)
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    findings: _containers.RepeatedCompositeFieldContainer[FsckFinding]
+    def __init__(self, findings: _Optional[_Iterable[_Union[FsckFinding, _Mapping]]] = ...) -> None: ...

@@ -39,10 +39,10 @@ def _move(context: Context, names: Namespace, inode: pb.Inode, source: Spot, tar
     now_ns = context.clock.wall_ns()
     names.clear_entry(source.parent, source.name, now_ns)
     names.put_entry(target.parent, target.name, inode, now_ns)
-    if inode.type == pb.DIRECTORY:  # a file's inode does not know its names and stays as it is
+    if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
         inode.parent, inode.name = target.parent, target.name
-        inode.ctime_ns = now_ns
-        names.put_inode(inode)
+    inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking
+    names.put_inode(inode)
 
 
 async def _check_no_loop(names: Namespace, moved: int, into: int, request: pb.RenameRequest) -> None:

@@ -7,7 +7,25 @@ from threefs_cli.main import Commands, main
 
 from threefs.errors import InvalidArgument, NotFound
 
-NAMES = ["up", "down", "status", "ls", "stat", "put", "get", "cat", "mkdir", "rm", "mv", "ln", "du", "df", "demo"]
+NAMES = [
+    "up",
+    "down",
+    "status",
+    "ls",
+    "stat",
+    "put",
+    "get",
+    "cat",
+    "mkdir",
+    "rm",
+    "mv",
+    "ln",
+    "du",
+    "df",
+    "demo",
+    "fsck",
+    "init",
+]
 
 
 def test_all_commands_are_there_and_explain_themselves() -> None:

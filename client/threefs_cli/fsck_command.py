@@ -1,0 +1,128 @@
+"""`threefs fsck`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from threefs_client import AsyncFileSystem, paths
+from threefs_fsck import Report, check
+
+from threefs.errors import InvalidArgument, ThreefsError
+from threefs_cli import output
+from threefs_cli.reach import Reach, reaching
+
+
+class _Failed(click.ClickException):
+    """The check could not be done. Exit codes are those of fsck(8)."""
+
+    exit_code = 8
+
+
+class _Misused(click.ClickException):
+    exit_code = 16
+
+
+class _Cancelled(click.ClickException):
+    exit_code = 32
+
+
+class _Command(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            raise _Misused(error.format_message()) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.UsageError, InvalidArgument) as error:
+            raise _Misused(str(error)) from None
+        except ThreefsError as error:
+            raise _Failed(str(error)) from None
+        except KeyboardInterrupt:
+            raise _Cancelled("the check was cancelled") from None
+
+
+@click.command(
+    cls=_Command,
+    epilog="""
+\b
+Examples:
+  threefs fsck
+  threefs fsck --repair --json
+
+\b
+Exit codes, as of fsck(8):
+  0  nothing is wrong          8  the check could not be done
+  1  all that was wrong is mended   16  the command itself was wrong
+  4  something is left wrong  32  cancelled
+""",
+)
+@click.option("--repair", is_flag=True, help="Mend what is wrong. Without it nothing is changed.")
+@reaching
+def fsck(reach: Reach, repair: bool) -> None:
+    """Check names, links and queues of a cluster that is in use.
+
+    What is found without a name goes to /lost+found. Everything is looked at twice before it is told or mended.
+    """
+
+    async def work(fs: AsyncFileSystem) -> Report:
+        with _progress(quiet=reach.as_json) as progress:
+            return await check(fs, repair=repair, progress=progress)
+
+    report = reach.run(work)
+    if reach.as_json:
+        output.print_json(describe(report))
+    else:
+        for line in lines(report):
+            click.echo(line)
+    click.get_current_context().exit(report.exit_code)
+
+
+def describe(report: Report) -> dict[str, Any]:
+    found = [asdict(finding) | {"name": paths.decode(finding.name)} for finding in report.findings]
+    return {
+        "entries": report.entries,
+        "inodes": report.inodes,
+        "chunks": report.chunks,
+        "complete": report.complete,
+        "findings": found,
+        "kinds": dict(report.kinds),
+        "exit_code": report.exit_code,
+    }
+
+
+def lines(report: Report) -> Iterator[str]:
+    for finding in report.findings:
+        mark = "repaired" if finding.repaired else "wrong"
+        yield f"{mark}: {finding.kind.replace('_', ' ')}: {output.printable(finding.detail)}"
+    if not report.complete:
+        yield "there is more; check again when this is mended"
+    looked = f"{report.entries} entries, {report.inodes} inodes, {report.chunks} chunks"
+    yield f"{looked}: " + (f"{len(report.findings)} findings" if report.findings else "clean")
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None]]:
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda title, rows: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bars: dict[str, Any] = {}
+
+        def step(title: str, rows: int) -> None:
+            if title not in bars:
+                bars[title] = progress.add_task(title, total=None)
+            progress.update(bars[title], advance=rows)
+
+        yield step
+
+
+COMMANDS = (fsck,)

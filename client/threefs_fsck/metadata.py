@@ -1,0 +1,190 @@
+"""Checks the tables of the meta service, page by page while they change.
+
+What looks wrong may only have changed between two pages, so everything is looked at again: the service judges it in
+one transaction. The number of names of a file cannot be judged so, as only a walk through all entries finds them, and
+a walk may miss one that is being moved. But whoever adds, takes or moves a name sets the inode's change time. So names
+count only if that is the same after the walk as before it; what never stands still is left for another check.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import meta_pb2 as pb
+from threefs_fsck import findings
+from threefs_fsck.counts import NameCounts, Parents
+from threefs_fsck.findings import Report
+
+PAGE_ROWS = 1024
+SUBJECTS = 64
+SUBJECT_NAMES = 16_384
+WANTED = 4096
+#: For suspects that are changed meanwhile.
+WALKS = 4
+#: In one run; a repaired cluster is checked again.
+MOST_SUSPECTS = 100_000
+CALL_S = 60.0
+
+T = TypeVar("T")
+#: Called with (what is being looked at, rows since the last call).
+Progress = Callable[[str, int], None]
+
+
+class MetaService(Protocol):
+    """What is needed of threefs_client.meta_calls.MetaCalls."""
+
+    def mutation(self) -> pb.Mutation: ...
+
+    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
+
+
+class MetadataCheck:
+    def __init__(self, meta: MetaService, report: Report, *, repair: bool, progress: Progress) -> None:
+        self._meta = meta
+        self._report = report
+        self._repair = repair
+        self._progress = progress
+        self._in_queue: set[int] = set()
+        self._queued: dict[int, dict[bytes, None]] = {}  # keys in the queue of inodes that are suspected
+        self._named_in_queue: set[int] = set()  # suspected for being in the queue
+        self._suspects: dict[int, dict[tuple[int, bytes], None]] = {}  # inode -> its names, as gathered
+
+    async def run(self) -> None:
+        counts = NameCounts()
+        await self._scan_queue()
+        async for page in self._pages(pb.FSCK_ENTRIES):
+            counts.add(page.inode)
+            self._report.entries += page.rows
+            await self._examine(page.suspects)
+        counts.close()
+        await self._scan_inodes(counts)
+        async for page in self._pages(pb.FSCK_ATTACHED):
+            await self._examine(page.suspects)
+        await self._examine_inodes()
+
+    async def _scan_queue(self) -> None:
+        async for page in self._pages(pb.FSCK_QUEUE):
+            self._in_queue.update(page.inode)
+            await self._examine([subject for subject in page.suspects if subject.key])
+            for subject in page.suspects:
+                if subject.inode:
+                    self._named_in_queue.add(subject.inode)
+                    self._suspect(subject.inode)
+
+    async def _scan_inodes(self, counts: NameCounts) -> None:
+        parents = Parents()
+        async for page in self._pages(pb.FSCK_INODES):
+            self._report.inodes += page.rows
+            await self._examine([subject for subject in page.suspects if subject.key])
+            for subject in page.suspects:
+                if subject.inode:
+                    self._suspect(subject.inode)
+            found = zip(page.inode, page.type, page.nlink, page.parent, counts.of(page.inode).tolist(), strict=True)
+            directories = []
+            for inode, kind, nlink, parent, names in found:
+                if kind == pb.DIRECTORY:
+                    directories.append((inode, parent))
+                elif nlink != names:
+                    self._suspect(inode)
+                if not nlink and inode not in self._in_queue:
+                    self._suspect(inode)
+            parents.add([inode for inode, _ in directories], [parent for _, parent in directories])
+        await self._examine([pb.FsckSubject(inode=inode, loop=True) for inode in parents.loops()])
+
+    def _suspect(self, inode: int) -> None:
+        if len(self._suspects) < MOST_SUSPECTS:
+            self._suspects.setdefault(inode, {})
+        else:
+            self._report.complete = False
+
+    # ---- looking again ----
+
+    async def _examine_inodes(self) -> None:
+        """Gather the names of the suspects, and judge; those that were changed meanwhile again."""
+        for _ in range(WALKS):
+            if not self._suspects:
+                return
+            times = await self._change_times(sorted(self._suspects))
+            await self._gather()
+            for part in _parts(list(self._suspects.items())):
+                await self._examine([self._subject(inode, names, times[inode]) for inode, names in part])
+            now = await self._change_times(sorted(self._suspects))
+            changed = {inode for inode, ctime_ns in times.items() if now.get(inode, ctime_ns) != ctime_ns}
+            self._suspects = {inode: {} for inode in self._suspects if inode in changed}
+
+    async def _change_times(self, inodes: Sequence[int]) -> dict[int, int]:
+        """0 for what cannot be read, or is not there; and for directories, which know their one place themselves."""
+        found: dict[int, int] = {}
+        for start in range(0, len(inodes), WANTED):
+            part = inodes[start : start + WANTED]
+            request = pb.BatchStatRequest(places=[pb.Place(base=inode) for inode in part])
+            reply = await self._meta.call(methods.BATCH_STAT, request, timeout_s=CALL_S)
+            for inode, row in zip(part, reply.results, strict=True):
+                found[inode] = row.inode.ctime_ns if row.inode.type != pb.DIRECTORY else 0
+        return found
+
+    async def _gather(self) -> None:
+        numbers = sorted(self._suspects)
+        for start in range(0, len(numbers), WANTED):
+            wanted = numbers[start : start + WANTED]
+            async for page in self._pages(pb.FSCK_ENTRIES, wanted):
+                for name in page.names:
+                    self._suspects[name.inode][name.parent, name.name] = None
+            async for page in self._pages(pb.FSCK_QUEUE, wanted):
+                for subject in page.suspects:
+                    self._queued.setdefault(subject.inode, {}).update(dict.fromkeys(subject.queued))
+        for inode in numbers:  # whoever lost its last name after the first look at the queue has come into it
+            if inode in self._queued and inode not in self._named_in_queue and not self._suspects[inode]:
+                del self._suspects[inode]
+
+    def _subject(self, inode: int, names: dict[tuple[int, bytes], None], ctime_ns: int) -> pb.FsckSubject:
+        found = [pb.FsckName(inode=inode, parent=parent, name=name) for parent, name in names]
+        queued = list(self._queued.get(inode, ()))
+        return pb.FsckSubject(inode=inode, names=found, queued=queued, ctime_ns=ctime_ns)
+
+    async def _examine(self, subjects: Sequence[pb.FsckSubject]) -> None:
+        for start in range(0, len(subjects), SUBJECTS):
+            found = await self._call(subjects[start : start + SUBJECTS], repair=self._repair)
+            self._report.findings += findings.of_wire(found)
+
+    # ---- calls ----
+
+    async def _call(self, subjects: Sequence[pb.FsckSubject], *, repair: bool) -> Sequence[pb.FsckFinding]:
+        request = pb.FsckExamineRequest(subjects=subjects, repair=repair)
+        if repair:
+            request.mutation.CopyFrom(self._meta.mutation())
+        return (await self._meta.call(methods.FSCK_EXAMINE, request, timeout_s=CALL_S)).findings
+
+    async def _pages(self, table: pb.FsckTable, wanted: Sequence[int] = ()) -> AsyncIterator[pb.FsckScanReply]:
+        after, more = b"", True
+        while more:
+            request = pb.FsckScanRequest(table=table, after=after, limit=PAGE_ROWS, wanted=wanted)
+            page = await self._meta.call(methods.FSCK_SCAN, request, timeout_s=CALL_S)
+            after, more = page.after, page.more
+            self._progress(_TITLES[table], page.rows)
+            yield page
+
+
+_TITLES = {
+    pb.FSCK_ENTRIES: "entries",
+    pb.FSCK_INODES: "inodes",
+    pb.FSCK_QUEUE: "removals",
+    pb.FSCK_ATTACHED: "sessions and times",
+}
+
+
+def _parts(
+    suspects: list[tuple[int, dict[tuple[int, bytes], None]]],
+) -> Iterator[list[tuple[int, dict[tuple[int, bytes], None]]]]:
+    """So many at a time that a request stays small."""
+    part: list[tuple[int, dict[tuple[int, bytes], None]]] = []
+    names = 0
+    for suspect in suspects:
+        if part and (len(part) == SUBJECTS or names + len(suspect[1]) > SUBJECT_NAMES):
+            yield part
+            part, names = [], 0
+        part.append(suspect)
+        names += len(suspect[1])
+    if part:
+        yield part

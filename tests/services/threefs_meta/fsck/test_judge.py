@@ -1,0 +1,72 @@
+"""Judgements of single records. What comes of them is tested in tests/client/threefs_fsck/test_metadata.py."""
+
+from threefs_meta import keys
+from threefs_meta.fsck import judge
+from threefs_meta.mutations import look
+
+from tests.support import damage
+from tests.support.metadata import MetaBench, run
+from threefs.ids import ROOT
+from threefs.wire import meta_pb2 as pb
+
+
+async def kinds(bench: MetaBench, **subject: object) -> list[int]:
+    asked = pb.FsckSubject(**subject)  # type: ignore[arg-type]
+    return [verdict.kind for verdict in await look(bench.context, lambda names: judge.judge(names, asked))]
+
+
+def test_what_does_not_exist_is_not_wrong() -> None:
+    async def test(bench: MetaBench) -> None:
+        for key in (keys.entry(1, b"x"), keys.inode(9), keys.removal(1, 9), keys.times(9), b"CONF|x", b"other"):
+            assert await kinds(bench, key=key) == []
+        assert await kinds(bench, inode=9) == []
+        assert await kinds(bench, inode=9, loop=True) == []
+        assert await kinds(bench, inode=ROOT) == []
+
+    run(test)
+
+
+def test_names_that_were_brought_are_looked_at_again() -> None:
+    async def test(bench: MetaBench) -> None:
+        inode = (await bench.create("/a")).inode
+        right = pb.FsckName(inode=inode.inode, parent=ROOT, name=b"a")
+        wrong = pb.FsckName(inode=inode.inode, parent=ROOT, name=b"b")
+        assert await kinds(bench, inode=inode.inode, names=[right]) == []
+        assert await kinds(bench, inode=inode.inode, names=[right, right, wrong]) == []
+        assert await kinds(bench, inode=inode.inode, names=[wrong]) == [pb.ORPHAN]
+
+    run(test)
+
+
+def test_names_are_not_counted_when_the_inode_has_changed_since() -> None:
+    async def test(bench: MetaBench) -> None:
+        inode = (await bench.create("/a")).inode
+        assert await kinds(bench, inode=inode.inode, ctime_ns=inode.ctime_ns) == [pb.ORPHAN]
+        assert await kinds(bench, inode=inode.inode, ctime_ns=inode.ctime_ns - 1) == []
+
+    run(test)
+
+
+def test_the_way_up() -> None:
+    async def test(bench: MetaBench) -> None:
+        await bench.mkdir("/a/b/c", parents=True)
+        inner = await bench.stat("/a/b/c")
+        assert await kinds(bench, inode=inner.inode, loop=True) == []
+        middle = await bench.stat("/a/b")
+        await damage.put_inode(bench, pb.Inode(inode=middle.inode, type=pb.DIRECTORY, nlink=1, parent=99, name=b"b"))
+        assert await kinds(bench, inode=inner.inode, loop=True) == []  # it ends, if not where it should
+        await damage.put_inode(bench, middle)
+
+    run(test)
+
+
+def test_an_inode_under_the_number_of_another() -> None:
+    async def test(bench: MetaBench) -> None:
+        inode = (await bench.create("/a")).inode
+        value = await damage.get(bench, keys.inode(inode.inode))
+        await damage.put(bench, keys.inode(inode.inode + 1), value)
+        assert await kinds(bench, key=keys.inode(inode.inode + 1)) == [pb.UNREADABLE_RECORD]
+        assert await kinds(bench, key=keys.inode(inode.inode)) == []
+        await damage.put(bench, keys.inode(inode.inode + 1), None)
+
+    run(test)

@@ -1,0 +1,44 @@
+"""Damage of a metadata store, made by hand."""
+
+from threefs_meta import keys
+
+from tests.support.metadata import MetaBench
+from threefs.kv import records
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import EntryRecord
+
+
+async def put(bench: MetaBench, key: bytes, value: bytes | None) -> None:
+    tx = bench.engine.begin()
+    if value is None:
+        tx.clear(key)
+    else:
+        tx.set(key, value)
+    await tx.commit()
+
+
+async def get(bench: MetaBench, key: bytes) -> bytes | None:
+    return await bench.engine.begin().get(key)
+
+
+async def put_inode(bench: MetaBench, inode: pb.Inode) -> None:
+    await put(bench, keys.inode(inode.inode), records.encode(inode))
+
+
+async def put_entry(bench: MetaBench, parent: int, name: bytes, inode: int, kind: pb.InodeType) -> None:
+    await put(bench, keys.entry(parent, name), records.encode(EntryRecord(inode=inode, type=kind)))
+
+
+async def drop_entry(bench: MetaBench, parent: int, name: bytes) -> None:
+    await put(bench, keys.entry(parent, name), None)
+
+
+async def drop_inode(bench: MetaBench, inode: int) -> None:
+    await put(bench, keys.inode(inode), None)
+
+
+async def flip(bench: MetaBench, key: bytes) -> None:
+    """A record that no longer matches its checksum."""
+    value = await get(bench, key)
+    assert value is not None
+    await put(bench, key, value[:-1] + bytes([value[-1] ^ 1]))
