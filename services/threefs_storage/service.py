@@ -12,7 +12,16 @@ from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer
 from threefs.env.random import RANDOM, Random
-from threefs.errors import DeadlineExceeded, Internal, InvalidArgument, LimitExceeded, NoSpace, NotServing, ThreefsError
+from threefs.errors import (
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    LimitExceeded,
+    NoSpace,
+    NotServing,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.ids import ChunkId
 from threefs.routing import Routing
 from threefs.rpc.methods import (
@@ -213,6 +222,8 @@ class Storage:
 
     async def _sync_done(self, request: pb.SyncDoneRequest) -> pb.SyncDoneReply:
         target = self._syncing(request.target, request.chain_version)
+        if not target.all_dropped():
+            raise Unavailable("a version that was pending before cannot be dropped yet")
         target.complete_in = request.chain_version
         self._report()
         return pb.SyncDoneReply()

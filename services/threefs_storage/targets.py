@@ -128,8 +128,11 @@ class Target:
         if chunk not in self.engine.pending_chunks:
             return
         if void and self.serving:
-            with contextlib.suppress(ThreefsError):  # the engine has failed, and reports so
+            try:
                 self.engine.drop_pending(chunk)
+            except ThreefsError:  # nobody may take it for one of this tenure
+                self.leave()
+                self.report()
         elif self.state is PublicState.SYNCING:
             self.drop_outdated(chunk)
         elif self.serving:
@@ -141,12 +144,30 @@ class Target:
         self.current.discard(chunk)
         self.abandoned.discard(chunk)
 
-    def drop_outdated(self, chunk: ChunkId) -> None:
-        """At a syncing target a pending version of an older chain version is void: the predecessor knows (R5)."""
-        with contextlib.suppress(ThreefsError):  # the record is damaged, or the engine has failed and reports so
+    def drop_outdated(self, chunk: ChunkId) -> bool:
+        """At a syncing target a pending version of an older chain version is void: the predecessor knows (R5). False if
+        it cannot be dropped, as on a full disk."""
+        if not self._outdated(chunk):
+            return True
+        try:
+            self.engine.drop_pending(chunk)
+        except ThreefsError:  # the engine has failed, and reports so
+            return False
+        return True
+
+    def _outdated(self, chunk: ChunkId) -> bool:
+        try:
             record = self.engine.record(chunk)
-            if record is not None and record.pending and record.pending.chain_version < self.chain.version:
-                self.engine.drop_pending(chunk)
+        except ThreefsError:
+            return False  # a damaged record is replaced as a whole
+        return record is not None and record.pending is not None and record.pending.chain_version < self.chain.version
+
+    def all_dropped(self) -> bool:
+        """Whether nothing outdated is pending at this syncing target: once it serves, that would be finished."""
+        return not any(
+            self._outdated(chunk) and (chunk in self.locks or not self.drop_outdated(chunk))
+            for chunk in self.engine.pending()
+        )
 
     def check(self, chain_version: int, *, syncing: bool = False) -> None:
         """May a request of that chain version be served? Raises ChainChanged, NotServing."""

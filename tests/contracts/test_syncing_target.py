@@ -19,13 +19,15 @@ from tests.support.chain import (
 )
 from tests.support.rpc import run
 from threefs.errors import (
+    NoSpace,
     NotServing,
     OutcomeUnknown,
     ThreefsError,
+    Unavailable,
     VersionGap,
 )
-from threefs.ids import WriteIdentity
-from threefs.rpc.methods import WRITE
+from threefs.ids import ChunkId, WriteIdentity
+from threefs.rpc.methods import SYNC_DONE, WRITE
 from threefs.wire import storage_pb2 as pb
 
 
@@ -183,5 +185,31 @@ def test_a_change_that_wakes_up_after_a_resync_is_void(tmp_path: Path) -> None:
             assert chain[1].committed() == 1 and not chain[1].pending()
             assert (await chain.write(b"later", seq=3)).version == 2
             assert chain[1].state() == chain[2].state() == chain[3].state()
+
+    run(test)
+
+
+def test_r5_a_pending_version_that_cannot_be_dropped_holds_the_promotion_up(tmp_path: Path) -> None:
+    """Found by the simulator: the disk was full, so the version outlived the resync, and was finished afterwards."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await stuck_at(chain, 2)
+            target = chain[2].target
+            drop = target.engine.drop_pending
+
+            def full(chunk: ChunkId) -> None:
+                raise NoSpace("full")
+
+            target.engine.drop_pending = full  # type: ignore[method-assign]
+            chain.change((1, SERVING), (3, SERVING), (2, OFFLINE))
+            chain.change((1, SERVING), (3, SERVING), (2, SYNCING))
+            done = pb.SyncDoneRequest(target=target.target_id, chain_version=chain.version)
+            with pytest.raises(Unavailable, match="cannot be dropped yet"):
+                await chain.peers.call(chain[2].address, SYNC_DONE, done, timeout_s=5)
+            assert target.complete_in != chain.version and chain[2].pending()
+            target.engine.drop_pending = drop  # type: ignore[method-assign]
+            await chain.peers.call(chain[2].address, SYNC_DONE, done, timeout_s=5)
+            assert target.complete_in == chain.version and not chain[2].pending()
 
     run(test)

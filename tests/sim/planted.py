@@ -189,7 +189,8 @@ def pending_shown_early() -> None:
 @plant
 def syncing_keeps_pending() -> None:
     """R5: what was pending before survives the beginning of a resync."""
-    put(Target, "drop_outdated", lambda self, chunk: None)
+    put(Target, "drop_outdated", lambda self, chunk: True)
+    put(Target, "all_dropped", lambda self: True)
 
 
 @plant
