@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.errors import AlreadyExists, Corrupt, Retry, ThreefsError, WrongCluster
+from threefs.errors import AlreadyExists, Corrupt, NotFound, Retry, ThreefsError, WrongCluster
 from threefs.ids import NodeId
 from threefs.managers import Caller
 from threefs.routing import NodeKind
@@ -104,6 +104,10 @@ class Registration:
         while True:
             try:
                 await self._send()
+            except NotFound as error:
+                _LOG.info("heartbeat not acknowledged", error=str(error))
+                if self._request.kind == pb.META:  # it was silent for so long that it was forgotten
+                    self.node_id = NodeId((await self._register()).node_id)
             except ThreefsError as error:
                 _LOG.info("heartbeat not acknowledged", error=str(error))
             except Exception:  # a node that falls silent would be given up; say why and go on

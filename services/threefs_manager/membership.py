@@ -143,6 +143,10 @@ class Membership:
         heard = self._nodes.get(node_id)
         return heard is not None and self._clock.monotonic() - heard.at < lease_s
 
+    def silent(self, node_id: int, lease_s: float) -> bool:
+        """Not heard of for T, though there was the time for it."""
+        return not self.alive(node_id, lease_s) and self._clock.monotonic() - self._began >= lease_s
+
     def status(self, node: pb.Node, lease_s: float) -> pb.NodeStatus:
         heard = self._nodes.get(node.node_id)
         silent_s = self._clock.monotonic() - (heard.at if heard is not None else self._began)

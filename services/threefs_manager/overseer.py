@@ -8,7 +8,7 @@ import structlog
 from threefs.env.clock import Clock
 from threefs.errors import Fenced, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.routing import Chain, PublicState, Routing, Target
+from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
 from threefs_manager.membership import Membership
 from threefs_manager.publication import Publication
 from threefs_manager.store import Store, Writer
@@ -86,6 +86,7 @@ class Overseer:
                 await self._wake.wait()
         except TimeoutError:
             self._dirty.update(routing.chains)  # somebody may have fallen silent
+            await self._forget_meta_services()
         self._wake.clear()
         dirty, self._dirty = self._dirty, set()
         try:
@@ -95,6 +96,27 @@ class Overseer:
             raise
         if not self._dirty:
             self._settled.set()
+
+    async def _forget_meta_services(self) -> None:
+        """Those that are gone: clients must not be sent to them, and one that comes back registers again. Nothing else
+        hangs on them, while each start at another port makes a new one."""
+        routing = self._publication.routing
+        gone = {
+            node.node_id: node.incarnation
+            for node in routing.nodes.values()
+            if node.kind is NodeKind.META and self._membership.silent(node.node_id, routing.lease_s)
+        }
+        if not gone:
+            return
+
+        async def write(writer: Writer) -> None:
+            for node in await writer.nodes():
+                if gone.get(NodeId(node.node_id)) == node.incarnation:
+                    writer.drop_node(node.node_id)
+
+        _, routing = await self._store.change(write)
+        self._publication.publish(routing)
+        _LOG.info("meta services are forgotten", nodes=sorted(gone))
 
     async def _look_at_all(self, dirty: Iterable[ChainId]) -> None:
         routing = self._publication.routing

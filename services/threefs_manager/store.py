@@ -64,6 +64,10 @@ class Writer:
         self._changed = True
         self._tx.set(_key(b"NODE", node.node_id), records.encode(node))
 
+    def drop_node(self, node_id: int) -> None:
+        self._changed = True
+        self._tx.clear(_key(b"NODE", node_id))
+
     async def chain(self, chain_id: ChainId) -> Chain:
         key = _key(b"CHAI", chain_id)
         value = await self._tx.get(key)

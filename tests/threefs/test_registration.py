@@ -278,3 +278,27 @@ def test_who_never_registered_has_nobody_to_say_farewell_to(tmp_path: Path) -> N
         assert not manager.requests
 
     run(body)
+
+
+@pytest.mark.parametrize(("kind", "registrations"), [(NodeKind.META, 2), (NodeKind.STORAGE, 1)])
+def test_a_meta_service_that_was_forgotten_registers_again(kind: NodeKind, registrations: int, tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager()
+        place = Registration(
+            manager,
+            kind=kind,
+            node_id=0,
+            incarnation=7,
+            domain="d",
+            cluster_file=tmp_path / "cluster_id",
+            clock=SteppedClock(),
+        )
+        await place.start("h:1")
+        manager.errors.append(NotFound("no node 1000001 is in the plan"))
+        while len(manager.requests) < 6:
+            await asyncio.sleep(0)
+        await place.stop()
+        again = [request for request in manager.requests if isinstance(request, pb.RegisterRequest)]
+        assert len(again) == registrations and again[-1].address == "h:1"
+
+    run(body)

@@ -327,3 +327,25 @@ async def check_all_restarted(desk: Desk) -> None:
 
 def test_when_all_were_started_anew_each_has_what_was_acknowledged() -> None:
     at_desk(2, check_all_restarted)
+
+
+async def check_forgotten_meta_services(bench: Bench) -> None:
+    def meta(port: int, incarnation: int) -> pb.RegisterRequest:
+        return pb.RegisterRequest(kind=pb.META, address=f"m:{port}", incarnation=incarnation)
+
+    def addresses() -> tuple[str, ...]:
+        return bench.manager._publication.routing.meta_addresses()
+
+    await bench.manager.register(meta(1, 1))
+    moved = await bench.manager.register(meta(2, 2))
+    assert addresses() == ("m:1", "m:2")
+    while addresses() != ("m:2",):
+        await bench.manager.heartbeat(pb.HeartbeatRequest(node_id=moved.node_id, incarnation=2))
+        await asyncio.sleep(0.01)
+    assert (await bench.manager.register(meta(1, 1))).node_id > moved.node_id, "it came back"
+    await until(lambda: addresses() == ())
+    assert len(bench.manager._publication.routing.nodes) == 3, "storage stays in the plan"
+
+
+def test_addresses_of_meta_services_that_are_gone_are_forgotten() -> None:
+    run(check_forgotten_meta_services)
