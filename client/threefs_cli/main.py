@@ -14,6 +14,7 @@ from threefs_cli import (
     fsck_command,
     init_command,
     look_commands,
+    mount_commands,
     transfer_commands,
 )
 
@@ -65,6 +66,7 @@ MODULES = (
     look_commands,
     transfer_commands,
     change_commands,
+    mount_commands,
     fsck_command,
     demo_command,
 )

@@ -1,0 +1,161 @@
+"""`threefs mount`, `umount`."""
+
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+from threefs_mount import mountpoints
+from threefs_mount.options import MountOptions
+
+from threefs.env.clock import CLOCK
+from threefs.errors import Unavailable
+from threefs_cli import output, processes
+from threefs_cli.processes import Process
+from threefs_cli.reach import Reach, reaching
+
+STATE_VARIABLE = "XDG_STATE_HOME"
+_START_S = 60.0
+_END_S = 90.0
+_POLL_S = 0.02
+_LOG_TAIL_BYTES = 2000
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs mount /mnt/data
+  threefs mount --address threefs://manager:7000 -o ro /mnt/data
+"""
+)
+@click.argument("mountpoint")
+@click.option("--foreground", is_flag=True, help="Stay until the unmount.")
+@click.option("--cache", "cache_s", type=float, default=1.0, show_default=True, help="Seconds of names and attributes.")
+@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds until calls fail.")
+@click.option("--private", is_flag=True, help="For this user only.")
+@click.option("-o", "flags", help="Options of mount(8), with commas: ro, nosuid, noexec, ...")
+@reaching
+def mount(
+    reach: Reach,
+    mountpoint: str,
+    foreground: bool,
+    cache_s: float,
+    timeout_s: float,
+    private: bool,
+    flags: str | None,
+) -> None:
+    """Show the cluster as a directory.
+
+    Returns when it is mounted. The process behind it stays until `threefs umount`; its log is named by --json.
+    """
+    url = reach.url()
+    others = not private and may_serve_others()
+    options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, others=others, flags=tuple((flags or "rw").split(",")))
+    place = mountpoints.check(mountpoint)
+    command = server_command(url, place, options)
+    if foreground:
+        os.execv(command[0], command)
+    server = Server(place)
+    pid = uvloop.run(server.start(command))
+    if reach.as_json:
+        output.print_json({"address": url, "mountpoint": place, "pid": pid, "log": str(server.log)})
+    else:
+        click.echo(f"{url} is mounted at {place}")
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs umount /mnt/data
+  threefs umount --lazy /mnt/data
+"""
+)
+@click.argument("mountpoint")
+@click.option("--lazy", is_flag=True, help="Detach it at once, and end it when nobody uses it any more.")
+def umount(mountpoint: str, lazy: bool) -> None:
+    """End a mount, also one of which the process has died. Returns when everything written is stored."""
+    place = mountpoints.place_of(mountpoint)
+    serving = [processes.of(pid) for pid in mountpoints.servers(place)]
+    mountpoints.unmount(place, lazy=lazy)
+    if not lazy and not uvloop.run(ended(serving)):
+        raise Unavailable(f"{place} is unmounted, but the process behind it is still busy after {_END_S:.0f} s")
+
+
+COMMANDS = (mount, umount)
+
+
+def may_serve_others() -> bool:
+    """Whether the kernel's helper lets us admit other users."""
+    if os.geteuid() == 0:
+        return True
+    try:
+        lines = Path("/etc/fuse.conf").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return False
+    return any(line.strip() == "user_allow_other" for line in lines)
+
+
+def server_command(url: str, place: str, options: MountOptions) -> list[str]:
+    command = [sys.executable, "-m", "threefs_mount", "--address", url]
+    command += ["--cache", str(options.cache_s), "--timeout", str(options.timeout_s)]
+    command += [] if options.others else ["--private"]
+    command += [word for flag in options.flags for word in ("--flag", flag)]
+    return [*command, place]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Starts the process behind a mount; it says `ready` in a file, and everything else in a log."""
+
+    place: str
+
+    @property
+    def _directory(self) -> Path:
+        state = os.environ.get(STATE_VARIABLE, "")
+        top = Path(state) if state else Path.home() / ".local" / "state"
+        return top / "threefs" / "mounts" / hashlib.sha256(os.fsencode(self.place)).hexdigest()[:16]
+
+    @property
+    def log(self) -> Path:
+        return self._directory / "log"
+
+    async def start(self, command: list[str]) -> int:
+        """Its pid, once it is mounted. Raises Unavailable with what the process said."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        ready = self._directory / "ready"
+        process = processes.start(command, output=ready, log=self.log, environment=environment())
+        deadline = CLOCK.monotonic() + _START_S
+        while CLOCK.monotonic() < deadline:
+            if ready.read_bytes().startswith(b"ready "):
+                return process.pid
+            if not processes.alive(process):
+                raise Unavailable(f"{self.place} was not mounted: {self._last_words()} (log: {self.log})")
+            await CLOCK.sleep(_POLL_S)
+        raise Unavailable(f"{self.place} was not mounted after {_START_S:.0f} s (log: {self.log})")
+
+    def _last_words(self) -> str:
+        lines = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def environment() -> dict[str, str]:
+    """Ours, wherever we were called from. Large buffers are used again and not given back: fresh memory is slow."""
+    found: dict[str, Any] = dict(os.environ)
+    if path := found.get("PYTHONPATH", ""):
+        found["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep))
+    return {"MALLOC_MMAP_THRESHOLD_": str(8 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20), **found}
+
+
+async def ended(serving: list[Process]) -> bool:
+    deadline = CLOCK.monotonic() + _END_S
+    while any(processes.alive(process) for process in serving):
+        if CLOCK.monotonic() > deadline:
+            return False
+        await CLOCK.sleep(_POLL_S)
+    return True

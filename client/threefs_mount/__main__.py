@@ -1,0 +1,3 @@
+from threefs_mount.main import main
+
+main()

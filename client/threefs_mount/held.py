@@ -1,0 +1,49 @@
+"""Bytes of one file that programs have written and that have not been sent yet. No I/O happens here."""
+
+Extent = tuple[int, memoryview]
+
+
+class Held:
+    """Extents in the order of the writes. None of them crosses the border of a chunk."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._extents: list[tuple[int, bytes | bytearray]] = []
+        self.size = 0  # bytes
+        self.end = 0  # the file offset behind the last one
+
+    def add(self, offset: int, data: bytes) -> int:
+        """Hold `data`; how many bytes that takes. Whole chunks are kept as they came, not copied."""
+        before = self.size
+        at = 0
+        while at < len(data):
+            room = self._chunk_bytes - (offset + at) % self._chunk_bytes
+            part = data if room >= len(data) and not at else data[at : at + room]
+            self._add(offset + at, part)
+            at += len(part)
+        self.end = max(self.end, offset + len(data))
+        return self.size - before
+
+    def _add(self, offset: int, part: bytes) -> None:
+        if self._extents:
+            start, last = self._extents[-1]
+            at = offset - start
+            if 0 <= at <= len(last) and offset % self._chunk_bytes:
+                if not isinstance(last, bytearray):
+                    last = bytearray(last)
+                    self._extents[-1] = (start, last)
+                before = len(last)
+                last[at : at + len(part)] = part
+                self.size += len(last) - before
+                return
+        self._extents.append((offset, part))
+        self.size += len(part)
+
+    def touches(self, offset: int, length: int) -> bool:
+        return any(start < offset + length and offset < start + len(data) for start, data in self._extents)
+
+    def take(self) -> list[Extent]:
+        """Hand everything over."""
+        taken, self._extents = self._extents, []
+        self.size = self.end = 0
+        return [(offset, memoryview(data)) for offset, data in taken]

@@ -1,0 +1,30 @@
+"""`python -m threefs_mount`: what `threefs mount` runs. It stays until the unmount."""
+
+import sys
+
+import click
+import uvloop
+
+from threefs.errors import ThreefsError
+from threefs.telemetry import logs
+from threefs_mount.options import MountOptions
+
+
+@click.command()
+@click.option("--address", required=True)
+@click.option("--cache", "cache_s", type=float, default=1.0)
+@click.option("--timeout", "timeout_s", type=float, default=60.0)
+@click.option("--private", is_flag=True)
+@click.option("--flag", "flags", multiple=True)
+@click.argument("point")
+def main(address: str, cache_s: float, timeout_s: float, private: bool, flags: tuple[str, ...], point: str) -> None:
+    logs.configure("threefs-mount")
+    try:
+        from threefs_mount import server  # needs pyfuse3, which not every installation has
+    except ImportError as error:
+        sys.exit(f"the mount needs the extra `fuse`: pip install 'threefs[fuse]' ({error})")
+    options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, others=not private, flags=flags)
+    try:
+        uvloop.run(server.serve(address, point, options, lambda: print("ready", point, flush=True)))
+    except (ThreefsError, OSError) as error:
+        sys.exit(str(error))

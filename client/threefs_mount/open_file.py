@@ -1,0 +1,212 @@
+"""A file that is open here. All its open handles share what is held of it, its length and its write session."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import numpy as np
+from threefs_client import paths
+from threefs_client.handles import Handle
+from threefs_client.link import Link
+
+from threefs.errors import OutcomeUnknown, ThreefsError
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_mount.held import Held
+
+#: So many held bytes are sent while programs go on writing.
+SEND_BYTES = 4 << 20
+#: A program that writes faster than that is held up.
+MOST_BYTES = 4 * SEND_BYTES
+
+
+class Room(Protocol):
+    """The bytes that all files together may hold."""
+
+    async def take(self, size: int) -> None: ...
+
+    def give(self, size: int) -> None: ...
+
+
+class OpenFile:
+    def __init__(self, link: Link, inode: pb.Inode, room: Room) -> None:
+        self.inode = inode
+        self.holders = 0  # open handles
+        self.writers = 0  # those that may write
+        self.needed = False  # its name is gone: the session keeps the content until the last handle is closed
+        self._link = link
+        self._room = room
+        self._handle = Handle(link, inode, b"")
+        self._session = b""
+        self._held = Held(self._handle.layout.chunk_bytes)
+        self._sending = asyncio.Lock()  # one round at a time: what is written later must arrive later
+        self._round: asyncio.Task[None] | None = None
+        self._failure: ThreefsError | None = None  # of a round that nobody waited for
+        self._dirty_ns = 0  # time of the last write that the meta service does not know of
+        self._reach = 0  # end of the writes since then
+        self.turn = asyncio.Lock()  # who holds it may open or end the session
+
+    # ---- what is known of it ----
+
+    def learn(self, inode: pb.Inode) -> None:
+        """The meta service has said what it knows."""
+        if inode.truncate_version != self.inode.truncate_version and not self._held.size:
+            self._reach = 0
+        self.inode = inode
+        self._handle.file.learn(inode)
+
+    def shown(self, inode: pb.Inode) -> pb.Inode:
+        """The same with what has been written here since."""
+        self.learn(inode)
+        if self.dirty:
+            inode.length = self.length
+            inode.mtime_ns = max(inode.mtime_ns, self._dirty_ns)
+            inode.ctime_ns = max(inode.ctime_ns, self._dirty_ns)
+        return inode
+
+    @property
+    def length(self) -> int:
+        return max(self._handle.length, self._reach)
+
+    @property
+    def dirty(self) -> bool:
+        """Something was written that others cannot see yet."""
+        return self._dirty_ns != 0
+
+    def waits_long(self, seconds: float) -> bool:
+        """It was written that long ago, and others cannot see it yet."""
+        return self.dirty and self._link.clock.wall_ns() - self._dirty_ns > seconds * 1e9
+
+    # ---- sessions ----
+
+    @property
+    def session(self) -> bytes:
+        return self._session
+
+    def begin(self, inode: pb.Inode, session: bytes) -> None:
+        """A write session has been opened for it; writing may go on under it."""
+        assert not self._session, "one session is enough"
+        self.inode = inode
+        self._session = session
+        self._handle = Handle(self._link, inode, session)
+
+    async def end(self) -> None:
+        """Settle everything and end the session. Raises what went wrong with what was written."""
+        await self._settle(self._handle.close)
+        self._session = b""
+
+    # ---- reading ----
+
+    async def read(self, offset: int, size: int) -> memoryview:
+        """Fewer bytes only at the end of the file."""
+        if self._held.touches(offset, size) or self._sending.locked():
+            await self.send()
+        if offset >= self.length:  # somebody else may have made it longer
+            await self._handle.refresh()
+        size = min(size, self.length - offset)
+        if size <= 0:
+            return memoryview(b"")
+        view = np.empty(size, np.uint8).data
+        holes = await self._link.reader.read_into([(self._handle.file, offset, view)], self._link.deadline())
+        if holes and not self.dirty:  # a sparse file, or somebody else has made it shorter
+            await self._handle.refresh()
+            return view[: max(0, self.length - offset)]
+        return view
+
+    # ---- writing ----
+
+    async def write(self, offset: int, data: bytes) -> None:
+        """Take the bytes over; they are sent when there are enough of them, or by `send` or `settle`."""
+        self._raise_failure()
+        self._handle.check_write(offset, len(data))
+        await self._room.take(len(data))
+        kept = self._held.add(offset, data)
+        self._room.give(len(data) - kept)
+        self._dirty_ns = self._link.clock.wall_ns()
+        self._reach = max(self._reach, offset + len(data))
+        if self._held.size >= MOST_BYTES:
+            await self.send()
+        elif self._held.size >= SEND_BYTES:
+            self.start_sending()
+
+    def start_sending(self) -> None:
+        """Send what is held in the background; a failure is told to the next who asks."""
+        if self._round is None or self._round.done():
+            self._round = asyncio.create_task(self._send_unseen())
+
+    async def _send_unseen(self) -> None:
+        try:
+            await self._send()
+        except ThreefsError as error:
+            self._failure = error
+
+    async def send(self) -> None:
+        """Send all that is held, and wait until it is durable."""
+        await self._send()
+        self._raise_failure()
+
+    async def _send(self) -> None:
+        async with self._sending:
+            size = self._held.size
+            extents = self._held.take()
+            if not extents:
+                return
+            try:
+                updates = [update for offset, data in extents for update in self._handle.updates(offset, data)]
+                await self._link.chunks.apply(updates, timeout_s=self._link.options.timeout_s)
+            except BaseException as error:
+                self._handle.wrote(0, unsure=isinstance(error, OutcomeUnknown))
+                raise
+            finally:
+                self._room.give(size)
+            self._handle.wrote(max(offset + len(data) for offset, data in extents))
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    async def settle(self) -> None:
+        """All is durable, and others see the length. Raises what went wrong with what was written."""
+        if self.dirty or self._failure is not None:
+            await self._settle(self._handle.sync)
+
+    async def settle_unseen(self) -> None:
+        """The same for nobody in particular: lost bytes are told to the next who asks."""
+        await self._send_unseen()
+        if self._failure is None:
+            await self.settle()
+
+    async def _settle(self, finish: Callable[[], Awaitable[None]]) -> None:
+        failure: ThreefsError | None = None
+        try:
+            await self.send()
+        except ThreefsError as error:  # the length of what did arrive is settled all the same
+            failure = error
+        dirty_ns = self._dirty_ns
+        await finish()
+        if self._dirty_ns == dirty_ns and not self._held.size:
+            self._dirty_ns = self._reach = 0
+        if failure is not None:
+            raise failure
+
+    # ---- changing ----
+
+    async def truncate(self, length: int, caller: pb.Caller | None) -> pb.Inode:
+        await self.send()
+        request = pb.TruncateRequest(
+            mutation=self._link.meta.mutation(), place=paths.of_inode(self.inode.inode), length=length
+        )
+        async with self._sending:
+            reply = await self._link.meta.call(
+                methods.TRUNCATE, request, timeout_s=self._link.options.timeout_s, caller=caller
+            )
+            self._handle.file.written_end = self._reach = 0
+            self.learn(reply.inode)
+        return self.inode
+
+    @property
+    def privileged(self) -> bool:
+        """It has bits that a write by anybody but root takes away."""
+        mode = self.inode.mode
+        return bool(mode & 0o4000 or mode & 0o2010 == 0o2010)

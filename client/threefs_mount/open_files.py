@@ -1,0 +1,224 @@
+"""The files that are open on the mount, and the numbers under which the kernel knows their open handles."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+import structlog
+from threefs_client import paths
+from threefs_client.link import Link
+
+from threefs.budget import ByteBudget
+from threefs.errors import SessionLost, ThreefsError
+from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import meta_pb2 as pb
+from threefs_mount.open_file import OpenFile
+
+#: What programs have written is sent and settled by itself after this while.
+SETTLE_S = 1.0
+#: Of files that are closed, we know for this many what the kernel still has of their content.
+_KEPT_FILES = 65_536
+
+_LOG = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class OpenHandle:
+    """One open file description of a program. (`dup` and `fork` share it, the kernel does not tell.)"""
+
+    file: OpenFile
+    writable: bool
+    trusted: bool  # of root, whose writes leave the set-user-id bits alone
+
+
+class OpenFiles:
+    def __init__(self, link: Link, held_bytes: int) -> None:
+        self._link = link
+        self._files: dict[int, OpenFile] = {}
+        self._handles: dict[int, OpenHandle] = {}
+        self._next = 1
+        self._room = _Room(held_bytes, self._files)
+        self._kept: dict[int, tuple[int, int, int]] = {}  # inode: version that the kernel has seen
+        self._ticker: asyncio.Task[None] | None = None
+
+    # ---- looking ----
+
+    def get(self, inode: int) -> OpenFile | None:
+        return self._files.get(inode)
+
+    def handle(self, number: int) -> OpenHandle:
+        return self._handles[number]
+
+    def shown(self, inode: pb.Inode) -> pb.Inode:
+        """With what has been written here and is not known elsewhere."""
+        file = self._files.get(inode.inode)
+        return inode if file is None else file.shown(inode)
+
+    # ---- opening ----
+
+    async def open(self, inode: int, flags: int, caller: pb.Caller) -> tuple[int, bool]:
+        """(number of the handle, whether the kernel may go on with the content that it has)."""
+        file = self._files.get(inode)
+        if file is None:
+            return await self._open(inode, flags, caller, None)
+        async with file.turn:
+            if flags & os.O_TRUNC:
+                await file.send()
+            return await self._open(inode, flags, caller, file)
+
+    async def _open(self, inode: int, flags: int, caller: pb.Caller, file: OpenFile | None) -> tuple[int, bool]:
+        writable = _writable(flags)
+        needs_session = writable and (file is None or not file.session)
+        session = self._link.random.token(16) if needs_session else b""
+        request = pb.OpenRequest(place=paths.of_inode(inode), session=session, truncate=bool(flags & os.O_TRUNC))
+        if session or request.truncate:
+            request.mutation.CopyFrom(self._link.meta.mutation())
+        reply = await self._call(methods.OPEN, request, caller)
+        if not reply.inode.nlink:
+            await self._give_up(reply.inode, session)
+            raise SessionLost("the name that was opened stands for another file by now")  # the kernel looks it up again
+        return await self._admit(reply.inode, session, flags, caller)
+
+    async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.Inode]:
+        """Make a file and open it. The request lacks only its session."""
+        request.session = self._link.random.token(16)
+        reply = await self._call(methods.CREATE, request, caller)
+        number, _ = await self._admit(reply.inode, request.session, flags, caller)
+        return number, self.shown(reply.inode)
+
+    async def _admit(self, inode: pb.Inode, session: bytes, flags: int, caller: pb.Caller) -> tuple[int, bool]:
+        file = self._files.get(inode.inode)
+        if file is None:
+            file = self._files[inode.inode] = OpenFile(self._link, inode, self._room)
+        handle = OpenHandle(file, _writable(flags), caller.uid == 0)
+        file.holders += 1
+        file.writers += handle.writable
+        number = self._next
+        self._next += 1
+        self._handles[number] = handle
+        keep = self._keeps(inode) and not file.dirty
+        if session and not file.session:
+            file.begin(inode, session)
+        else:
+            file.learn(inode)
+            await self._give_up(inode, session)
+        return number, keep
+
+    async def _give_up(self, inode: pb.Inode, session: bytes) -> None:
+        """End a session that is not needed: another open was faster."""
+        if session:
+            request = pb.CloseRequest(mutation=self._link.meta.mutation(), inode=inode.inode, session=session)
+            await self._call(methods.CLOSE, request)
+
+    def _keeps(self, inode: pb.Inode) -> bool:
+        version = (inode.mtime_ns, inode.length, inode.truncate_version)
+        keep = self._kept.pop(inode.inode, None) == version
+        self._kept[inode.inode] = version
+        if len(self._kept) > _KEPT_FILES:
+            del self._kept[next(iter(self._kept))]
+        return keep
+
+    async def hold(self, inode: int) -> None:
+        """Its last name may go: what has it open here must go on reading it, and a session sees to that."""
+        file = self._files.get(inode)
+        if file is None:
+            return
+        async with file.turn:
+            if file.session or not file.holders:
+                return
+            session = self._link.random.token(16)
+            request = pb.OpenRequest(mutation=self._link.meta.mutation(), place=paths.of_inode(inode), session=session)
+            file.begin((await self._call(methods.OPEN, request)).inode, session)
+            file.needed = True
+
+    @property
+    def need_hold(self) -> bool:
+        """Some file is open without a session."""
+        return any(not file.session for file in self._files.values())
+
+    # ---- handles ----
+
+    async def write(self, number: int, offset: int, data: bytes) -> None:
+        handle = self._handles[number]
+        file = handle.file
+        if not handle.trusted and file.privileged:
+            await self._take_privileges(file)
+        self._kept.pop(file.inode.inode, None)
+        await file.write(offset, data)
+
+    async def _take_privileges(self, file: OpenFile) -> None:
+        mode = without_privileges(file.inode.mode)
+        request = pb.SetAttrRequest(
+            mutation=self._link.meta.mutation(), place=paths.of_inode(file.inode.inode), mode=mode
+        )
+        file.learn((await self._call(methods.SET_ATTR, request)).inode)
+
+    async def release(self, number: int) -> None:
+        """The last descriptor of a handle is gone. With the last writer goes the session."""
+        handle = self._handles.pop(number)
+        file = handle.file
+        async with file.turn:
+            file.holders -= 1
+            file.writers -= handle.writable
+            idle = not file.holders or (not file.writers and not file.needed)
+            try:
+                if file.session and idle:
+                    await file.end()
+            finally:
+                if not file.holders and self._files.get(file.inode.inode) is file:
+                    del self._files[file.inode.inode]
+
+    async def _call(self, method: Method[Req, Rep], request: Req, caller: pb.Caller | None = None) -> Rep:
+        return await self._link.meta.call(method, request, timeout_s=self._link.options.timeout_s, caller=caller)
+
+    # ---- in the background ----
+
+    def start(self) -> None:
+        self._ticker = asyncio.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while True:
+            await self._link.clock.sleep(SETTLE_S)
+            await self._settle(file.settle_unseen for file in list(self._files.values()) if file.waits_long(SETTLE_S))
+
+    async def _settle(self, jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        for result in await asyncio.gather(*(job() for job in jobs), return_exceptions=True):
+            if isinstance(result, ThreefsError):
+                _LOG.warning("what was written could not be stored", error=str(result))
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def stop(self) -> None:
+        """Store everything and end all sessions."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        await self._settle(file.end for file in list(self._files.values()) if file.session)
+
+
+class _Room:
+    """The bytes that all files together may hold. When there is no more, all of them send."""
+
+    def __init__(self, limit_bytes: int, files: dict[int, OpenFile]) -> None:
+        self._budget = ByteBudget(limit_bytes)
+        self._files = files
+
+    async def take(self, size: int) -> None:
+        if not self._budget.try_take(size):
+            for file in self._files.values():
+                file.start_sending()
+            await self._budget.take(size)
+
+    def give(self, size: int) -> None:
+        self._budget.give(size)
+
+
+def _writable(flags: int) -> bool:
+    return flags & os.O_ACCMODE != os.O_RDONLY
+
+
+def without_privileges(mode: int) -> int:
+    """What a write leaves of the permission bits: set-group-id only means a privilege where the group may execute."""
+    return mode & ~0o4000 if not mode & 0o010 else mode & ~0o6000

@@ -1,0 +1,35 @@
+"""How a cluster is mounted."""
+
+from dataclasses import dataclass
+
+from threefs.errors import InvalidArgument
+
+#: Options of mount(8) that the kernel or its helper understands, and that we hand on as they are.
+HANDED_ON = {"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "noatime", "dirsync"}
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions:
+    cache_s: float = 1.0  # how long the kernel may answer for names and attributes without asking
+    timeout_s: float = 60.0  # after that a call fails with EIO or ETIMEDOUT
+    held_bytes: int = 64 << 20  # written by programs and not sent yet, all files together
+    read_ahead_bytes: int = 4 << 20  # of each file that is read in sequence; set by root only
+    others: bool = True  # other users may use it too
+    flags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cache_s <= 3600:
+            raise InvalidArgument(f"the cache time goes from 0 to 3600 seconds, not {self.cache_s!r}")
+        if not 0 < self.timeout_s <= 3600:
+            raise InvalidArgument(f"the timeout goes from above 0 to 3600 seconds, not {self.timeout_s!r}")
+        if self.held_bytes < 1 << 20 or self.read_ahead_bytes < 0:
+            raise InvalidArgument("at least 1 MiB must be held for writing, and no less than nothing be read ahead")
+        unknown = sorted(set(self.flags) - HANDED_ON)
+        if unknown:
+            raise InvalidArgument(f"unknown mount option {unknown[0]!r}; known are {', '.join(sorted(HANDED_ON))}")
+
+    def for_kernel(self, source: str) -> set[str]:
+        """As libfuse takes them. The kernel checks permissions too: it goes through names it knows without asking."""
+        escaped = source.replace("\\", "\\\\").replace(",", "\\,")
+        chosen = {f"fsname={escaped}", "subtype=threefs", "default_permissions", *self.flags}
+        return chosen | {"allow_other"} if self.others else chosen

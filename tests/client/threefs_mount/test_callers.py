@@ -1,0 +1,30 @@
+import os
+from dataclasses import dataclass
+
+from threefs_mount import callers
+
+
+@dataclass
+class Told:
+    uid: int = 1000
+    gid: int = 100
+    pid: int = 0
+    umask: int = 0o22
+
+
+def test_groups_are_looked_up() -> None:
+    caller = callers.of(Told(pid=os.getpid()))
+    assert (caller.uid, caller.gid) == (1000, 100)
+    assert sorted(caller.groups) == sorted(os.getgroups())
+
+
+def test_root_and_processes_that_are_gone_have_none() -> None:
+    assert not callers.of(Told(uid=0, pid=os.getpid())).groups
+    assert not callers.of(Told(pid=0)).groups
+    assert not callers.of(Told(pid=1 << 30)).groups
+
+
+def test_the_text_of_the_kernel() -> None:
+    assert callers.groups_in(b"Name:\tsh\nGroups:\t4 24 1000 \nNStgid:\t1\n") == [4, 24, 1000]
+    assert callers.groups_in(b"Name:\tsh\nGroups:\t\nNStgid:\t1\n") == []
+    assert len(callers.groups_in(b"\nGroups:\t" + b"7 " * 5000 + b"\n")) == 1024

@@ -1,0 +1,26 @@
+import errno
+
+import pytest
+from threefs_mount import errnos
+
+from threefs import errors
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (errors.NotFound(), errno.ENOENT),
+        (errors.NotEmpty(), errno.ENOTEMPTY),
+        (errors.NoSpace(), errno.ENOSPC),
+        (errors.SessionLost(), errno.ESTALE),
+        (errors.DeadlineExceeded(), errno.ETIMEDOUT),
+        (errors.Unavailable(), errno.ETIMEDOUT),
+        (errors.OutcomeUnknown(), errno.EIO),
+        (errors.Internal(), errno.EIO),
+        (errors.UnknownMethod(), errno.EIO),
+        (errors.WrongCluster(), errno.EIO),
+        (ValueError(), errno.EIO),
+    ],
+)
+def test_what_a_program_sees(error: Exception, number: int) -> None:
+    assert errnos.of(error) == number

@@ -1,0 +1,49 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_mount.held import Held
+
+CHUNK = 16
+
+
+def content(extents: list[tuple[int, memoryview]], size: int) -> bytes:
+    whole = bytearray(size)
+    for offset, data in extents:
+        whole[offset : offset + len(data)] = data
+    return bytes(whole)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20))
+def test_it_holds_what_was_written_last(writes: list[tuple[int, bytes]]) -> None:
+    held, model = Held(CHUNK), bytearray(100)
+    size = 0
+    for offset, data in writes:
+        size += held.add(offset, data)
+        model[offset : offset + len(data)] = data
+        assert held.size == size
+        assert held.touches(offset, 1) and held.touches(offset + len(data) - 1, 1)
+    assert held.end == max((offset + len(data) for offset, data in writes), default=0)
+    extents = held.take()
+    assert sum(len(data) for _, data in extents) == size
+    assert all(offset // CHUNK == (offset + len(data) - 1) // CHUNK for offset, data in extents)
+    assert content(extents, 100) == bytes(model)
+    assert held.size == held.end == 0 and held.take() == []
+
+
+def test_small_pieces_become_one() -> None:
+    held = Held(CHUNK)
+    for number in range(CHUNK):
+        held.add(number, b"x")
+    assert [(offset, bytes(data)) for offset, data in held.take()] == [(0, b"x" * CHUNK)]
+
+
+def test_whole_chunks_are_not_copied() -> None:
+    held, data = Held(CHUNK), bytes(CHUNK)
+    held.add(CHUNK, data)
+    assert held.take()[0][1].obj is data
+
+
+def test_what_lies_beside_is_not_touched() -> None:
+    held = Held(CHUNK)
+    held.add(10, b"ab")
+    assert not held.touches(8, 2) and not held.touches(12, 5)
+    assert held.touches(11, 1) and held.touches(0, 11)

@@ -1,0 +1,109 @@
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_mount.open_files import OpenFiles, without_privileges
+
+from tests.support.memory_cluster import MemoryFiles
+from threefs.wire import meta_pb2 as pb
+
+ROOT = pb.Caller()
+
+
+def play(scene: Callable[[MemoryFiles, OpenFiles, int], Awaitable[None]]) -> None:
+    async def run() -> None:
+        files = MemoryFiles(64 << 10)
+        await AsyncFileSystem(files.link).write_file("/a", b"content")
+        files.meta.files[b"a"].nlink = 1
+        await scene(files, OpenFiles(files.link, 1 << 20), files.meta.files[b"a"].inode)
+
+    asyncio.run(run())
+
+
+def test_all_handles_of_a_file_share_one_session() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        assert not memory.meta.sessions
+        first, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        second, _ = await files.open(inode, os.O_RDWR, ROOT)
+        assert len(memory.meta.sessions) == 1
+        await files.write(first, 0, b"C")
+        assert bytes(await files.handle(reader).file.read(0, 100)) == b"Content"
+        await files.release(first)
+        assert len(memory.meta.sessions) == 1
+        await files.release(second)
+        assert not memory.meta.sessions
+        await files.release(reader)
+        assert files.get(inode) is None
+
+    play(scene)
+
+
+def test_two_opens_at_once_leave_one_session() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        numbers = await asyncio.gather(*(files.open(inode, os.O_WRONLY, ROOT) for _ in range(5)))
+        assert len(memory.meta.sessions) == 1
+        for number, _ in numbers:
+            await files.release(number)
+        assert not memory.meta.sessions
+
+    play(scene)
+
+
+def test_the_kernel_keeps_only_what_nobody_changed() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        kept = []
+        for change in (None, None, "here", None, "elsewhere", None):
+            if change == "elsewhere":
+                memory.meta.files[b"a"].mtime_ns += 1
+            number, keep = await files.open(inode, os.O_RDWR, ROOT)
+            kept.append(keep)
+            if change == "here":
+                await files.write(number, 0, b"c")
+            await files.release(number)
+        assert kept == [False, True, True, False, False, True]
+
+    play(scene)
+
+
+def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        memory.meta.files[b"a"].nlink = 0
+        for flags in (os.O_RDONLY, os.O_WRONLY):
+            with pytest.raises(OSError, match="another file"):
+                await files.open(inode, flags, ROOT)
+        assert not memory.meta.sessions
+
+    play(scene)
+
+
+def test_a_reader_holds_a_file_that_loses_its_name() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        assert not files.need_hold
+        number, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        assert files.need_hold
+        await files.hold(inode)
+        assert len(memory.meta.sessions) == 1 and not files.need_hold
+        await files.release(number)
+        assert not memory.meta.sessions
+
+    play(scene)
+
+
+def test_at_the_end_everything_is_stored() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        files.start()
+        await files.write(number, 0, b"x" * (3 << 20))  # more than all may hold
+        await files.stop()
+        assert memory.meta.files[b"a"].length == 3 << 20 and not memory.meta.sessions
+
+    play(scene)
+
+
+def test_what_a_write_leaves_of_the_permissions() -> None:
+    assert without_privileges(0o6755) == 0o755
+    assert without_privileges(0o2644) == 0o2644  # no set-group-id for execution: a mark of something else
+    assert without_privileges(0o4644) == 0o644

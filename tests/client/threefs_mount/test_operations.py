@@ -1,0 +1,145 @@
+"""The real kernel asks."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import LocalCluster
+from tests.support.mounts import Mount, need_mounts
+
+need_mounts()
+
+
+@pytest.fixture(scope="module")
+def mounted(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with Mount(cluster.address, tmp_path_factory.mktemp("mount") / "mnt") as root:
+        yield root
+
+
+@pytest.fixture
+def root(mounted: Path, request: pytest.FixtureRequest) -> Path:
+    """A directory of the test's own."""
+    path: Path = mounted / request.node.name
+    path.mkdir()
+    return path
+
+
+def test_files_and_names(root: Path) -> None:
+    (root / "a").write_bytes(b"hello")
+    (root / "d").mkdir()
+    os.link(root / "a", root / "d" / "b")
+    assert (root / "a").stat().st_nlink == 2
+    (root / "s").symlink_to("d/b")
+    assert (root / "s").read_bytes() == b"hello" and os.readlink(root / "s") == "d/b"
+    (root / "d" / "b").rename(root / "c")
+    assert sorted(os.listdir(root)) == ["a", "c", "d", "s"]
+    assert (root / "c").stat().st_ino == (root / "a").stat().st_ino
+    (root / "d").rmdir()
+    with pytest.raises(FileNotFoundError):
+        (root / "d").stat()
+    with pytest.raises(FileExistsError):
+        os.link(root / "a", root / "c")
+
+
+def test_any_byte_in_names(root: Path) -> None:
+    name = os.fsencode(root) + b"/\x7f\x01\n" + "ä".encode()
+    Path(os.fsdecode(name)).write_bytes(b"x")
+    assert os.listdir(os.fsencode(root)) == [os.path.basename(name)]
+
+
+def test_large_content_and_places_within(root: Path) -> None:
+    data = os.urandom(5_000_001)
+    (root / "a").write_bytes(data)
+    assert (root / "a").read_bytes() == data
+    with open(root / "a", "r+b") as file:
+        file.seek(1_048_570)
+        file.write(b"0123456789abc")
+        file.seek(1_048_569)
+        assert file.read(15) == data[1_048_569:1_048_570] + b"0123456789abc" + data[1_048_583:1_048_584]
+    os.truncate(root / "a", 3_000_000)
+    os.truncate(root / "a", 3_000_010)
+    assert (root / "a").read_bytes()[-20:] == data[2_999_990:3_000_000] + bytes(10)
+
+
+def test_modes_owners_and_times(root: Path) -> None:
+    path = root / "a"
+    path.touch()
+    path.chmod(0o640)
+    os.chown(path, 12, 34)
+    os.utime(path, ns=(10**18 + 1, 10**18 + 2))
+    found = path.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o640 and (found.st_uid, found.st_gid) == (12, 34)
+    assert (found.st_atime_ns, found.st_mtime_ns) == (10**18 + 1, 10**18 + 2)
+
+
+def test_a_time_set_by_hand_survives_the_close(root: Path) -> None:
+    with open(root / "a", "wb") as file:
+        file.write(b"x")
+        file.flush()
+        os.utime(file.fileno(), ns=(5, 7))
+    assert (root / "a").stat().st_mtime_ns == 7
+
+
+def test_a_file_without_a_name_lives_while_it_is_open(root: Path) -> None:
+    (root / "a").write_bytes(b"before")
+    reader = os.open(root / "a", os.O_RDONLY)
+    os.unlink(root / "a")
+    writer = os.open(root / "b", os.O_RDWR | os.O_CREAT)
+    (root / "c").write_bytes(b"c")
+    os.rename(root / "c", root / "b")
+    os.write(writer, b"still there")
+    os.fsync(writer)
+    assert os.pread(reader, 100, 0) == b"before"
+    assert os.pread(writer, 100, 0) == b"still there"
+    assert os.fstat(reader).st_nlink == os.fstat(writer).st_nlink == 0
+    os.close(reader)
+    os.close(writer)
+
+
+def test_open_flags(root: Path) -> None:
+    os.close(os.open(root / "a", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    with pytest.raises(FileExistsError):
+        os.open(root / "a", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    (root / "a").write_bytes(b"12345")
+    with open(root / "a", "ab") as file:
+        file.write(b"67")
+    assert (root / "a").read_bytes() == b"1234567"
+    os.close(os.open(root / "a", os.O_WRONLY | os.O_TRUNC))
+    assert (root / "a").stat().st_size == 0
+
+
+def test_many_entries(root: Path) -> None:
+    names = {f"file-{number:05}" for number in range(200)}
+    for name in names:
+        (root / name).touch()
+    with os.scandir(root) as entries:
+        assert {entry.name for entry in entries} == names
+    with os.scandir(root) as entries:
+        for entry in entries:
+            os.unlink(entry.path)
+    assert os.listdir(root) == []
+
+
+def test_refusals(root: Path) -> None:
+    (root / "d" / "e").mkdir(parents=True)
+    (root / "f").touch()
+    for wrong, number in (
+        (lambda: os.rmdir(root / "d"), errno.ENOTEMPTY),
+        (lambda: os.rmdir(root / "f"), errno.ENOTDIR),
+        (lambda: os.unlink(root / "d"), errno.EISDIR),
+        (lambda: os.rename(root / "d", root / "d" / "e" / "x"), errno.EINVAL),
+        (lambda: os.mkdir(root / ("n" * 256)), errno.ENAMETOOLONG),
+        (lambda: os.listdir(root / "f"), errno.ENOTDIR),
+    ):
+        with pytest.raises(OSError) as caught:
+            wrong()
+        assert caught.value.errno == number
+
+
+def test_space(root: Path) -> None:
+    found = os.statvfs(root)
+    assert 0 < found.f_bavail <= found.f_blocks and found.f_namemax == 255

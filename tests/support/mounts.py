@@ -1,0 +1,73 @@
+"""A cluster mounted on this machine, for tests of the real kernel."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from tests.support.processes import environment
+
+
+def lacking() -> str:
+    """Why nothing can be mounted here; empty when it can."""
+    if os.geteuid():
+        return "mounting in tests needs root"
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "there is no /dev/fuse here"
+    if find_spec("pyfuse3") is None:
+        return "pyfuse3 is not installed (the extra `fuse`; it is built with libfuse3-dev)"
+    if shutil.which("umount") is None:
+        return "there is no umount here"
+    return ""
+
+
+def need_mounts() -> None:
+    """Skip a test or a module where the kernel cannot be asked to mount."""
+    if reason := lacking():
+        pytest.skip(reason, allow_module_level=True)
+
+
+class Mount:
+    """`with Mount(cluster.address, tmp_path / "mnt") as root:` gives the mounted directory."""
+
+    def __init__(self, address: str, point: Path, *options: str) -> None:
+        self.point = point
+        self.log = Path()
+        self.pid = 0
+        self._address = address
+        self._options = options
+
+    def threefs(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "threefs_cli", *words]
+        state = {"XDG_STATE_HOME": str(self.point.with_name(f"{self.point.name}-state"))}
+        return subprocess.run(command, env=environment() | state, capture_output=True, text=True, timeout=100)
+
+    def mount(self) -> Path:
+        self.point.mkdir(parents=True, exist_ok=True)
+        done = self.threefs("mount", "--address", self._address, "--json", *self._options, str(self.point))
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        self.pid, self.log = answer["pid"], Path(answer["log"])
+        return self.point
+
+    def umount(self, *options: str) -> None:
+        done = self.threefs("umount", *options, str(self.point))
+        assert done.returncode == 0, done.stderr + self.log.read_text()
+
+    def __enter__(self) -> Path:
+        return self.mount()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.umount()
+        else:
+            subprocess.run(["umount", "--lazy", str(self.point)], capture_output=True)
+            print(self.log.read_text())
