@@ -15,7 +15,7 @@ from tests.chaos import audit
 from tests.chaos.cluster import Cluster, cluster_in
 from tests.chaos.faults import Faults
 from tests.chaos.load import CHUNKS, Load
-from tests.sim.history import Undecided
+from tests.support.linearizability import Undecided, violations
 
 _SETTLE_S = 60.0
 
@@ -70,7 +70,7 @@ async def run(cluster: Cluster, seconds: float, seed: int, clients: int) -> dict
     problems += await audit.namespace(Path(cluster.programs["meta"].settings["data_dir"]))
     tell("judging the history")
     try:
-        problems += load.history.violations()
+        problems += violations(load.history)
     except Undecided as error:
         problems.append(f"undecided: {error}")
     return {

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import threefs_client
 from threefs_client import link as client_link
@@ -11,7 +12,7 @@ from threefs_client.link import Link
 from threefs_client.options import Options
 from threefs_client.reads import ReadFile
 
-from tests.sim.history import History, Operation
+from tests.support.history import History, Kind, Operation, Outcome
 from threefs.errors import Retry, ThreefsError
 from threefs.ids import InodeId, TableId
 from threefs.layout import FileLayout
@@ -83,34 +84,37 @@ class Load:
     async def read(self, link: Link, client: str, chunk: int) -> None:
         inode, layout = place(chunk)
         view = memoryview(bytearray(_LENGTH))
-        operation = Operation(client, "read", 0, _LENGTH, invoked=time.monotonic())
-        fault = self.fault()
+        begin, fault = time.monotonic(), self.fault()
         try:
             deadline = link.clock.monotonic() + _TIMEOUT_S
             await link.reader.read_into([(ReadFile(inode, layout, CHUNK_BYTES, 0), 0, view)], deadline)
         except ThreefsError as error:
             self.errors.append(f"read of {chunk}: {error!r}")
             return
-        operation.returned, operation.seen = time.monotonic(), bytes(view)
-        self.history.add(chunk, operation)
-        self._done("read", operation.invoked, fault or self.fault())
+        end = time.monotonic()
+        self.history.append(
+            Operation(client, Kind.READ, str(chunk), begin, end, length=_LENGTH, result=bytes(view), padded=True)
+        )
+        self._done("read", begin, fault or self.fault())
 
     async def _change(self, link: Link, client: str, chunk: int, dice: random.Random) -> None:
         inode, layout = place(chunk)
         self._payloads += 1
-        kind = dice.choices(["write", "truncate", "remove"], [20, 1, 1])[0]
+        kind = dice.choices([Kind.WRITE, Kind.TRUNCATE, Kind.REMOVE], [20, 1, 1])[0]
         offset = dice.randrange(_LENGTH // 2) if dice.random() < 0.3 else 0
         length = 1 + dice.randrange(_LENGTH - offset)
-        payload = (f"<{self._payloads}>".encode() * length)[:length] if kind == "write" else b""
-        operation = Operation(client, kind, offset, length, payload, invoked=time.monotonic())
-        if kind != "write":
-            operation.offset, operation.length = 0, length if kind == "truncate" else 0
-        self.history.add(chunk, operation)
+        payload = (f"<{self._payloads}>".encode() * length)[:length] if kind is Kind.WRITE else b""
+        change = Operation(client, kind, str(chunk), time.monotonic(), None, Outcome.UNKNOWN, payload=payload)
+        if kind is Kind.WRITE:
+            change = replace(change, offset=offset)
+        elif kind is Kind.TRUNCATE:
+            change = replace(change, length=length)
+        told = self.history.append(change)
         fault = self.fault()
         try:
-            if kind == "write":
+            if kind is Kind.WRITE:
                 await link.chunks.write(layout, inode, 0, offset, payload, timeout_s=_TIMEOUT_S)
-            elif kind == "truncate":
+            elif kind is Kind.TRUNCATE:
                 await link.chunks.truncate(layout, inode, 0, length, timeout_s=_TIMEOUT_S)
             else:
                 await link.chunks.remove(layout, inode, 0, timeout_s=_TIMEOUT_S)
@@ -119,10 +123,10 @@ class Load:
             if error.retry is Retry.UNKNOWN:
                 self.unknown += 1
             else:
-                self.history.chunks[chunk].remove(operation)
+                self.history.tell_again(told, replace(change, outcome=Outcome.FAILED, returned=time.monotonic()))
             return
-        operation.returned = time.monotonic()
-        self._done("write", operation.invoked, fault or self.fault())
+        self.history.tell_again(told, replace(change, outcome=Outcome.OK, returned=time.monotonic()))
+        self._done("write", change.invoked, fault or self.fault())
 
     # ---- files of one's own
 

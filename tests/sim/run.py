@@ -15,10 +15,10 @@ from tests.sim import audit
 from tests.sim.dice import SeededRandom
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
-from tests.sim.history import Undecided
 from tests.sim.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim.workload import Load, Workload
 from tests.sim.world import LEASE_S, SCRUB_S, Size, World
+from tests.support.linearizability import Undecided, violations
 
 FAULTS_S = 20.0
 #: I13: when faults stop, everything is well again within three lease times; a fourth for what the faults left waiting.
@@ -144,10 +144,10 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
         outcome.violations += audit.replicas(world)
         outcome.violations += audit.damage(world)
         await world.processes["c1"].start(workload.read_all("c1"))
-    outcome.operations += workload.history.operations
+    outcome.operations += len(workload.history)
     outcome.longest = workload.longest
     try:
-        outcome.violations += workload.history.violations()
+        outcome.violations += violations(workload.history)
     except Undecided as error:
         outcome.violations.append(f"undecided: {error}")
 

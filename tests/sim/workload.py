@@ -1,15 +1,15 @@
 """What the clients of a simulation do: changes and reads of a few chunks that all of them share, each noted down."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from threefs_client.link import Link
 from threefs_client.reads import ReadFile
 
 from tests.sim.dice import SeededRandom
-from tests.sim.history import History, Operation
 from tests.sim.loop import Process
 from tests.sim.world import World
+from tests.support.history import History, Kind, Operation, Outcome
 from threefs.errors import Retry, ThreefsError
 from threefs.ids import InodeId, TableId
 from threefs.layout import FileLayout
@@ -94,65 +94,68 @@ class Workload:
         if dice.chance(self._load.reads):
             await self._read(host, link, inode, layout, offset, length)
         elif dice.chance(0.8):
-            await self._change(host, link, inode, layout, "write", offset, length)
+            await self._change(host, link, inode, layout, Kind.WRITE, offset, length)
         else:
-            kind = ("truncate", "extend", "remove")[dice.below(3)]
-            await self._change(host, link, inode, layout, kind, 0, 0 if kind == "remove" else length)
+            kind = (Kind.TRUNCATE, Kind.EXTEND, Kind.REMOVE)[dice.below(3)]
+            await self._change(host, link, inode, layout, kind, 0, 0 if kind is Kind.REMOVE else length)
 
     async def _read(self, host: str, link: Link, inode: InodeId, layout: FileLayout, offset: int, length: int) -> None:
         view = memoryview(bytearray(length))
-        operation = Operation(host, "read", offset, length, invoked=self._now())
-        self._waits[host] = operation.invoked
+        begin = self._waits[host] = self._now()
         try:
             file = ReadFile(inode, layout, CHUNK_BYTES, 0)
             await link.reader.read_into([(file, offset, view)], link.clock.monotonic() + self._patience(host))
         except ThreefsError as error:
-            self._failed(host, operation, error)
+            self._failed(host, Kind.READ, error)
             return
         finally:
             del self._waits[host]
-        operation.returned = self._now()
-        operation.seen = bytes(view)
-        self._ended(operation, "read")
-        self.history.add(inode, operation)
+        seen = Operation(host, Kind.READ, str(inode), begin, self._now(), offset=offset, length=length)
+        seen = replace(seen, result=bytes(view), padded=True)
+        self._ended(seen, "read")
+        self.history.append(seen)
 
     async def _change(
-        self, host: str, link: Link, inode: InodeId, layout: FileLayout, kind: str, offset: int, length: int
+        self, host: str, link: Link, inode: InodeId, layout: FileLayout, kind: Kind, offset: int, length: int
     ) -> None:
         self._payloads += 1
-        payload = (f"<{self._payloads}>".encode() * length)[:length] if kind == "write" else b""
-        operation = Operation(host, kind, offset, length, payload, invoked=self._now())
-        self.history.add(inode, operation)
-        self._waits[host] = operation.invoked
+        payload = (f"<{self._payloads}>".encode() * length)[:length] if kind is Kind.WRITE else b""
+        begin = self._waits[host] = self._now()
+        change = Operation(
+            host, kind, str(inode), begin, None, Outcome.UNKNOWN, offset=offset, length=length, payload=payload
+        )
+        place = self.history.append(change)
         chunks, timeout_s = link.chunks, self._patience(host)
         try:
-            if kind == "write":
+            if kind is Kind.WRITE:
                 await chunks.write(layout, inode, 0, offset, payload, timeout_s=timeout_s)
-            elif kind == "truncate":
+            elif kind is Kind.TRUNCATE:
                 await chunks.truncate(layout, inode, 0, length, timeout_s=timeout_s)
-            elif kind == "extend":
+            elif kind is Kind.EXTEND:
                 await chunks.extend(layout, inode, 0, length, timeout_s=timeout_s)
             else:
                 await chunks.remove(layout, inode, 0, timeout_s=timeout_s)
         except ThreefsError as error:
-            self._failed(host, operation, error)
+            self._failed(host, kind, error)
             if error.retry is not Retry.UNKNOWN:
-                self.history.chunks[inode].remove(operation)  # it says that it had no effect
+                self.history.tell_again(place, replace(change, outcome=Outcome.FAILED, returned=self._now()))
             else:
                 self._unknown[host] = self._unknown.get(host, 0) + 1
             return
         finally:
             del self._waits[host]
-        operation.returned = self._now()
-        self._ended(operation, "write")
+        ended = replace(change, outcome=Outcome.OK, returned=self._now())
+        self._ended(ended, "write")
+        self.history.tell_again(place, ended)
 
     def _patience(self, host: str) -> float:
         return self._load.patience_s if self._unknown.get(host, 0) < _MOST_UNKNOWN else _TIMEOUT_S
 
-    def _failed(self, host: str, operation: Operation, error: ThreefsError) -> None:
-        self._world.tell(f"{host}: {operation.kind} failed: {error}")
+    def _failed(self, host: str, kind: Kind, error: ThreefsError) -> None:
+        self._world.tell(f"{host}: {kind} failed: {error}")
 
     def _ended(self, operation: Operation, kind: str) -> None:
+        assert operation.returned is not None
         self.longest[kind] = max(self.longest[kind], operation.returned - operation.invoked)
 
     def _now(self) -> float:

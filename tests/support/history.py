@@ -1,13 +1,7 @@
 """What clients did to chunks, when, and what they were told: the material of the checkers outside the system."""
 
-import base64
 import enum
-import json
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-
-MAX_PAYLOAD_BYTES = 1 << 20
 
 
 class Kind(enum.StrEnum):
@@ -38,11 +32,12 @@ class Operation:
     length: int = 0  # of a read, or the new length
     payload: bytes = b""
     result: bytes | None = None  # of a read; None: there is no such chunk
+    padded: bool = False  # of a read: zeros stand for what is not there, so the end and no chunk cannot be told
     version: int | None = None  # if the reply told one
 
     def __post_init__(self) -> None:
-        if max(len(self.payload), len(self.result or b"")) > MAX_PAYLOAD_BYTES:
-            raise ValueError(f"a history keeps at most {MAX_PAYLOAD_BYTES} bytes per operation")
+        if self.padded and (self.result is None or len(self.result) != self.length or self.version is not None):
+            raise ValueError("a padded read has all the bytes that it asked for, and no version")
         if self.outcome is Outcome.OK and self.returned is None:
             raise ValueError("what went well has returned")
         if self.returned is not None and self.returned < self.invoked:
@@ -54,7 +49,7 @@ class Operation:
             Kind.TRUNCATE: f"truncate to {self.length}",
             Kind.EXTEND: f"extend to {self.length}",
             Kind.REMOVE: "remove",
-            Kind.READ: f"read {self.length} at {self.offset} -> {shown(self.result)}",
+            Kind.READ: f"read {self.length} at {self.offset} -> {'padded ' * self.padded}{shown(self.result)}",
         }[self.kind]
         end = "open" if self.outcome is Outcome.UNKNOWN else f"{self.returned:g}"
         version = f" (version {self.version})" if self.version is not None else ""
@@ -82,31 +77,11 @@ def apply(content: bytes | None, operation: Operation) -> bytes | None:
     return kept.ljust(operation.length, b"\0")
 
 
-def matches(content: bytes | None, read: Operation) -> bool:
-    """Whether a read of this content may have had this result. No chunk is not the same as nothing there."""
-    if content is None or read.result is None:
-        return content is read.result
-    return content[read.offset : read.offset + read.length] == read.result
-
-
-def _packed(content: bytes | None) -> str | None:
-    return None if content is None else base64.b64encode(content).decode()
-
-
-def to_json(operation: Operation) -> str:
-    values = {name: getattr(operation, name) for name in Operation.__slots__}
-    values["payload"] = _packed(operation.payload)
-    values["result"] = _packed(operation.result)
-    return json.dumps(values)
-
-
-def from_json(line: str) -> Operation:
-    values = json.loads(line)
-    values["kind"], values["outcome"] = Kind(values["kind"]), Outcome(values["outcome"])
-    values["payload"] = base64.b64decode(values["payload"])
-    if values["result"] is not None:
-        values["result"] = base64.b64decode(values["result"])
-    return Operation(**values)
+def result_of(read: Operation, content: bytes | None) -> bytes | None:
+    """What the read tells if this is the content. Unless it is padded, no chunk is not the same as nothing there."""
+    if read.padded:
+        return (content or b"")[read.offset : read.offset + read.length].ljust(read.length, b"\0")
+    return None if content is None else content[read.offset : read.offset + read.length]
 
 
 @dataclass(slots=True)
@@ -115,29 +90,15 @@ class History:
 
     chunks: dict[str, list[Operation]] = field(default_factory=dict)
 
-    def append(self, operation: Operation) -> None:
-        self.chunks.setdefault(operation.chunk, []).append(operation)
+    def append(self, operation: Operation) -> int:
+        """Its place among those on its chunk. What has begun is told as unknown at once, lest it is left out if it
+        does not end."""
+        told = self.chunks.setdefault(operation.chunk, [])
+        told.append(operation)
+        return len(told) - 1
 
-    def extend(self, operations: Iterable[Operation]) -> None:
-        for operation in operations:
-            self.append(operation)
-
-    def __iter__(self) -> Iterator[Operation]:
-        for operations in self.chunks.values():
-            yield from operations
+    def tell_again(self, place: int, operation: Operation) -> None:
+        self.chunks[operation.chunk][place] = operation
 
     def __len__(self) -> int:
         return sum(map(len, self.chunks.values()))
-
-    def save(self, path: Path) -> None:
-        with path.open("w", encoding="ascii") as file:
-            file.writelines(to_json(operation) + "\n" for operation in self)
-
-    @classmethod
-    def load(cls, *paths: Path) -> "History":
-        """All of these files as one. A last line that its writer did not finish is left out."""
-        history = cls()
-        for path in paths:
-            with path.open(encoding="ascii") as file:
-                history.extend(from_json(line) for line in file if line.endswith("\n"))
-        return history

@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.support.history import Kind, Operation, Outcome, apply, matches, shown
+from tests.support.history import History, Kind, Operation, Outcome, apply, result_of, shown
 
 DEFAULT_STEPS = 1_000_000
 
@@ -49,8 +49,9 @@ class Node:
 class Contents:
     """Each content once, as a small number, and what changes and reads make of it."""
 
-    known: list[bytes | None] = field(default_factory=lambda: [None])
-    numbers: dict[bytes | None, int] = field(default_factory=lambda: {None: 0})
+    known: list[bytes | None]
+    numbers: dict[bytes | None, int]
+    padded: bool  # whether nobody can tell zeros at the end from nothing
     changed: dict[tuple[int, int], int] = field(default_factory=dict)
     matched: dict[tuple[int, int], bool] = field(default_factory=dict)
 
@@ -58,6 +59,8 @@ class Contents:
         found = self.changed.get((content, name))
         if found is None:
             new = apply(self.known[content], operation)
+            if self.padded:
+                new = (new or b"").rstrip(b"\0")
             found = self.numbers.setdefault(new, len(self.known))
             if found == len(self.known):
                 self.known.append(new)
@@ -67,7 +70,7 @@ class Contents:
     def fits(self, content: int, name: int, operation: Operation) -> bool:
         found = self.matched.get((content, name))
         if found is None:
-            found = self.matched[content, name] = matches(self.known[content], operation)
+            found = self.matched[content, name] = result_of(operation, self.known[content]) == operation.result
         return found
 
 
@@ -155,20 +158,16 @@ class Sight:
         """Place of the last return of a read that fits what the change leaves."""
         places: dict[bytes | None, int] = {}
         last = []
-        reads: dict[tuple[int, int], dict[bytes | None, int]] = {}
+        reads: dict[tuple[int, int, bool], tuple[Operation, dict[bytes | None, int]]] = {}
         for name, one in enumerate(self.operations):
             if one.kind is Kind.READ:
-                group = reads.setdefault((one.offset, one.length), {})
-                group[one.result] = max(group.get(one.result, -1), self.timeline.return_place[name])
+                _, results = reads.setdefault((one.offset, one.length, one.padded), (one, {}))
+                results[one.result] = max(results.get(one.result, -1), self.timeline.return_place[name])
         for one in self.operations:
             content = apply(None, one)
             if content not in places:
                 places[content] = max(
-                    (
-                        group.get(None if content is None else content[offset : offset + length], -1)
-                        for (offset, length), group in reads.items()
-                    ),
-                    default=-1,
+                    (results.get(result_of(read, content), -1) for read, results in reads.values()), default=-1
                 )
             last.append(places[content])
         return last
@@ -196,7 +195,7 @@ class Sight:
         for begin, stop in zip(self.cuts[first:last], self.cuts[first + 1 : last], strict=False):
             result = seen.result[begin - seen.offset : stop - seen.offset]
             if begin < made.offset:
-                if not any(result):
+                if not seen.padded and not any(result):
                     return True
             elif result == made.payload[begin - made.offset : stop - made.offset]:
                 return True
@@ -209,7 +208,8 @@ class Search:
     def __init__(self, operations: Iterable[Operation], content: bytes | None, budget: int) -> None:
         self.timeline = Timeline(operations)
         self.sight = Sight(self.timeline, content)
-        self.contents = Contents([content], {content: 0})
+        reads = [one for one in self.timeline.operations if one.kind is Kind.READ]
+        self.contents = Contents([content], {content: 0}, all(one.padded for one in reads))
         self.budget = budget
         self.steps = 0
         self.open_bits = sum(self.timeline.bit[name] for name in self.timeline.opened)
@@ -352,6 +352,15 @@ def check(operations: Iterable[Operation], content: bytes | None = None, budget:
     operations = list(operations)
     assert len({one.chunk for one in operations}) <= 1, "one chunk at a time"
     return Search(operations, content, budget).run()
+
+
+def violations(history: History) -> list[str]:
+    """Of the chunks that no order explains, why not. All of them began without a chunk. Raises Undecided."""
+    return [
+        f"I1: of chunk {chunk} {verdict.explanation}"
+        for chunk, operations in history.chunks.items()
+        if not (verdict := check(operations)).linearizable
+    ]
 
 
 def check_versions(operations: Iterable[Operation]) -> list[str]:
