@@ -8,6 +8,7 @@ from threefs_client import FileSystem
 
 from tests.support.cluster import LocalCluster
 from tests.support.etcd import EtcdCluster, needs_etcd
+from tests.support.postgres import PostgresServer, needs_postgres
 
 #: A machine may be slow: no example is judged by its time.
 settings.register_profile("threefs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,4 +34,12 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
     """Three members. Shared: use a name of your own, and kill none of them."""
     needs_etcd()
     with EtcdCluster(tmp_path_factory.mktemp("etcd")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """Shared: use a schema of your own, and kill nothing."""
+    needs_postgres()
+    with PostgresServer() as running:
         yield running

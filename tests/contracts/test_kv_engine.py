@@ -12,23 +12,25 @@ from tests.sim.kv import SimKv
 from tests.sim.loop import SimLoop
 from tests.support.clocks import SteppedClock
 from tests.support.etcd import EtcdCluster
+from tests.support.postgres import PostgresServer
 from threefs.env.random import RANDOM
 from threefs.errors import Conflict, InvalidArgument, TooLarge, TooOld
 from threefs.kv import retry
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Engine, Transaction
+from threefs.kv.postgres import PostgresEngine
 from threefs.kv.rocks import RocksEngine
 
 Body = Callable[[Engine, SteppedClock], Awaitable[None]]
 
 
-@pytest.fixture(params=["memory", "rocks", "sim", "etcd"])
+@pytest.fixture(params=["memory", "rocks", "sim", "etcd", "postgres"])
 def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
     """Runs an async test body with a fresh engine of each kind."""
 
     loop = SimLoop()
-    etcd: EtcdCluster | None = request.getfixturevalue("etcd") if request.param == "etcd" else None
+    server = request.getfixturevalue(request.param) if request.param in ("etcd", "postgres") else None
 
     @asynccontextmanager
     async def opened(clock: SteppedClock) -> AsyncIterator[Engine]:
@@ -37,8 +39,10 @@ def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], No
             engine = MemoryEngine(clock=clock)
         elif request.param == "sim":
             engine = SimKv(loop, SeededRandom(1), clock)
-        elif etcd is not None:
-            engine = await EtcdEngine.open(etcd.addresses, name=RANDOM.token(4).hex(), clock=clock)
+        elif isinstance(server, EtcdCluster):
+            engine = await EtcdEngine.open(server.addresses, name=RANDOM.token(4).hex(), clock=clock)
+        elif isinstance(server, PostgresServer):
+            engine = await PostgresEngine.open(server.schema(RANDOM.token(4).hex()), clock=clock)
         else:
             engine = await RocksEngine.open(tmp_path / "store", clock=clock)
         try:
@@ -308,12 +312,12 @@ def test_an_old_transaction_ends(check: Callable[[Body], None]) -> None:
 
 def test_the_history_of_old_commits_is_forgotten_without_harm(check: Callable[[Body], None]) -> None:
     async def body(engine: Engine, clock: SteppedClock) -> None:
-        for number in range(600):
+        for number in range(300):
             await put(engine, a=str(number))
             clock.advance(0.1)
         tx = engine.begin()
-        assert await tx.get(b"a") == b"599"
-        await put(engine, a="600")
+        assert await tx.get(b"a") == b"299"
+        await put(engine, a="300")
         tx.set(b"b", b"1")
         with pytest.raises(Conflict):
             await tx.commit()
@@ -328,5 +332,24 @@ def test_concurrent_increments_are_all_counted(check: Callable[[Body], None]) ->
 
         await asyncio.gather(*(retry.run(engine, increment, timeout_s=60.0) for _ in range(30)))
         assert await everything(engine) == {"n": "30"}
+
+    check(body)
+
+
+def test_concurrent_transactions_do_not_miss_each_other(check: Callable[[Body], None]) -> None:
+    """Each reads both keys and removes its own if the other is there: one has to stay."""
+
+    async def body(engine: Engine, clock: SteppedClock) -> None:
+        async def leave(own: bytes) -> None:
+            async def step(tx: Transaction) -> None:
+                if len(await tx.get_range(b"a", b"c")) == 2:
+                    tx.clear(own)
+
+            await retry.run(engine, step, timeout_s=60.0)
+
+        for _ in range(20):
+            await put(engine, a="1", b="1")
+            await asyncio.gather(leave(b"a"), leave(b"b"))
+            assert len(await everything(engine)) == 1
 
     check(body)

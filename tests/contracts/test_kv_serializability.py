@@ -16,9 +16,11 @@ from tests.sim.kv import SimKv
 from tests.sim.loop import SimLoop
 from threefs.env.random import RANDOM
 from threefs.errors import Conflict
+from threefs.kv import retry
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.port import Engine, Transaction
+from threefs.kv.postgres import PostgresEngine
 from threefs.kv.rocks import RocksEngine
 
 KEYS = [b"a", b"b", b"c", b"d"]
@@ -145,14 +147,24 @@ async def etcd(addresses: str) -> Engine:
     return await EtcdEngine.open(addresses.split(","), name=RANDOM.token(4).hex())
 
 
-EXAMPLES: dict[Callable[[str], Awaitable[Engine]], int] = {memory: 300, rocks: 60, sim: 300, etcd: 60}
+async def postgres(url: str) -> Engine:
+    engine = await PostgresEngine.open(url)
+    await retry.run(engine, lambda tx: tx.clear_range(b"", b"\xff", max_keys=100))
+    return engine
+
+
+EXAMPLES: dict[Callable[[str], Awaitable[Engine]], int] = {memory: 300, rocks: 60, sim: 300, etcd: 40, postgres: 25}
 
 
 @pytest.mark.parametrize("opened", EXAMPLES)
 def test_transactions_are_serializable(
     opened: Callable[[str], Awaitable[Engine]], request: pytest.FixtureRequest
 ) -> None:
-    where = ",".join(request.getfixturevalue("etcd").addresses) if opened is etcd else ""
+    where = ""
+    if opened is etcd:
+        where = ",".join(request.getfixturevalue("etcd").addresses)
+    elif opened is postgres:
+        where = request.getfixturevalue("postgres").schema(RANDOM.token(4).hex())
 
     @settings(max_examples=EXAMPLES[opened], deadline=None)
     @given(programs, st.lists(st.integers(0, 4), max_size=40))

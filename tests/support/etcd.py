@@ -18,8 +18,8 @@ START_S = 60.0
 
 
 def needs_etcd() -> None:
-    if shutil.which("etcd") is None:
-        pytest.skip("no etcd on this machine: install etcd-server")
+    if shutil.which("etcd") is None or shutil.which("etcdctl") is None:
+        pytest.skip("no etcd on this machine: install etcd-server and etcd-client")
 
 
 class EtcdMember:

@@ -1,0 +1,149 @@
+"""Connections to a PostgreSQL server: a bounded number, opened when needed, each used by one transaction at a time."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg.pq import TransactionStatus
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.errors import (
+    Conflict,
+    Corrupt,
+    InvalidSettings,
+    NoSpace,
+    NotAuthorised,
+    ThreefsError,
+    Throttled,
+    TooLarge,
+    Unavailable,
+)
+
+Connection = psycopg.AsyncConnection[Any]
+
+MOST_CONNECTIONS = 24  # the server's own default is 100 for all
+PATIENCE_S = 5.0  # for a connection
+CALL_S = 10.0  # a server that hangs is given up
+_STATEMENT_MS = 5_000
+_PAUSE_S = 0.1
+
+#: A plan that reads the whole table would conflict with every writer. Nothing that was acknowledged may be lost.
+_SESSION = f"""
+SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;
+SET jit = off; SET statement_timeout = {_STATEMENT_MS}; SET idle_in_transaction_session_timeout = 60000;
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+"""
+
+_LOG = structlog.get_logger()
+
+
+class Connections:
+    def __init__(self, conninfo: str, *, most: int = MOST_CONNECTIONS, clock: Clock = CLOCK) -> None:
+        self._conninfo = conninfo
+        self._clock = clock
+        self._slots = asyncio.Semaphore(most)
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._cleaning: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.gather(*self._cleaning, return_exceptions=True)
+        for connection in list(self._all):
+            await self._end(connection)
+
+    async def take(self) -> Connection:
+        """Give it back, or give it up. Raises Throttled, Unavailable, NotAuthorised."""
+        assert not self._closed, "the engine is closed"
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise Throttled("all connections to PostgreSQL are in use") from None
+        try:
+            return self._idle.pop() if self._idle else await self._connect()
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def _connect(self) -> Connection:
+        deadline = self._clock.monotonic() + PATIENCE_S
+        while True:
+            try:
+                async with asyncio.timeout(CALL_S):
+                    # Nothing is prepared: what fails within a pipeline would leave statements that do not exist.
+                    connection = await psycopg.AsyncConnection.connect(
+                        self._conninfo, autocommit=True, prepare_threshold=None
+                    )
+                    self._all.add(connection)
+                    await connection.execute(_SESSION)
+                return connection
+            except (psycopg.Error, TimeoutError) as error:
+                failure = error_of(error)
+            if not isinstance(failure, Unavailable | Throttled) or self._clock.monotonic() >= deadline:
+                raise failure
+            await self._clock.sleep(_PAUSE_S)
+
+    def give_back(self, connection: Connection) -> None:
+        """It may be in a transaction, which is rolled back; also called while objects are collected."""
+        if connection.closed or self._closed:
+            self._slots.release()  # close() ends what is left
+        elif connection.info.transaction_status is TransactionStatus.IDLE:
+            self._idle.append(connection)
+            self._slots.release()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the program
+                task = asyncio.get_running_loop().create_task(self._clean(connection))
+                self._cleaning.add(task)
+                task.add_done_callback(self._cleaning.discard)
+
+    async def _clean(self, connection: Connection) -> None:
+        try:
+            async with asyncio.timeout(CALL_S):
+                await connection.execute("ROLLBACK")
+        except (psycopg.Error, TimeoutError) as error:
+            _LOG.debug("a connection to PostgreSQL ended", error=str(error))
+            await self.give_up(connection)
+            return
+        self._idle.append(connection)
+        self._slots.release()
+
+    async def give_up(self, connection: Connection) -> None:
+        """It is broken, and those that nobody uses now are likely to be broken as well."""
+        idle, self._idle = self._idle, []
+        self._slots.release()
+        for other in (connection, *idle):
+            await self._end(other)
+
+    async def _end(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        with contextlib.suppress(psycopg.Error):
+            await connection.close()
+
+
+def error_of(error: psycopg.Error | TimeoutError) -> ThreefsError:
+    """What an answer of PostgreSQL means. Unavailable: the connection is of no use any more."""
+    if isinstance(error, TimeoutError):
+        return Unavailable("PostgreSQL does not answer")
+    state, text = error.sqlstate or "", str(error).strip().partition("\n")[0]
+    said = f"PostgreSQL: {text or type(error).__name__}"
+    if state in ("40001", "40P01"):
+        return Conflict(said)
+    if state == "54000":
+        return TooLarge(f"{said}; PostgreSQL indexes keys of up to about 2,700 bytes")
+    if state == "53100":
+        return NoSpace(said)
+    if state in ("53200", "53300", "53400", "57014", "55P03"):
+        return Throttled(said)
+    if state.startswith("28") or state == "42501" or "authentication failed" in text:
+        return NotAuthorised(said)
+    if state in ("3D000", "3F000") or ("database" in text and "does not exist" in text):
+        return InvalidSettings(said)
+    if state in ("XX001", "XX002"):
+        return Corrupt(said)
+    if not state or state[:2] in ("08", "57", "25"):
+        return Unavailable(said)
+    return ThreefsError(f"{said} ({state})")
