@@ -2,6 +2,7 @@
 
 from threefs_client import AsyncFileSystem
 
+from threefs_fsck.chunks import ChunkCheck
 from threefs_fsck.findings import Report
 from threefs_fsck.metadata import MetadataCheck, Progress
 
@@ -28,5 +29,9 @@ async def check(fs: AsyncFileSystem, *, repair: bool = False, progress: Progress
 
 async def _once(fs: AsyncFileSystem, repair: bool, progress: Progress) -> Report:
     report = Report()
-    await MetadataCheck(fs.link.meta, report, repair=repair, progress=progress).run()
+    link = fs.link
+    await MetadataCheck(link.meta, report, repair=repair, progress=progress).run()
+    await ChunkCheck(
+        link.meta, link.peers, link.cluster, link.chunks, report, clock=link.clock, repair=repair, progress=progress
+    ).run()
     return report

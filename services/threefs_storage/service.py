@@ -31,6 +31,7 @@ from threefs.rpc.methods import (
     LIST_CHUNKS,
     QUERY_VERSION,
     READ,
+    SCAN_CHUNKS,
     SPACE_INFO,
     SYNC_DONE,
     WRITE,
@@ -40,6 +41,7 @@ from threefs.rpc.server import Server
 from threefs.rpc.session import Call
 from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.catalog import catalog
 from threefs_storage.craq import Craq
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
@@ -102,6 +104,7 @@ class Storage:
         server.serve(INVENTORY, self._inventory)
         server.serve(SYNC_DONE, self._sync_done)
         server.add(FETCH_CHUNK, self._fetch_chunk)
+        server.serve(SCAN_CHUNKS, self._scan_chunks)
         self._cluster.on_change(self._learn)
         self._learn(self._cluster.routing)
         for target in self._targets:
@@ -230,6 +233,11 @@ class Storage:
 
     async def _fetch_chunk(self, call: Call[pb.FetchChunkRequest, pb.FetchChunkReply]) -> None:
         await self._repair.serve(call, self._targets.get(call.request.target))
+
+    async def _scan_chunks(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
+        target = self._targets.get(request.target)
+        target.check(request.chain_version)
+        return catalog(target, ChunkId(request.inode, request.index) if request.behind else None, request.limit)
 
     def _syncing(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)

@@ -1,6 +1,7 @@
 """A clock that a test moves by hand."""
 
 import asyncio
+from collections.abc import Callable
 
 
 class SteppedClock:
@@ -8,6 +9,7 @@ class SteppedClock:
 
     def __init__(self) -> None:
         self._now = 1000.0
+        self.on_sleep: Callable[[], None] = lambda: None
 
     def monotonic(self) -> float:
         return self._now
@@ -20,4 +22,5 @@ class SteppedClock:
 
     async def sleep(self, seconds: float) -> None:
         self.advance(seconds)
+        self.on_sleep()
         await asyncio.sleep(0)

@@ -4,11 +4,15 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
 
+from threefs_fsck.chunks import ChunkCheck
 from threefs_fsck.findings import Report
 from threefs_fsck.metadata import MetadataCheck
 from threefs_meta.context import Context
 from threefs_meta.service import bind
 
+from tests.support.memory_storage import MemoryStorage
+from threefs.chunks import Chunks
+from threefs.env.clock import Clock
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 
@@ -48,3 +52,20 @@ async def check_clean(context: Context) -> None:
     """To be called when a test is over: nothing is wrong."""
     report = await check_metadata(LocalMeta(context))
     assert not report.findings and report.complete, "\n".join(finding.detail for finding in report.findings)
+
+
+async def check_chunks(
+    meta: LocalMeta, storage: MemoryStorage, chunks: Chunks, clock: Clock, *, repair: bool = False
+) -> Report:
+    report = Report()
+    await ChunkCheck(
+        meta,
+        storage,
+        storage.cluster,
+        chunks,
+        report,
+        clock=clock,
+        repair=repair,
+        progress=lambda title, rows: None,
+    ).run()
+    return report

@@ -62,6 +62,8 @@ class MemoryStorage:
         self.before: list[Fault] = []  # each is used up by one call: an error instead of serving
         self.after: list[Fault] = []  # ... or an error after serving
         self.down: set[str] = set()
+        self.lacking: set[tuple[int, ChunkId]] = set()  # targets that say they have no such chunk
+        self.pending: set[tuple[int, ChunkId]] = set()  # ... or that something is on its way
         self.chain_of: dict[ChunkId, ChainId] = {}
         self.applied = 0
 
@@ -109,7 +111,27 @@ class MemoryStorage:
                 page = mine[: min(request.limit, 3)]  # small pages, so that tests see more than one
                 lengths = [len(self._at(request.inode, n)) for n in page]
                 return pb.ListChunksReply(index=page, length=lengths, more=len(mine) > len(page)), b""
+            case "ScanChunks":
+                return self._scan(request), b""
         raise AssertionError(method.name)
+
+    def _scan(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
+        chain = self._check(request.target, request.chain_version)
+        behind = ChunkId(request.inode, request.index) if request.behind else ChunkId(-1, 0)
+        mine = sorted(chunk for chunk in self.data if self.chain_of[chunk] == chain and chunk > behind)
+        limit = min(request.limit, 3)
+        reply = pb.ScanChunksReply(more=len(mine) > limit)
+        for chunk in mine[:limit]:
+            reply.last_inode, reply.last_index = chunk
+            if (request.target, chunk) in self.lacking:
+                continue
+            reply.inode.append(chunk.inode)
+            reply.index.append(chunk.number)
+            reply.version.append(self.versions[chunk])
+            reply.length.append(len(self.data[chunk]))
+            reply.checksum.append(crc32c(bytes(self.data[chunk])))
+            reply.pending.append((request.target, chunk) in self.pending)
+        return reply
 
     def _at(self, inode: int, number: int) -> bytearray:
         return self.data[ChunkId(inode, number)]

@@ -72,3 +72,4 @@ SPACE_INFO = _method(_S, "Storage", "SpaceInfo", _S.SpaceInfoRequest, _S.SpaceIn
 INVENTORY = _method(_S, "Storage", "Inventory", _S.InventoryRequest, _S.InventoryReply)
 SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneReply)
 FETCH_CHUNK = _method(_S, "Storage", "FetchChunk", _S.FetchChunkRequest, _S.FetchChunkReply)
+SCAN_CHUNKS = _method(_S, "Storage", "ScanChunks", _S.ScanChunksRequest, _S.ScanChunksReply)

@@ -52,6 +52,7 @@ class FsckKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ATTACHED_TO_NOTHING: _ClassVar[FsckKind]
     FREE_NUMBER: _ClassVar[FsckKind]
     HELD_BY_NOBODY: _ClassVar[FsckKind]
+    WRONG_LENGTH: _ClassVar[FsckKind]
 INODE_TYPE_UNSPECIFIED: InodeType
 FILE: InodeType
 DIRECTORY: InodeType
@@ -85,6 +86,7 @@ QUEUED_NAMED: FsckKind
 ATTACHED_TO_NOTHING: FsckKind
 FREE_NUMBER: FsckKind
 HELD_BY_NOBODY: FsckKind
+WRONG_LENGTH: FsckKind
 
 class Place(_message.Message):
     __slots__ = ("base", "path")
@@ -549,20 +551,22 @@ class FsckName(_message.Message):
     def __init__(self, inode: _Optional[int] = ..., parent: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
 
 class FsckSubject(_message.Message):
-    __slots__ = ("key", "inode", "names", "queued", "loop", "ctime_ns")
+    __slots__ = ("key", "inode", "names", "queued", "loop", "end", "ctime_ns")
     KEY_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     LOOP_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     CTIME_NS_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     inode: int
     names: _containers.RepeatedCompositeFieldContainer[FsckName]
     queued: _containers.RepeatedScalarFieldContainer[bytes]
     loop: bool
+    end: int
     ctime_ns: int
-    def __init__(self, key: _Optional[bytes] = ..., inode: _Optional[int] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., queued: _Optional[_Iterable[bytes]] = ..., loop: _Optional[bool] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., inode: _Optional[int] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., queued: _Optional[_Iterable[bytes]] = ..., loop: _Optional[bool] = ..., end: _Optional[int] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
 
 class FsckExamineRequest(_message.Message):
     __slots__ = ("mutation", "repair", "subjects")

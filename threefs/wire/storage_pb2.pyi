@@ -253,6 +253,44 @@ class FetchChunkReply(_message.Message):
     chunk: ChunkWrite
     def __init__(self, found: _Optional[bool] = ..., chunk: _Optional[_Union[ChunkWrite, _Mapping]] = ...) -> None: ...
 
+class ScanChunksRequest(_message.Message):
+    __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    behind: bool
+    inode: int
+    index: int
+    limit: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: _Optional[bool] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ScanChunksReply(_message.Message):
+    __slots__ = ("inode", "index", "version", "length", "checksum", "pending", "more", "last_inode", "last_index")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    LAST_INODE_FIELD_NUMBER: _ClassVar[int]
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    inode: _containers.RepeatedScalarFieldContainer[int]
+    index: _containers.RepeatedScalarFieldContainer[int]
+    version: _containers.RepeatedScalarFieldContainer[int]
+    length: _containers.RepeatedScalarFieldContainer[int]
+    checksum: _containers.RepeatedScalarFieldContainer[int]
+    pending: _containers.RepeatedScalarFieldContainer[bool]
+    more: bool
+    last_inode: int
+    last_index: int
+    def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., pending: _Optional[_Iterable[bool]] = ..., more: _Optional[bool] = ..., last_inode: _Optional[int] = ..., last_index: _Optional[int] = ...) -> None: ...
+
 class SpaceInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

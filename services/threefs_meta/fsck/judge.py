@@ -43,6 +43,8 @@ async def judge(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
         return await judge_record(names, subject.key)
     if subject.loop:
         return await judge_way_up(names, subject.inode)
+    if subject.end:
+        return await _judge_length(names, subject)
     return await judge_inode(names, subject)
 
 
@@ -174,6 +176,17 @@ async def judge_inode(names: Namespace, subject: pb.FsckSubject) -> list[Verdict
     if found and queued:
         return verdict(pb.QUEUED_NAMED, "is to be freed, but has a name")
     return []
+
+
+async def _judge_length(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+    """Who has it open will still say how long it is."""
+    inode = await stored_inode(names, subject.inode)
+    if not isinstance(inode, pb.Inode) or inode.type != pb.FILE or inode.length >= subject.end:
+        return []
+    if await names.is_open(subject.inode):
+        return []
+    detail = f"inode {subject.inode} has {inode.length} bytes, but a chunk of it ends at {subject.end}"
+    return [Verdict(pb.WRONG_LENGTH, detail, keys.inode(subject.inode), subject.inode)]
 
 
 async def judge_way_up(names: Namespace, number: int) -> list[Verdict]:

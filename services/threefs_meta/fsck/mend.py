@@ -32,6 +32,8 @@ async def mend(context: Context, names: Namespace, verdict: Verdict) -> bool:
             write_counter(names.tx, keys.NEXT_INODE, verdict.inode + BLOCK)
         case pb.UNREADABLE_RECORD:
             return False  # what it said is not known
+        case pb.WRONG_LENGTH:
+            return False  # the chains must be asked: whoever looks calls Sync
         case _:
             return await _mend_inode(context, names, verdict, now_ns)
     return True

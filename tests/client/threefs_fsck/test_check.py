@@ -6,6 +6,8 @@ from threefs_client import AsyncFileSystem, FileSystem, connect_async
 from threefs_fsck import check
 
 from tests.support.cluster import LocalCluster
+from threefs.ids import InodeId, TableId
+from threefs.layout import FileLayout
 
 
 def test_a_cluster_in_use_is_clean(cluster: LocalCluster, fs: FileSystem) -> None:
@@ -37,6 +39,21 @@ def test_a_cluster_in_use_is_clean(cluster: LocalCluster, fs: FileSystem) -> Non
                 assert report.entries >= 4 and report.inodes >= 4
             stop.set()
             assert await load > 0
-        assert {"entries", "inodes", "removals"} <= seen
+        assert {"entries", "inodes", "removals", "chunks"} <= seen
+
+    asyncio.run(scene())
+
+
+def test_chunks_of_nobody_on_real_targets(cluster: LocalCluster, fs: FileSystem) -> None:
+    async def scene() -> None:
+        async with await connect_async(cluster.address) as one:
+            layout = FileLayout(64 << 10, TableId(1), 2)
+            for number in range(5):
+                await one.link.chunks.write(layout, InodeId(1 << 50), number, 0, b"lost" * 999, timeout_s=30)
+            found = await check(one)
+            assert (found.kinds, found.exit_code) == ({"orphan_chunk": 5}, 4)
+            found = await check(one, repair=True)
+            assert (found.kinds, found.exit_code) == ({"orphan_chunk": 5}, 1)
+            assert (await check(one)).exit_code == 0
 
     asyncio.run(scene())

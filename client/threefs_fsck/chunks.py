@@ -1,0 +1,197 @@
+"""Checks the chunks: that each belongs to a file, lies where that file's layout says, within its length, and is the
+same on all serving targets.
+
+The order of looking makes it right while the cluster is in use. A file's inode is there before its first chunk and
+goes after its last one; so a chunk that is still seen when its inode is known not to exist belongs to nobody. What
+seems to differ between replicas is looked at again until it has stood still for a while.
+
+A chunk that is missing on all replicas cannot be told from a hole: both read as zeros.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from threefs.chunks import Chunks, ChunkUpdate, RoutingSource
+from threefs.env.clock import Clock
+from threefs.errors import ChainChanged, Corrupt, NotFound, NotServing, ThreefsError, Unavailable, error_of
+from threefs.ids import ChainId, ChunkId, InodeId
+from threefs.layout import DEFAULT_CHUNK_BYTES, end_of, from_wire
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+from threefs_fsck import replicas
+from threefs_fsck.findings import Finding, Report
+from threefs_fsck.metadata import CALL_S, MetaService, Progress
+from threefs_fsck.replicas import Sight
+
+_STATS = 1024
+#: A chain that changes is read anew.
+_ATTEMPTS = 5
+_LOOKS = 3
+_PAUSE_S = 0.3
+_TITLE = "chunks"
+
+
+class ChunkCheck:
+    def __init__(
+        self,
+        meta: MetaService,
+        calls: replicas.Calls,
+        cluster: RoutingSource,
+        chunks: Chunks,
+        report: Report,
+        *,
+        clock: Clock,
+        repair: bool,
+        progress: Progress,
+    ) -> None:
+        self._meta = meta
+        self._calls = calls
+        self._cluster = cluster
+        self._chunks = chunks
+        self._report = report
+        self._clock = clock
+        self._repair = repair
+        self._progress = progress
+        self._ends: dict[int, int] = {}  # inode -> end of a chunk that lies behind its length
+
+    async def run(self) -> None:
+        for chain in sorted(self._cluster.routing.chains):
+            await self._check_chain(chain)
+        for inode, end in self._ends.items():
+            await self._check_length(inode, end)
+
+    async def _check_chain(self, chain: ChainId) -> None:
+        told = len(self._report.findings)
+        for attempt in range(1, _ATTEMPTS + 1):
+            routing = self._cluster.routing
+            del self._report.findings[told:]
+            try:
+                async for page in replicas.chunks(self._calls, routing, routing.chains[chain]):
+                    self._progress(_TITLE, len(page))
+                    self._report.chunks += len(page)
+                    await self._check_page(chain, page)
+                return
+            except (ChainChanged, NotServing, Unavailable) as error:
+                if attempt == _ATTEMPTS:
+                    self._tell("chain_unavailable", f"chain {chain} cannot be checked: {error}")
+                else:
+                    await self._cluster.refresh(routing.version, _PAUSE_S * attempt)
+                    await self._clock.sleep(_PAUSE_S)
+
+    async def _check_page(self, chain: ChainId, page: Mapping[ChunkId, Sight]) -> None:
+        for chunk, sight in page.items():
+            if not replicas.agree(sight):
+                await self._check_replicas(chain, chunk)
+        inodes = await self._inodes(sorted({chunk.inode for chunk in page}))
+        for chunk, sight in page.items():
+            inode = inodes[chunk.inode]
+            if inode is None or inode.type != pb.FILE:
+                await self._check_orphan(chain, chunk)
+            else:
+                await self._check_place(chain, chunk, inode, _length(sight))
+
+    async def _inodes(self, numbers: Sequence[int]) -> dict[int, pb.Inode | None]:
+        """None: there is none."""
+        found: dict[int, pb.Inode | None] = {}
+        for start in range(0, len(numbers), _STATS):
+            part = numbers[start : start + _STATS]
+            request = pb.BatchStatRequest(places=[pb.Place(base=number) for number in part])
+            reply = await self._meta.call(methods.BATCH_STAT, request, timeout_s=CALL_S)
+            for number, result in zip(part, reply.results, strict=True):
+                if result.code == Corrupt.code:  # told with the inodes; a file of which nothing is known is spared
+                    found[number] = pb.Inode(inode=number, type=pb.FILE)
+                elif result.code not in (0, NotFound.code):
+                    raise error_of(result.code, f"inode {number}")
+                else:
+                    found[number] = None if result.code else result.inode
+        return found
+
+    # ---- one chunk ----
+
+    async def _check_replicas(self, chain: ChainId, chunk: ChunkId) -> None:
+        before: Sight | None = None
+        for _ in range(_LOOKS):
+            await self._clock.sleep(_PAUSE_S)
+            routing = self._cluster.routing
+            now = await replicas.sight(self._calls, routing, routing.chains[chain], chunk)
+            if replicas.agree(now) or not any(now.values()) or (before is not None and now != before):
+                return
+            before = now
+        assert before is not None, "it was looked at"
+        versions = ", ".join(f"{target}: {row.version if row else 'none'}" for target, row in before.items())
+        kind = "replica_differs" if all(before.values()) else "missing_chunk"
+        self._tell(kind, f"{_shown(chunk)} is not the same on all targets; versions {versions}", chunk.inode)
+
+    async def _check_orphan(self, chain: ChainId, chunk: ChunkId) -> None:
+        if not await self._still_there(chain, chunk):
+            return
+        repaired = self._repair and await self._remove(chain, chunk)
+        self._tell("orphan_chunk", f"{_shown(chunk)} belongs to no file", chunk.inode, repaired)
+
+    async def _check_place(self, chain: ChainId, chunk: ChunkId, inode: pb.Inode, length: int) -> None:
+        if not inode.HasField("layout"):
+            return
+        layout = from_wire(inode.layout)
+        if self._chunks.chain_of(layout, chunk.number) != chain:
+            self._tell("misplaced_chunk", f"{_shown(chunk)} lies on chain {chain}, where nobody looks", chunk.inode)
+            return
+        end = end_of(layout.chunk_bytes, chunk.number, length)
+        if length and end > inode.length:
+            self._ends[chunk.inode] = max(end, self._ends.get(chunk.inode, 0))
+
+    async def _still_there(self, chain: ChainId, chunk: ChunkId) -> bool:
+        routing = self._cluster.routing
+        return any((await replicas.sight(self._calls, routing, routing.chains[chain], chunk)).values())
+
+    async def _remove(self, chain: ChainId, chunk: ChunkId) -> bool:
+        update = ChunkUpdate(chain, chunk, storage_pb2.REMOVE, DEFAULT_CHUNK_BYTES)
+        try:
+            await self._chunks.apply([update], timeout_s=CALL_S)
+        except ThreefsError:
+            return False
+        return True
+
+    # ---- lengths ----
+
+    async def _check_length(self, number: int, end: int) -> None:
+        """A truncate removes chunks before it changes the length: so look at the inode, the chains, the inode again."""
+        if not await self._is_short(number, end):
+            return
+        inode = (await self._inodes([number]))[number]
+        if inode is None:
+            return
+        layout = from_wire(inode.layout)
+        end = await self._chunks.file_length(layout, InodeId(number), timeout_s=CALL_S)
+        found = await self._is_short(number, end) if end else []
+        for finding in found:
+            repaired = self._repair and await self._settle(inode)
+            self._tell("wrong_length", finding.detail, number, repaired)
+
+    async def _is_short(self, number: int, end: int) -> Sequence[pb.FsckFinding]:
+        request = pb.FsckExamineRequest(subjects=[pb.FsckSubject(inode=number, end=end)])
+        return (await self._meta.call(methods.FSCK_EXAMINE, request, timeout_s=CALL_S)).findings
+
+    async def _settle(self, inode: pb.Inode) -> bool:
+        request = pb.SyncRequest(
+            mutation=self._meta.mutation(),
+            inode=inode.inode,
+            truncate_version=inode.truncate_version,
+            exact=True,
+        )
+        try:
+            await self._meta.call(methods.SYNC, request, timeout_s=CALL_S)
+        except ThreefsError:
+            return False
+        return True
+
+    def _tell(self, kind: str, detail: str, inode: int = 0, repaired: bool = False) -> None:
+        self._report.findings.append(Finding(kind, detail, inode, repaired=repaired))
+
+
+def _length(sight: Sight) -> int:
+    rows: Iterable[replicas.Row | None] = sight.values()
+    return max((row.length for row in rows if row is not None), default=0)
+
+
+def _shown(chunk: ChunkId) -> str:
+    return f"chunk {chunk.number} of inode {chunk.inode}"

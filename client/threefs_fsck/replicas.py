@@ -1,0 +1,149 @@
+"""Which chunks the targets of a chain hold, read side by side."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from threefs.errors import Unavailable
+from threefs.ids import ChunkId, TargetId
+from threefs.routing import Chain, Routing
+from threefs.rpc.methods import SCAN_CHUNKS, Method, Rep, Req
+from threefs.wire import storage_pb2 as pb
+
+PAGE_ROWS = 1024
+CALL_S = 20.0
+
+
+class Calls(Protocol):
+    """What is needed of threefs.rpc.peers.Peers."""
+
+    async def call(self, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A chunk on one target. Version 0: nothing committed, or a record that cannot be read."""
+
+    version: int
+    length: int  # bytes
+    checksum: int
+    pending: bool
+
+
+#: What each serving target has of a chunk; None: nothing.
+Sight = Mapping[TargetId, Row | None]
+
+
+class _Replica:
+    """One target's chunks in the order of their keys."""
+
+    def __init__(self, calls: Calls, address: str, target: TargetId, chain_version: int) -> None:
+        self._calls = calls
+        self._address = address
+        self._target = target
+        self._chain_version = chain_version
+        self._held: dict[ChunkId, Row] = {}
+        self._behind: ChunkId | None = None
+        self._more = True
+
+    async def take(self, last: ChunkId | None) -> tuple[dict[ChunkId, Row], ChunkId | None]:
+        """The chunks up to and with `last`; without one, a page. And up to which chunk these are all, None: all."""
+        while self._more and (last is None or self._behind is None or self._behind < last):
+            await self._fetch()
+            if last is None:
+                break
+        if last is None:
+            rows, self._held = self._held, {}
+            return rows, self._behind if self._more else None
+        rows = {chunk: row for chunk, row in self._held.items() if chunk <= last}
+        for chunk in rows:
+            del self._held[chunk]
+        return rows, last
+
+    async def rest(self) -> dict[ChunkId, Row]:
+        while self._more:
+            await self._fetch()
+        rows, self._held = self._held, {}
+        return rows
+
+    async def _fetch(self) -> None:
+        reply = await look(self._calls, self._address, self._target, self._chain_version, self._behind, PAGE_ROWS)
+        self._held |= _rows(reply)
+        self._more = reply.more
+        self._behind = ChunkId(reply.last_inode, reply.last_index)
+
+
+async def chunks(calls: Calls, routing: Routing, chain: Chain) -> AsyncIterator[dict[ChunkId, Sight]]:
+    """All chunks of a chain, in pages. The tail is read first: what it has committed the others get a moment later.
+
+    Raises ChainChanged, NotServing, Unavailable.
+    """
+    serving = chain.serving
+    if not serving:
+        raise Unavailable(f"chain {chain.chain_id} has no serving target")
+    replicas = {target: _replica(calls, routing, chain, target) for target in reversed(serving)}
+    tail = serving[-1]
+    more = True
+    while more:
+        first, last = await replicas[tail].take(None)
+        more = last is not None
+        found = {tail: first}
+        for target in serving[:-1]:
+            found[target] = (await replicas[target].take(last))[0] if more else await replicas[target].rest()
+        yield {
+            chunk: {target: found[target].get(chunk) for target in serving}
+            for chunk in sorted(set().union(*found.values()))
+        }
+
+
+async def sight(calls: Calls, routing: Routing, chain: Chain, chunk: ChunkId) -> Sight:
+    """What every serving target has of one chunk now."""
+    seen: dict[TargetId, Row | None] = {}
+    for target in reversed(chain.serving):
+        address = _address(routing, target)
+        reply = await look(calls, address, target, chain.version, _before(chunk), 1)
+        seen[target] = _rows(reply).get(chunk)
+    return seen
+
+
+async def look(
+    calls: Calls, address: str, target: TargetId, chain_version: int, behind: ChunkId | None, limit: int
+) -> pb.ScanChunksReply:
+    request = pb.ScanChunksRequest(target=target, chain_version=chain_version, limit=limit)
+    if behind is not None:
+        request.behind, request.inode, request.index = True, behind.inode, behind.number
+    return await calls.call(address, SCAN_CHUNKS, request, timeout_s=CALL_S)
+
+
+def agree(sight: Sight) -> bool:
+    """Whether all have the same, or will once what is on its way has arrived."""
+    rows: Sequence[Row | None] = list(sight.values())
+    if any(row is not None and row.pending for row in rows):
+        return True
+    return all(row is not None and row == rows[0] for row in rows)
+
+
+def _rows(reply: pb.ScanChunksReply) -> dict[ChunkId, Row]:
+    columns = zip(reply.inode, reply.index, reply.version, reply.length, reply.checksum, reply.pending, strict=True)
+    return {
+        ChunkId(inode, index): Row(version, length, checksum, pending)
+        for inode, index, version, length, checksum, pending in columns
+    }
+
+
+def _before(chunk: ChunkId) -> ChunkId | None:
+    """The last possible chunk in front of one."""
+    if chunk.number:
+        return ChunkId(chunk.inode, chunk.number - 1)
+    return ChunkId(chunk.inode - 1, 0xFFFFFFFF) if chunk.inode else None
+
+
+def _replica(calls: Calls, routing: Routing, chain: Chain, target: TargetId) -> _Replica:
+    return _Replica(calls, _address(routing, target), target, chain.version)
+
+
+def _address(routing: Routing, target: TargetId) -> str:
+    address = routing.address_of(target)
+    if not address:
+        raise Unavailable(f"the storage process of target {target} has not registered yet")
+    return address
