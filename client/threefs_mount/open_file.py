@@ -33,11 +33,11 @@ class OpenFile:
         self.inode = inode
         self.holders = 0  # open handles
         self.writers = 0  # those that may write
-        self.needed = False  # its name is gone: the session keeps the content until the last handle is closed
         self._link = link
         self._room = room
         self._handle = Handle(link, inode, b"")
         self._session = b""
+        self._lease = 0
         self._held = Held(self._handle.layout.chunk_bytes)
         self._sending = asyncio.Lock()  # one round at a time: what is written later must arrive later
         self._round: asyncio.Task[None] | None = None
@@ -81,19 +81,37 @@ class OpenFile:
 
     @property
     def session(self) -> bytes:
-        return self._session
+        """The write session; empty if there is none, or it was lost with the lease of this process."""
+        return self._session if self._lease >= self._link.lease.number else b""
 
-    def begin(self, inode: pb.Inode, session: bytes) -> None:
-        """A write session has been opened for it; writing may go on under it."""
-        assert not self._session, "one session is enough"
+    async def begin(self, inode: pb.Inode, session: bytes, lease: int) -> None:
+        """A write session has been opened for it under that lease; writing may go on."""
+        written_end = self._handle.file.written_end
+        same_content = inode.truncate_version == self.inode.truncate_version
+        lost, self._session = self._session, b""
+        if not lost:
+            await self._handle.close()  # as open for reading
+        else:
+            self._link.lease.leave()
         self.inode = inode
-        self._session = session
-        self._handle = Handle(self._link, inode, session)
+        self._session, self._lease = session, lease
+        self._handle = Handle(self._link, inode, session, lease)
+        if lost and written_end and same_content:
+            self._handle.wrote(written_end, unsure=True)  # nobody has settled it
 
     async def end(self) -> None:
         """Settle everything and end the session. Raises what went wrong with what was written."""
         await self._settle(self._handle.close)
         self._session = b""
+        if self.holders:
+            self._handle = Handle(self._link, self.inode, b"")
+
+    async def leave(self) -> None:
+        """The last handle is closed."""
+        if self._session:
+            await self.end()
+        else:
+            await self._handle.close()
 
     # ---- reading ----
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import structlog
 from threefs_client import paths
@@ -22,6 +23,8 @@ SETTLE_S = 1.0
 _KEPT_FILES = 65_536
 
 _LOG = structlog.get_logger()
+
+Opened = TypeVar("Opened", pb.OpenReply, pb.CreateReply)
 
 
 @dataclass(slots=True)
@@ -69,26 +72,40 @@ class OpenFiles:
             return await self._open(inode, flags, caller, file)
 
     async def _open(self, inode: int, flags: int, caller: pb.Caller, file: OpenFile | None) -> tuple[int, bool]:
-        writable = _writable(flags)
-        needs_session = writable and (file is None or not file.session)
+        needs_session = _writable(flags) and (file is None or not file.session)
         session = self._link.random.token(16) if needs_session else b""
         request = pb.OpenRequest(place=paths.of_inode(inode), session=session, truncate=bool(flags & os.O_TRUNC))
         if session or request.truncate:
             request.mutation.CopyFrom(self._link.meta.mutation())
-        reply = await self._call(methods.OPEN, request, caller)
+        reply = await self._begin(methods.OPEN, request, caller)
         if not reply.inode.nlink:
             await self._give_up(reply.inode, session)
             raise SessionLost("the name that was opened stands for another file by now")  # the kernel looks it up again
-        return await self._admit(reply.inode, session, flags, caller)
+        return await self._admit(reply, session, flags, caller)
 
     async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.Inode]:
         """Make a file and open it. The request lacks only its session."""
         request.session = self._link.random.token(16)
-        reply = await self._call(methods.CREATE, request, caller)
-        number, _ = await self._admit(reply.inode, request.session, flags, caller)
+        reply = await self._begin(methods.CREATE, request, caller)
+        number, _ = await self._admit(reply, request.session, flags, caller)
         return number, self.shown(reply.inode)
 
-    async def _admit(self, inode: pb.Inode, session: bytes, flags: int, caller: pb.Caller) -> tuple[int, bool]:
+    async def _begin(self, method: Method[Any, Opened], request: Any, caller: pb.Caller | None) -> Opened:
+        """Call, and take note of the session if the call opens one."""
+        if not request.session:
+            return await self._call(method, request, caller)
+        lease = self._link.lease
+        await lease.enter()
+        try:
+            reply = await self._call(method, request, caller)
+        except BaseException:
+            lease.leave()
+            raise
+        lease.entered(reply.lease)
+        return reply
+
+    async def _admit(self, reply: Opened, session: bytes, flags: int, caller: pb.Caller) -> tuple[int, bool]:
+        inode = reply.inode
         file = self._files.get(inode.inode)
         if file is None:
             file = self._files[inode.inode] = OpenFile(self._link, inode, self._room)
@@ -100,7 +117,7 @@ class OpenFiles:
         self._handles[number] = handle
         keep = self._keeps(inode) and not file.dirty
         if session and not file.session:
-            file.begin(inode, session)
+            await file.begin(inode, session, reply.lease)
         else:
             file.learn(inode)
             await self._give_up(inode, session)
@@ -110,7 +127,10 @@ class OpenFiles:
         """End a session that is not needed: another open was faster."""
         if session:
             request = pb.CloseRequest(mutation=self._link.meta.mutation(), inode=inode.inode, session=session)
-            await self._call(methods.CLOSE, request)
+            try:
+                await self._call(methods.CLOSE, request)
+            finally:
+                self._link.lease.leave()
 
     def _keeps(self, inode: pb.Inode) -> bool:
         version = (inode.mtime_ns, inode.length, inode.truncate_version)
@@ -120,24 +140,6 @@ class OpenFiles:
             del self._kept[next(iter(self._kept))]
         return keep
 
-    async def hold(self, inode: int) -> None:
-        """Its last name may go: what has it open here must go on reading it, and a session sees to that."""
-        file = self._files.get(inode)
-        if file is None:
-            return
-        async with file.turn:
-            if file.session or not file.holders:
-                return
-            session = self._link.random.token(16)
-            request = pb.OpenRequest(mutation=self._link.meta.mutation(), place=paths.of_inode(inode), session=session)
-            file.begin((await self._call(methods.OPEN, request)).inode, session)
-            file.needed = True
-
-    @property
-    def need_hold(self) -> bool:
-        """Some file is open without a session."""
-        return any(not file.session for file in self._files.values())
-
     # ---- handles ----
 
     async def write(self, number: int, offset: int, data: bytes) -> None:
@@ -146,7 +148,23 @@ class OpenFiles:
         if not handle.trusted and file.privileged:
             await self._take_privileges(file)
         self._kept.pop(file.inode.inode, None)
+        if not self._link.lease.certain:
+            await self._link.lease.confirm()
+        if not file.session:
+            await self._renew(file)
         await file.write(offset, data)
+
+    async def _renew(self, file: OpenFile) -> None:
+        """This process was silent for so long that its sessions were ended: go on under a new one."""
+        async with file.turn:
+            if not file.session:
+                request = pb.OpenRequest(
+                    mutation=self._link.meta.mutation(),
+                    place=paths.of_inode(file.inode.inode),
+                    session=self._link.random.token(16),
+                )
+                reply = await self._begin(methods.OPEN, request, None)
+                await file.begin(reply.inode, request.session, reply.lease)
 
     async def _take_privileges(self, file: OpenFile) -> None:
         mode = without_privileges(file.inode.mode)
@@ -162,9 +180,10 @@ class OpenFiles:
         async with file.turn:
             file.holders -= 1
             file.writers -= handle.writable
-            idle = not file.holders or (not file.writers and not file.needed)
             try:
-                if file.session and idle:
+                if not file.holders:
+                    await file.leave()
+                elif not file.writers and file.session:
                     await file.end()
             finally:
                 if not file.holders and self._files.get(file.inode.inode) is file:
@@ -195,7 +214,7 @@ class OpenFiles:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
-        await self._settle(file.end for file in list(self._files.values()) if file.session)
+        await self._settle(file.leave for file in list(self._files.values()))
 
 
 class _Room:

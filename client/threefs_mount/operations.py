@@ -201,7 +201,6 @@ class Operations(pyfuse3.Operations):  # type: ignore[misc]
 
     @answered
     async def unlink(self, parent: int, name: bytes, context: Context) -> None:
-        await self._hold(parent, name)
         await self._remove(parent, name, pb.NOT_DIRECTORY, context)
 
     @answered
@@ -212,23 +211,12 @@ class Operations(pyfuse3.Operations):  # type: ignore[misc]
         request = pb.RemoveRequest(mutation=self._mutation(), place=_place(parent, name), kind=kind)
         await self._call(methods.REMOVE, request, context)
 
-    async def _hold(self, parent: int, name: bytes) -> None:
-        """Who has the file open that loses this name goes on with it."""
-        if not self._files.need_hold:
-            return
-        try:
-            found = await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))
-            await self._files.hold(found.inode.inode)
-        except NotFound:
-            return
-
     @answered
     async def rename(
         self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int, context: Context
     ) -> None:
         if flags & ~_RENAME_FLAGS or flags & int(pyfuse3.RENAME_EXCHANGE):
             raise pyfuse3.FUSEError(errno.EINVAL)
-        await self._hold(new_parent, new_name)
         request = pb.RenameRequest(
             mutation=self._mutation(),
             source=_place(parent, name),

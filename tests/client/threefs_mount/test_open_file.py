@@ -19,7 +19,7 @@ def play(scene: Callable[[MemoryFiles, OpenFile], Awaitable[None]], **options: f
         await fs.write_file("/a", b"")
         handle = await fs.open("/a", "r+b")
         file = OpenFile(files.link, files.meta.files[b"a"], ByteBudget(64 << 20))
-        file.begin(files.meta.files[b"a"], handle.handle._session)
+        await file.begin(files.meta.files[b"a"], handle.handle._session, handle.handle._lease)
         await scene(files, file)
 
     asyncio.run(run())

@@ -44,7 +44,7 @@ def test_all_handles_of_a_file_share_one_session() -> None:
 def test_two_opens_at_once_leave_one_session() -> None:
     async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
         numbers = await asyncio.gather(*(files.open(inode, os.O_WRONLY, ROOT) for _ in range(5)))
-        assert len(memory.meta.sessions) == 1
+        assert len(memory.meta.sessions) == 1 and memory.link.lease._held == 1
         for number, _ in numbers:
             await files.release(number)
         assert not memory.meta.sessions
@@ -79,15 +79,32 @@ def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
     play(scene)
 
 
-def test_a_reader_holds_a_file_that_loses_its_name() -> None:
+def test_a_reader_holds_its_file() -> None:
     async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
-        assert not files.need_hold
+        lease = memory.link.lease
         number, _ = await files.open(inode, os.O_RDONLY, ROOT)
-        assert files.need_hold
-        await files.hold(inode)
-        assert len(memory.meta.sessions) == 1 and not files.need_hold
+        assert inode in lease._reading
+        writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert inode not in lease._reading and lease._held == 1
+        await files.release(writer)
+        assert inode in lease._reading and lease._held == 0
         await files.release(number)
-        assert not memory.meta.sessions
+        assert lease._idle
+
+    play(scene)
+
+
+def test_a_lost_session_is_opened_anew() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await files.write(number, 0, b"one")
+        await files.handle(number).file.send()
+        memory.meta.lease += 1
+        memory.link.lease.entered(memory.meta.lease)
+        memory.meta.sessions.clear()
+        await files.write(number, 7, b" two")
+        await files.release(number)
+        assert memory.meta.files[b"a"].length == 11 and not memory.meta.sessions
 
     play(scene)
 
