@@ -180,12 +180,14 @@ class Chunks:
 
     # ---- whole files ----
 
-    async def file_length(self, layout: FileLayout, inode: InodeId, *, timeout_s: float) -> int:
-        """Bytes up to the end of the last chunk that exists, asked of every chain of the stripe."""
-        last = await self.last_chunk(layout, inode, timeout_s=timeout_s)
+    async def file_length(self, layout: FileLayout, inode: InodeId, *, chains: int = 0, timeout_s: float) -> int:
+        """Bytes up to the end of the last chunk that exists, asked of the first `chains` of the stripe (0: of all)."""
+        last = await self.last_chunk(layout, inode, chains=chains, timeout_s=timeout_s)
         return end_of(layout.chunk_bytes, *last) if last else 0
 
-    async def last_chunk(self, layout: FileLayout, inode: InodeId, *, timeout_s: float) -> tuple[int, int] | None:
+    async def last_chunk(
+        self, layout: FileLayout, inode: InodeId, *, chains: int = 0, timeout_s: float
+    ) -> tuple[int, int] | None:
         """(number, length in bytes) of the highest chunk, or None."""
         deadline = self._clock.monotonic() + timeout_s
 
@@ -199,17 +201,20 @@ class Chunks:
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(ask(chain)) for chain in self._stripe(layout)]
+                tasks = [group.create_task(ask(chain)) for chain in self._stripe(layout, chains)]
         except ExceptionGroup as failures:  # callers know the one error tree, not groups of it
             raise failures.exceptions[0] from None
         return max(((t.result().index, t.result().length) for t in tasks if t.result().found), default=None)
 
     async def listing(
-        self, layout: FileLayout, inode: InodeId, first: int = 0, *, timeout_s: float
+        self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float
     ) -> AsyncIterator[tuple[ChainId, list[tuple[int, int]]]]:
-        """Chunks from number `first` on, in pages of one chain: (chain, [(number, length), ...])."""
+        """Chunks from number `first` on, in pages of one chain: (chain, [(number, length), ...]).
+
+        Only the first `chains` of the stripe are asked (0: all).
+        """
         deadline = self._clock.monotonic() + timeout_s
-        for chain in self._stripe(layout):
+        for chain in self._stripe(layout, chains):
             after = first
             while True:
                 reply = await self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
@@ -243,8 +248,8 @@ class Chunks:
     def _table(self, layout: FileLayout) -> tuple[ChainId, ...]:
         return self._cluster.routing.tables.get(layout.table_id, ())
 
-    def _stripe(self, layout: FileLayout) -> list[ChainId]:
-        return sorted(set(layout.chains(self._table(layout))))
+    def _stripe(self, layout: FileLayout, chains: int) -> list[ChainId]:
+        return sorted(set(layout.chains(self._table(layout))[: chains or None]))
 
     async def _ask_tail(
         self, chain: ChainId, method: Method[Req, Rep], request: Callable[[int, int], Req], deadline: float

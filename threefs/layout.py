@@ -110,6 +110,11 @@ def chunk_count(chunk_bytes: int, length: int) -> int:
     return -(-length // chunk_bytes)
 
 
+def chains_reached(layout: FileLayout, end: int) -> int:
+    """How many chains of the stripe, from its first, the bytes before `end` can lie on. At least one."""
+    return max(1, min(layout.stripe, chunk_count(layout.chunk_bytes, end)))
+
+
 def end_of(chunk_bytes: int, number: int, chunk_length: int) -> int:
     """The file offset behind the last byte of a chunk that holds `chunk_length` bytes."""
     return number * chunk_bytes + chunk_length

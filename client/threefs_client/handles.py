@@ -26,6 +26,7 @@ class Handle:
         self._noted = False  # that it is open for reading
         if not session:
             self._note()
+        self._attempted_end = 0  # of all writes that were begun
         self._unsettled = False  # something was written that the meta service does not know of
         self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
 
@@ -99,6 +100,7 @@ class Handle:
         layouts.check_range(self.layout.chunk_bytes, offset, length)
         if not self._session:
             raise SessionLost("the file is not open for writing in this process; open it again")
+        self._attempted_end = max(self._attempted_end, offset + length)
         if self._lease < self.link.lease.number:
             raise SessionLost("this process was silent for too long, and the file was closed for it; open it again")
 
@@ -118,8 +120,10 @@ class Handle:
             length_hint=self.file.written_end,
             truncate_version=self.file.truncate_version,
             exact=self._unsure,
+            attempted_end=self._attempted_end,
             written=True,
         )
+        self._attempted_end = 0  # of all writes that were begun
         self._unsettled = False  # a write that begins meanwhile sets it again
         try:
             reply = await self.link.meta.call(methods.SYNC, request, timeout_s=self.link.options.timeout_s)
@@ -158,6 +162,7 @@ class Handle:
             length_hint=self.file.written_end,
             truncate_version=self.file.truncate_version,
             exact=self._unsure,
+            attempted_end=self._attempted_end,
             written=self._unsettled,
         )
         reply = await self.link.meta.call(methods.CLOSE, request, timeout_s=self.link.options.timeout_s)

@@ -127,7 +127,7 @@ class Collector:
         inode = item.inode
         async with self._slots:
             try:
-                await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), 0)
+                await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), 0, inode.chains_used)
             except ThreefsError as error:
                 _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
                 return None

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from threefs.chunks import ChunkUpdate
 from threefs.errors import FileTooLarge, InvalidArgument, IsADirectory
 from threefs.ids import ChunkId, InodeId
-from threefs.layout import FileLayout, from_wire, max_file_bytes
+from threefs.layout import FileLayout, chains_reached, from_wire, max_file_bytes
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
@@ -36,6 +36,13 @@ class Report:
     truncate_version: int
     exact: bool
     written: bool
+    attempted_end: int = 0  # of all that it has sent, acknowledged or not; 0: unknown
+
+    def chains(self, layout: FileLayout) -> int:
+        """How many chains of the stripe its bytes can lie on; 0: any."""
+        if self.exact and not self.attempted_end:
+            return 0
+        return chains_reached(layout, max(self.end, self.attempted_end))
 
 
 class Growth:
@@ -64,7 +71,8 @@ class Growth:
         return True
 
     async def _measure(self, layout: FileLayout, inode: int, truncate_version: int) -> None:
-        end = await self._context.chunks.file_length(layout, InodeId(inode), timeout_s=CHUNKS_TIMEOUT_S)
+        chains = self._report.chains(layout)
+        end = await self._context.chunks.file_length(layout, InodeId(inode), chains=chains, timeout_s=CHUNKS_TIMEOUT_S)
         self._measured = truncate_version, end
 
 
@@ -76,27 +84,37 @@ class Cut:
         self._length = length
         self._swept: bytes | None = None
 
-    def settle(self, inode: pb.Inode) -> Outside | None:
-        """Change the record, which is then to be stored, or say what has to be done first. Raises FileTooLarge."""
+    def settle(self, inode: pb.Inode, chains: int = 0) -> Outside | None:
+        """Change the record, which is then to be stored, or say what has to be done first. Raises FileTooLarge.
+
+        The file lies on the first `chains` of its stripe (0: on any), see `Namespace.chains_used`.
+        """
         check_length(inode, self._length)
         record = inode.SerializeToString()
         if record != self._swept:
-            return Outside(lambda: self._sweep(from_wire(inode.layout), inode.inode, record))
+            return Outside(lambda: self._sweep(from_wire(inode.layout), inode.inode, chains, record))
         inode.length = self._length
         inode.truncate_version += 1
         inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
         return None
 
-    async def _sweep(self, layout: FileLayout, inode: int, record: bytes) -> None:
-        await sweep(self._context.chunks, layout, InodeId(inode), self._length)
+    async def _sweep(self, layout: FileLayout, inode: int, chains: int, record: bytes) -> None:
+        await sweep(self._context.chunks, layout, InodeId(inode), self._length, chains)
         self._swept = record
 
 
-async def sweep(chunks: FileChunks, layout: FileLayout, inode: InodeId, length: int) -> int:
-    """Remove all bytes from `length` on from the chains. Returns how many chunks were changed."""
+def widen(inode: pb.Inode, report: Report) -> None:
+    """A write session ends: what was written under it may lie on more chains than was known."""
+    chains = report.chains(from_wire(inode.layout))
+    inode.chains_used = max(inode.chains_used, chains) if chains and inode.chains_used else 0
+
+
+async def sweep(chunks: FileChunks, layout: FileLayout, inode: InodeId, length: int, chains: int = 0) -> int:
+    """Remove all bytes from `length` on from the first `chains` of the stripe (0: all of it). Returns how many chunks
+    were changed."""
     last, within = divmod(length, layout.chunk_bytes)
     changed = 0
-    async for chain, page in chunks.listing(layout, inode, last, timeout_s=CHUNKS_TIMEOUT_S):
+    async for chain, page in chunks.listing(layout, inode, last, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
         updates = []
         for number, size in page:
             chunk = ChunkId(inode, number)

@@ -64,3 +64,4 @@ def check_new_name(spot: Spot, place: pb.Place) -> None:
 
 def set_file_layout(context: Context, inode: pb.Inode, wanted: pb.Layout, directory: pb.Inode) -> None:
     inode.layout.CopyFrom(layouts.of_file(context.routing(), context.random, wanted, directory.layout))
+    inode.chains_used = 1

@@ -112,6 +112,15 @@ class Namespace:
                 return True
         return False
 
+    async def chains_used(self, file: pb.Inode) -> int:
+        """On how many chains of its stripe the file lies, from the first; 0: on any.
+
+        Whoever has it open for writing may have reached further; who opens it from now on is a conflict.
+        """
+        if not file.chains_used or await self.tx.get_range(*keys.sessions(file.inode), limit=1):
+            return 0
+        return file.chains_used
+
     async def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> int:
         """The number of the client's lease, with which the session ends."""
         assert self._stamp is not None, "who opens a session has a stamp"

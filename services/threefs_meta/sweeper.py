@@ -20,7 +20,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ReadHold, Renewal, WriteSession
 from threefs_meta import keys, leases, mutations
 from threefs_meta.context import Context
-from threefs_meta.lengths import Growth, Report
+from threefs_meta.lengths import Growth, Report, widen
 from threefs_meta.mutations import Outside
 from threefs_meta.namespace import Namespace
 
@@ -131,7 +131,8 @@ async def _clear(tx: Transaction, removed: list[bytes]) -> None:
 
 async def end_session(context: Context, key: bytes) -> None:
     """Close a write session in the name of its client. How much it has written only the chains know."""
-    growth = Growth(context, Report(end=0, truncate_version=0, exact=True, written=False))
+    report = Report(end=0, truncate_version=0, exact=True, written=False)
+    growth = Growth(context, report)
 
     async def attempt(tx: Transaction) -> Outside | None:
         if await tx.get(key) is None:
@@ -142,8 +143,8 @@ async def end_session(context: Context, key: bytes) -> None:
             changed = growth.settle(inode)
             if isinstance(changed, Outside):
                 return changed
-            if changed:
-                names.put_inode(inode)
+            widen(inode, report)
+            names.put_inode(inode)
         tx.clear(key)
         return None
 

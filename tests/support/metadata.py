@@ -138,6 +138,7 @@ class MetaBench:
         exact: bool = False,
         written: bool = False,
         truncate_version: int | None = None,
+        attempted_end: int = 0,
     ) -> pb.Inode:
         request = pb.CloseRequest(
             mutation=self.mutation(),
@@ -147,6 +148,7 @@ class MetaBench:
             truncate_version=inode.truncate_version if truncate_version is None else truncate_version,
             exact=exact,
             written=written,
+            attempted_end=attempted_end,
         )
         return (await close(self.context, request)).inode
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from threefs import layout
 from threefs.errors import FileTooLarge, InvalidArgument
 from threefs.ids import ChainId, TableId
-from threefs.layout import FileLayout, permutation, spans
+from threefs.layout import FileLayout, chains_reached, permutation, spans
 
 KIB, MIB = 1 << 10, 1 << 20
 TABLE = tuple(ChainId(100 + number) for number in range(6))
@@ -107,3 +107,9 @@ def test_chunk_arithmetic() -> None:
 def test_a_layout_survives_the_wire() -> None:
     file = FileLayout(4 * MIB, TableId(1), stripe=3, table_offset=2, seed=77)
     assert layout.from_wire(layout.to_wire(file)) == file
+
+
+def test_a_small_file_reaches_few_chains() -> None:
+    layout = FileLayout(64 << 10, TableId(1), 4)
+    ends = (0, 1, 64 << 10, (64 << 10) + 1, 4 * (64 << 10), 1 << 30)
+    assert [chains_reached(layout, end) for end in ends] == [1, 1, 1, 2, 4, 4]

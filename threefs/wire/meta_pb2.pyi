@@ -129,7 +129,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "rdev")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "chains_used", "rdev")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +146,7 @@ class Inode(_message.Message):
     CTIME_NS_FIELD_NUMBER: _ClassVar[int]
     BIRTH_NS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    CHAINS_USED_FIELD_NUMBER: _ClassVar[int]
     RDEV_FIELD_NUMBER: _ClassVar[int]
     inode: int
     type: InodeType
@@ -163,8 +164,9 @@ class Inode(_message.Message):
     ctime_ns: int
     birth_ns: int
     name: bytes
+    chains_used: int
     rdev: int
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., rdev: _Optional[int] = ...) -> None: ...
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ...) -> None: ...
 
 class InodeReply(_message.Message):
     __slots__ = ("inode",)
@@ -231,7 +233,7 @@ class OpenReply(_message.Message):
     def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class CloseRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written")
+    __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written", "attempted_end")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +241,7 @@ class CloseRequest(_message.Message):
     TRUNCATE_VERSION_FIELD_NUMBER: _ClassVar[int]
     EXACT_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTED_END_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     inode: int
     session: bytes
@@ -246,23 +249,26 @@ class CloseRequest(_message.Message):
     truncate_version: int
     exact: bool
     written: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ...) -> None: ...
+    attempted_end: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ..., attempted_end: _Optional[int] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written")
+    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written", "attempted_end")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_HINT_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_VERSION_FIELD_NUMBER: _ClassVar[int]
     EXACT_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTED_END_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     inode: int
     length_hint: int
     truncate_version: int
     exact: bool
     written: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ...) -> None: ...
+    attempted_end: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ..., attempted_end: _Optional[int] = ...) -> None: ...
 
 class StatRequest(_message.Message):
     __slots__ = ("place", "follow", "caller")

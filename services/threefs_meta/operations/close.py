@@ -5,14 +5,17 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
-from threefs_meta.lengths import Growth, Report
+from threefs_meta.lengths import Growth, Report, widen
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 
 
 async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
     check_session(request.session)
-    growth = Growth(context, Report(request.length_hint, request.truncate_version, request.exact, request.written))
+    report = Report(
+        request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
+    )
+    growth = Growth(context, report)
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         inode = await names.inode(request.inode)
@@ -21,7 +24,10 @@ async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
         changed = growth.settle(inode)
         if isinstance(changed, Outside):
             return changed
-        if changed:
+        before = inode.chains_used
+        if request.session:
+            widen(inode, report)
+        if changed or inode.chains_used != before:
             names.put_inode(inode)
         if request.session:
             names.close_session(request.inode, request.session)

@@ -62,7 +62,7 @@ async def _existing(
         raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
     inode = await names.named(spot.entry.inode)
     if cut is not None:
-        first = cut.settle(inode)
+        first = cut.settle(inode, await names.chains_used(inode))
         if first is not None:
             return first
         names.put_inode(inode)

@@ -27,7 +27,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         if not inode.nlink:  # the collector relies on it: without a name there are no new sessions
             raise not_found(request.place)
         if cut is not None:
-            first = cut.settle(inode)
+            first = cut.settle(inode, await names.chains_used(inode))
             if first is not None:
                 return first
             names.put_inode(inode)

@@ -10,7 +10,10 @@ from threefs_meta.namespace import Namespace
 
 
 async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
-    growth = Growth(context, Report(request.length_hint, request.truncate_version, request.exact, request.written))
+    growth = Growth(
+        context,
+        Report(request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end),
+    )
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         inode = await names.inode(request.inode)

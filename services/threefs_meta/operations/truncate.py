@@ -14,7 +14,7 @@ async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeRep
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         _, inode = await find(names, request.place, follow=True)
-        first = cut.settle(inode)
+        first = cut.settle(inode, await names.chains_used(inode))
         if first is not None:
             return first
         names.put_inode(inode)

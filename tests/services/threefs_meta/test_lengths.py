@@ -230,3 +230,54 @@ def test_sweep_leaves_the_rest_alone() -> None:
         assert ChunkId(inode.inode, 1) in fs.storage.data and ChunkId(inode.inode, 2) not in fs.storage.data
 
     run(test)
+
+
+def asked(fs: MetaBench, name: str) -> int:
+    """How many chains were asked, since the last time."""
+    count = sum(1 for _, method, _ in fs.storage.calls if method == name)
+    fs.storage.calls.clear()
+    return count
+
+
+def test_only_chains_that_a_file_can_have_reached_are_asked() -> None:
+    """A small file is a matter of one chain, however long its stripe; a larger one of more, as it grows."""
+
+    async def test(fs: MetaBench) -> None:
+        layout = pb.Layout(chunk_bytes=CHUNK, stripe=2)
+        file = (await fs.create("/a", session=SESSION, layout=layout)).inode
+        assert file.chains_used == 1
+        await fs.write(file, 0, b"x")
+        asked(fs, "LastChunk")
+        file = await fs.close(file, SESSION, exact=True, attempted_end=CHUNK, written=True)
+        assert (file.length, file.chains_used, asked(fs, "LastChunk")) == (1, 1, 1)
+        await fs.truncate("/a", 0)
+        assert asked(fs, "ListChunks") == 1
+        await fs.open("/a", session=SESSION)
+        await fs.truncate("/a", 0)
+        assert asked(fs, "ListChunks") == 2, "a writer may be anywhere"
+        await fs.write(file, CHUNK, b"y")
+        file = await fs.close(file, SESSION, length_hint=CHUNK + 1, written=True, truncate_version=2)
+        assert (file.chains_used, asked(fs, "LastChunk")) == (2, 0)
+        await fs.remove("/a")
+        await fs.collect_all()
+        assert asked(fs, "ListChunks") == 2 and fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+def test_a_writer_that_does_not_say_how_far_it_went_may_have_been_anywhere() -> None:
+    async def test(fs: MetaBench) -> None:
+        layout = pb.Layout(chunk_bytes=CHUNK, stripe=2)
+        file = (await fs.create("/a", session=SESSION, layout=layout)).inode
+        await fs.write(file, CHUNK, b"x")
+        await fs.pass_lease()
+        await fs.sweeper.sweep()
+        file = await fs.stat("/a")
+        assert (file.length, file.chains_used) == (CHUNK + 1, 0)
+        await fs.open("/a", session=SESSION)
+        assert (await fs.close(file, SESSION, length_hint=1, written=True)).chains_used == 0, "it stays unknown"
+        await fs.remove("/a")
+        await fs.collect_all()
+        assert fs.chunk_numbers(file) == []
+
+    run(test)
