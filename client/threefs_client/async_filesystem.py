@@ -80,7 +80,7 @@ class AsyncFileSystem(Tree):
     ) -> AsyncFile:
         session = self.link.random.token(16) if mode.writable else b""
         if not session:
-            return self._file((await self._open(path, session)).inode, mode, path)
+            return self._file((await self._open(path, mode, session)).inode, mode, path)
         lease = self.link.lease
         await lease.enter()
         try:
@@ -89,7 +89,7 @@ class AsyncFileSystem(Tree):
                     path, mode, permissions, parents, layout, session
                 )
             else:
-                reply = await self._open(path, session)
+                reply = await self._open(path, mode, session)
             lease.entered(reply.lease)
             return self._file(reply.inode, mode, path, session, reply.lease)
         except BaseException:
@@ -99,10 +99,12 @@ class AsyncFileSystem(Tree):
     def _file(self, inode: pb.Inode, mode: Mode, path: Path, session: bytes = b"", lease: int = 0) -> AsyncFile:
         if inode.type == pb.DIRECTORY:
             raise IsADirectory(paths.shown(path))
-        return AsyncFile(Handle(self.link, inode, session, lease), mode, paths.shown(path))
+        if inode.type != pb.FILE:
+            raise InvalidArgument(f"{paths.shown(path)} is not a file")
+        return AsyncFile(Handle(self.link, inode, session, lease, self.caller), mode, paths.shown(path))
 
-    async def _open(self, path: Path, session: bytes) -> pb.OpenReply:
-        request = pb.OpenRequest(place=paths.place(path), session=session)
+    async def _open(self, path: Path, mode: Mode, session: bytes) -> pb.OpenReply:
+        request = pb.OpenRequest(place=paths.place(path), session=session, access=mode.access)
         if session:
             request.mutation.CopyFrom(self.link.meta.mutation())
         return await self._call(methods.OPEN, request)
@@ -121,6 +123,7 @@ class AsyncFileSystem(Tree):
             parents=parents,
             layout=layout,
             session=session,
+            access=mode.access,
         )
         return await self._call(methods.CREATE, request)
 

@@ -4,6 +4,7 @@ import stat as _stat
 from dataclasses import dataclass
 
 from threefs import layout as _layout
+from threefs.errors import InvalidArgument
 from threefs.layout import FileLayout
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
@@ -98,6 +99,15 @@ class Space:
     free_bytes: int
     inodes: int  # an estimate
     replicas: int
+
+
+def type_of(mode: int) -> pb.InodeType:
+    """The type in the bits of a mode; without any it is a file. Raises InvalidArgument."""
+    bits = _stat.S_IFMT(mode) or _stat.S_IFREG
+    for kind, name in _KINDS.items():
+        if _TYPE_BITS[name] == bits:
+            return kind
+    raise InvalidArgument(f"mode {mode:#o} has no known type")
 
 
 def of_inode(message: pb.Inode) -> Attributes:

@@ -8,6 +8,7 @@ from threefs.errors import OutcomeUnknown, SessionLost
 from threefs.ids import ChunkId
 from threefs.layout import spans
 from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_client import paths, reads
@@ -15,9 +16,12 @@ from threefs_client.link import Link
 
 
 class Handle:
-    def __init__(self, link: Link, inode: pb.Inode, session: bytes, lease: int = 0) -> None:
+    def __init__(
+        self, link: Link, inode: pb.Inode, session: bytes, lease: int = 0, caller: pb.Caller | None = None
+    ) -> None:
         """`lease` is the number of that under which a write session was opened."""
         self.link = link
+        self.caller = caller  # who writes; what was permitted when the file was opened stays so
         self.inode: int = inode.inode
         self.file = reads.of_inode(inode)
         self.layout = self.file.layout
@@ -29,6 +33,9 @@ class Handle:
         self._attempted_end = 0  # of all writes that were begun
         self._unsettled = False  # something was written that the meta service does not know of
         self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
+
+    async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
+        return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s, caller=self.caller)
 
     @property
     def length(self) -> int:
@@ -126,7 +133,7 @@ class Handle:
         self._attempted_end = 0  # of all writes that were begun
         self._unsettled = False  # a write that begins meanwhile sets it again
         try:
-            reply = await self.link.meta.call(methods.SYNC, request, timeout_s=self.link.options.timeout_s)
+            reply = await self._call(methods.SYNC, request)
         except BaseException:
             self._unsettled = True
             raise
@@ -136,9 +143,12 @@ class Handle:
     async def truncate(self, length: int) -> None:
         self.check_write(0, length)
         request = pb.TruncateRequest(
-            mutation=self.link.meta.mutation(), place=paths.of_inode(self.inode), length=length
+            mutation=self.link.meta.mutation(),
+            place=paths.of_inode(self.inode),
+            length=length,
+            session=self._session,
         )
-        reply = await self.link.meta.call(methods.TRUNCATE, request, timeout_s=self.link.options.timeout_s)
+        reply = await self._call(methods.TRUNCATE, request)
         self.file.written_end = 0
         self.file.learn(reply.inode)
 
@@ -165,7 +175,7 @@ class Handle:
             attempted_end=self._attempted_end,
             written=self._unsettled,
         )
-        reply = await self.link.meta.call(methods.CLOSE, request, timeout_s=self.link.options.timeout_s)
+        reply = await self._call(methods.CLOSE, request)
         self._unsettled = self._unsure = False
         self.file.learn(reply.inode)
 

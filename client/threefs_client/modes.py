@@ -16,6 +16,11 @@ class Mode:
     text: bool
 
     @property
+    def access(self) -> int:
+        """What must be permitted, in permission bits."""
+        return 4 * self.readable + 2 * self.writable
+
+    @property
     def shown(self) -> str:
         """The `mode` attribute of a file object."""
         letter = "x" if self.exclusive else "a" if self.append else "w" if self.truncate else "r"

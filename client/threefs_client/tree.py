@@ -1,6 +1,7 @@
 """Operations on names: everything of the meta service that is not an open file."""
 
 import os
+import stat
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from threefs import layout as layouts
@@ -52,6 +53,11 @@ class Tree:
     async def exists(self, path: Path) -> bool:
         """True also for a directory; False for a symbolic link to nowhere."""
         return (await self.inodes([path]))[0] is not None
+
+    async def access(self, path: Path, wanted: int, *, follow: bool = True) -> Attributes:
+        """Raises AccessDenied unless all is permitted that is `wanted`: os.R_OK, os.W_OK, os.X_OK together."""
+        request = pb.AccessRequest(place=paths.place(path), follow=follow, wanted=wanted)
+        return attributes.of_inode((await self._call(methods.ACCESS, request)).inode)
 
     async def list_page(
         self, path: Path, after: str = "", limit: int = _PAGE, *, with_attributes: bool = False
@@ -126,7 +132,23 @@ class Tree:
 
     async def remove(self, path: Path, *, recursive: bool = False) -> None:
         """A file, a link, or a directory: an empty one, or with `recursive` all below it."""
-        await self._remove(path, pb.ANYTHING, recursive)
+        if recursive and self.caller is not None and self.caller.uid:
+            await self._remove_piecewise(path)
+        else:
+            await self._remove(path, pb.ANYTHING, recursive)
+
+    async def _remove_piecewise(self, top: Path) -> None:
+        """A user may remove a tree only as far as it may remove each thing in it."""
+        if (await self.stat(top, follow=False)).is_directory:
+            directories = []
+            async for directory, _, others in self.walk(top):
+                directories.append(directory)
+                for entry in others:
+                    await self.unlink(paths.join(directory, entry.name))
+            for directory in reversed(directories):
+                await self.rmdir(directory)
+        else:
+            await self.unlink(top)
 
     async def unlink(self, path: Path) -> None:
         """Anything but a directory."""
@@ -141,6 +163,27 @@ class Tree:
             mutation=self.link.meta.mutation(), place=paths.place(path), recursive=recursive, kind=kind
         )
         await self._call(methods.REMOVE, request)
+
+    async def mknod(self, path: Path, mode: int, device: int = 0) -> Attributes:
+        """Make a FIFO, a socket, a device or an empty file; `mode` has the bits of the type, as for os.mknod."""
+        kind = attributes.type_of(mode)
+        request = pb.MknodRequest(
+            mutation=self.link.meta.mutation(),
+            place=paths.place(path),
+            type=kind,
+            mode=checked_permissions(stat.S_IMODE(mode)),
+            rdev=device,
+            uid=os.geteuid(),
+            gid=os.getegid(),
+        )
+        return attributes.of_inode((await self._call(methods.MKNOD, request)).inode)
+
+    async def exchange(self, one: Path, other: Path) -> None:
+        """Two entries, of any kinds, change places, atomically."""
+        request = pb.RenameRequest(
+            mutation=self.link.meta.mutation(), source=paths.place(one), destination=paths.place(other), exchange=True
+        )
+        await self._call(methods.RENAME, request)
 
     async def rename(self, source: Path, destination: Path, *, replace: bool = True) -> Attributes:
         """Atomic; an existing destination is replaced unless `replace` is false (then AlreadyExists)."""
@@ -179,6 +222,10 @@ class Tree:
         if any(not 0 <= value < 1 << 32 for value in wanted.values()):
             raise InvalidArgument(f"user and group ids are 32-bit numbers: {uid}, {gid}")
         return await self._set(path, follow, **wanted)
+
+    async def touch(self, path: Path, *, follow: bool = True) -> Attributes:
+        """Set both times to now, which whoever may write the file may do too."""
+        return await self._set(path, follow, atime_now=True, mtime_now=True)
 
     async def utime(self, path: Path, atime_ns: int, mtime_ns: int, *, follow: bool = True) -> Attributes:
         """Set the times, in nanoseconds since 1970."""

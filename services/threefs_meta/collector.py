@@ -155,7 +155,7 @@ class Collector:
             now_ns = self._context.clock.wall_ns()
             entries = await names.entries(directory, b"", ENTRIES_PER_TRANSACTION)
             for name, entry in entries:
-                names.clear_entry(directory, name, now_ns)
+                names.clear_entry(directory, name, entry, now_ns)
                 names.unlink(await names.named(entry.inode), now_ns)
             if len(entries) == ENTRIES_PER_TRANSACTION:
                 return len(entries)

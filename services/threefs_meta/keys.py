@@ -50,6 +50,25 @@ def times(directory: int) -> bytes:
     return _ONE.pack(b"TIME|", directory)
 
 
+def facts(directory: int) -> tuple[bytes, bytes]:
+    """The range of what is known of a directory apart from its inode: its times, then one key per subdirectory."""
+    return times(directory), times(directory + 1)
+
+
+def subdirectory(directory: int, inode: int) -> bytes:
+    return _TWO.pack(b"TIME|", directory, inode)
+
+
+def is_subdirectory(fact_key: bytes) -> bool:
+    return len(fact_key) == _TWO.size
+
+
+def subdirectory_of(fact_key: bytes) -> tuple[int, int]:
+    """(directory, subdirectory)"""
+    _, directory, inode = _TWO.unpack(fact_key)
+    return directory, inode
+
+
 def session(inode: int, session_id: bytes) -> bytes:
     return _ONE.pack(b"SESS|", inode) + session_id
 

@@ -1,20 +1,42 @@
 """New inodes under new names."""
 
+import stat
+from dataclasses import dataclass
+
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import layouts, paths
+from threefs_meta import layouts, paths, permissions
+from threefs_meta.actors import Actor
 from threefs_meta.context import Context
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import Spot, not_found
 
 
-async def new_inode(context: Context, kind: pb.InodeType, mode: int, uid: int, gid: int) -> pb.Inode:
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What its maker says about a new inode."""
+
+    kind: pb.InodeType
+    maker: Actor
+    mode: int
+    umask: int = 0
+
+
+async def new_inode(context: Context, parent: pb.Inode, birth: Birth) -> pb.Inode:
+    """It belongs to its maker, but in a set-group-id directory to that one's group."""
     now_ns = context.clock.wall_ns()
+    maker, mode, gid = birth.maker, birth.mode & ~birth.umask, birth.maker.gid
+    if parent.mode & stat.S_ISGID:
+        gid = parent.gid
+        if birth.kind == pb.DIRECTORY:
+            mode |= stat.S_ISGID
+        elif mode & stat.S_IXGRP and not maker.is_super and not maker.in_group(gid):
+            mode &= ~stat.S_ISGID  # or everybody could make programs that run as this group
     return pb.Inode(
         inode=await context.allocator.take(),
-        type=kind,
+        type=birth.kind,
         mode=mode,
-        uid=uid,
+        uid=maker.uid,
         gid=gid,
         nlink=1,
         atime_ns=now_ns,
@@ -24,12 +46,20 @@ async def new_inode(context: Context, kind: pb.InodeType, mode: int, uid: int, g
     )
 
 
-async def add_directory(
-    context: Context, names: Namespace, spot: Spot, like: pb.MkdirRequest | pb.CreateRequest, mode: int
-) -> pb.Inode:
-    """Make the directory that is missing at `spot`, with owner of `like`. It inherits its parent's layout."""
-    parent = await names.directory(spot.parent)  # read, so that a removal of the parent is a conflict; never written
-    inode = await new_inode(context, pb.DIRECTORY, mode, like.uid, like.gid)
+async def parent_of(names: Namespace, spot: Spot, maker: Actor) -> pb.Inode:
+    """The directory that gets a new entry. It is read, so that its removal is a conflict, but never written.
+
+    Raises AccessDenied, and NotFound when it has been removed.
+    """
+    parent = await names.directory(spot.parent)
+    permissions.check_parent(parent, maker, paths.shown(spot.name))
+    return parent
+
+
+async def add_directory(context: Context, names: Namespace, spot: Spot, birth: Birth) -> pb.Inode:
+    """Make the directory that is missing at `spot`. It inherits its parent's layout."""
+    parent = await parent_of(names, spot, birth.maker)
+    inode = await new_inode(context, parent, birth)
     inode.parent = spot.parent
     inode.name = spot.name
     if parent.HasField("layout"):
@@ -38,13 +68,11 @@ async def add_directory(
     return inode
 
 
-async def add_parents(
-    context: Context, names: Namespace, spot: Spot, like: pb.MkdirRequest | pb.CreateRequest, mode: int
-) -> Spot:
+async def add_parents(context: Context, names: Namespace, spot: Spot, birth: Birth) -> Spot:
     """Make the directories that are missing above the last component; where that one belongs."""
     rest = spot.rest
     while rest:
-        made = await add_directory(context, names, Spot(spot.parent, spot.name, None), like, mode)
+        made = await add_directory(context, names, Spot(spot.parent, spot.name, None), birth)
         spot = Spot(made.inode, rest[0], None)
         rest = rest[1:]
     return spot

@@ -10,9 +10,14 @@ from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.kv.port import Transaction
 from threefs.leases import LEASE_TICKS
+from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, WriteSession
 from threefs_meta import keys, leases
+
+MOST_COUNTED = 1024  # subdirectories
+#: Each subdirectory has a key of its own beside the times: so nobody who makes one conflicts with another.
+_PRESENT = records.encode(common_pb2.Empty())
 
 
 class Namespace:
@@ -24,7 +29,7 @@ class Namespace:
     # ---- inodes ----
 
     async def inode(self, number: int) -> pb.Inode | None:
-        """The record as stored; a directory's times are in another one, see `with_times`."""
+        """The record as stored; a directory's times are in another one, see `shown`."""
         key = keys.inode(number)
         value = await self.tx.get(key)
         return None if value is None else records.decode(value, pb.Inode, key)
@@ -45,14 +50,20 @@ class Namespace:
             raise NotADirectory(f"inode {number} is not a directory")
         return inode
 
-    async def with_times(self, inode: pb.Inode) -> pb.Inode:
-        """Complete what is shown of a directory. Not to be stored."""
-        if inode.type == pb.DIRECTORY:
-            key = keys.times(inode.inode)
-            value = await self.tx.get(key, snapshot=True)
-            if value is not None:
-                times = records.decode(value, DirectoryTimes, key)
-                inode.mtime_ns, inode.ctime_ns = times.mtime_ns, max(times.ctime_ns, inode.ctime_ns)
+    async def shown(self, inode: pb.Inode) -> pb.Inode:
+        """Complete what is shown of a directory: its times, and a link count of 2 and one per subdirectory.
+
+        Not to be stored. Beyond MOST_COUNTED subdirectories the count is 1, which tells programs not to rely on it.
+        """
+        if inode.type != pb.DIRECTORY:
+            return inode
+        facts = await self.tx.get_range(*keys.facts(inode.inode), limit=MOST_COUNTED + 2, snapshot=True)
+        if facts and not keys.is_subdirectory(facts[0][0]):
+            key, value = facts.pop(0)
+            times = records.decode(value, DirectoryTimes, key)
+            inode.mtime_ns, inode.ctime_ns = times.mtime_ns, max(times.ctime_ns, inode.ctime_ns)
+        if inode.nlink:
+            inode.nlink = 2 + len(facts) if len(facts) <= MOST_COUNTED else 1
         return inode
 
     def put_inode(self, inode: pb.Inode) -> None:
@@ -82,10 +93,22 @@ class Namespace:
     def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
         record = EntryRecord(inode=inode.inode, type=inode.type)
         self.tx.set(keys.entry(parent, name), records.encode(record))
+        if inode.type == pb.DIRECTORY:
+            self.count(parent, inode.inode)
         self.touch(parent, now_ns)
 
-    def clear_entry(self, parent: int, name: bytes, now_ns: int) -> None:
+    def count(self, parent: int, directory: int) -> None:
+        """Among the links of its parent."""
+        self.tx.set(keys.subdirectory(parent, directory), _PRESENT)
+
+    def discount(self, parent: int, directory: int) -> None:
+        self.tx.clear(keys.subdirectory(parent, directory))
+
+    def clear_entry(self, parent: int, name: bytes, entry: EntryRecord | pb.Inode, now_ns: int) -> None:
+        """`entry`: what it names."""
         self.tx.clear(keys.entry(parent, name))
+        if entry.type == pb.DIRECTORY:
+            self.discount(parent, entry.inode)
         self.touch(parent, now_ns)
 
     def add(self, parent: int, name: bytes, inode: pb.Inode) -> None:
@@ -136,11 +159,11 @@ class Namespace:
 
     def unlink(self, inode: pb.Inode, now_ns: int) -> None:
         """One name less, once the entry is cleared. Without a name, what it holds is freed later."""
-        if inode.type == pb.SYMLINK:
-            self.clear_inode(inode)
-            return
         inode.nlink -= 1
         inode.ctime_ns = now_ns
+        if not inode.nlink and inode.type not in (pb.FILE, pb.DIRECTORY):
+            self.clear_inode(inode)
+            return
         self.put_inode(inode)
         if not inode.nlink:
             self.queue(inode, now_ns)

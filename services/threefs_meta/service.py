@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs_meta.context import Context
+from threefs_meta.operations.access import access
 from threefs_meta.operations.batch_stat import batch_stat
 from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
@@ -15,6 +16,7 @@ from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
 from threefs_meta.operations.lookup import lookup
 from threefs_meta.operations.mkdir import mkdir
+from threefs_meta.operations.mknod import mknod
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
 from threefs_meta.operations.rename import rename
@@ -58,3 +60,5 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.RENEW, renew)
     add(methods.FSCK_SCAN, scan)
     add(methods.FSCK_EXAMINE, examine)
+    add(methods.ACCESS, access)
+    add(methods.MKNOD, mknod)

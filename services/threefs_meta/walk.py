@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
-from threefs.errors import NameTooLong, NotADirectory, NotFound, TooManySymlinks
+from threefs.errors import AccessDenied, NameTooLong, NotADirectory, NotFound, TooManySymlinks
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import EntryRecord
 from threefs_meta import paths
+from threefs_meta.actors import TRUSTED, Actor
 from threefs_meta.namespace import Namespace
+from threefs_meta.paths import shown_place as _shown
+from threefs_meta.permissions import SEARCH, permits
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +23,11 @@ class Spot:
     rest: tuple[bytes, ...] = ()  # components behind a missing one
 
 
-async def walk(names: Namespace, place: pb.Place, *, follow: bool) -> Spot:
+async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, follow: bool) -> Spot:
     """Go to `place`. `follow`: also through a symbolic link in the last component.
 
     A missing entry is no error, unless '..' comes behind it. Raises NotFound, NotADirectory, TooManySymlinks,
-    NameTooLong, InvalidArgument.
+    NameTooLong, InvalidArgument, and AccessDenied where the actor may not search a directory on the way.
     """
     rest = paths.split(place.path)
     at = place.base or ROOT
@@ -40,6 +43,8 @@ async def walk(names: Namespace, place: pb.Place, *, follow: bool) -> Spot:
     links = 0
     while rest:
         name = rest.pop()
+        if not actor.is_super and not permits(await names.directory(at), actor, SEARCH):
+            raise AccessDenied(f"user {actor.uid} may not search a directory on the way to {_shown(place)}")
         if name == b"..":
             at = (await names.directory(at)).parent
         elif name != b".":
@@ -53,7 +58,7 @@ async def walk(names: Namespace, place: pb.Place, *, follow: bool) -> Spot:
             if not rest:
                 return Spot(at, name, entry)
             if entry.type != pb.DIRECTORY:
-                raise NotADirectory(f"{paths.shown(name)} in {paths.shown_place(place)} is not a directory")
+                raise NotADirectory(f"{paths.shown(name)} in {_shown(place)} is not a directory")
             at = entry.inode
     return _itself(at, pb.DIRECTORY)
 
@@ -63,11 +68,11 @@ async def _through(
 ) -> int:
     """Put the target of a symbolic link in front of the rest; where to go on from."""
     if links > paths.MAX_SYMLINKS:
-        raise TooManySymlinks(f"{paths.shown_place(place)} leads through more than {paths.MAX_SYMLINKS} links")
+        raise TooManySymlinks(f"{_shown(place)} leads through more than {paths.MAX_SYMLINKS} links")
     target = (await names.named(entry.inode)).target
     rest.extend(reversed(paths.split(target)))
     if len(rest) > paths.MAX_PARTS:
-        raise NameTooLong(f"{paths.shown_place(place)} leads through more than {paths.MAX_PARTS} components")
+        raise NameTooLong(f"{_shown(place)} leads through more than {paths.MAX_PARTS} components")
     return ROOT if target.startswith(b"/") else at
 
 
@@ -82,9 +87,9 @@ def _itself(inode: int, kind: pb.InodeType) -> Spot:
     return Spot(inode, b"", EntryRecord(inode=inode, type=kind))
 
 
-async def find(names: Namespace, place: pb.Place, *, follow: bool) -> tuple[Spot, pb.Inode]:
+async def find(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, follow: bool) -> tuple[Spot, pb.Inode]:
     """The inode at a place. Raises NotFound."""
-    spot = await walk(names, place, follow=follow)
+    spot = await walk(names, place, actor, follow=follow)
     if spot.entry is None:
         raise not_found(place)
     if spot.name:
@@ -96,4 +101,4 @@ async def find(names: Namespace, place: pb.Place, *, follow: bool) -> tuple[Spot
 
 
 def not_found(place: pb.Place) -> NotFound:
-    return NotFound(f"{paths.shown_place(place)}: no such file or directory")
+    return NotFound(f"{_shown(place)}: no such file or directory")

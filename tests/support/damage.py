@@ -5,6 +5,7 @@ from threefs_meta import keys
 from tests.support.metadata import MetaBench
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
+from threefs.wire.common_pb2 import Empty
 from threefs.wire.records_pb2 import EntryRecord
 
 
@@ -22,11 +23,19 @@ async def get(bench: MetaBench, key: bytes) -> bytes | None:
 
 
 async def put_inode(bench: MetaBench, inode: pb.Inode) -> None:
+    """What is shown of a directory says more than is stored."""
+    if inode.type == pb.DIRECTORY:
+        inode.nlink = min(inode.nlink, 1)
     await put(bench, keys.inode(inode.inode), records.encode(inode))
 
 
 async def put_entry(bench: MetaBench, parent: int, name: bytes, inode: int, kind: pb.InodeType) -> None:
     await put(bench, keys.entry(parent, name), records.encode(EntryRecord(inode=inode, type=kind)))
+
+
+async def put_count(bench: MetaBench, parent: int, directory: int, present: bool) -> None:
+    """Whether a directory is counted among the links of another one."""
+    await put(bench, keys.subdirectory(parent, directory), records.encode(Empty()) if present else None)
 
 
 async def drop_entry(bench: MetaBench, parent: int, name: bytes) -> None:

@@ -1,7 +1,8 @@
 """A meta service in memory: real operations and a real chunk client over engines of the test's own memory."""
 
+import contextlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from threefs_meta.allocator import Allocator
@@ -13,10 +14,12 @@ from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
 from threefs_meta.operations.mkdir import mkdir
+from threefs_meta.operations.mknod import mknod
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.renew import renew
+from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.truncate import truncate
@@ -80,6 +83,7 @@ class MetaBench:
         )
         self.collector = Collector(self.context)
         self.sweeper = Sweeper(self.context)
+        self.caller: pb.Caller | None = None  # for whom everything is asked
         self._request = 0
 
     async def start(self) -> "MetaBench":
@@ -100,6 +104,13 @@ class MetaBench:
         self._request += 1
         return pb.Mutation(client=CLIENT, request=self._request)
 
+    @contextlib.contextmanager
+    def user(self, uid: int, gid: int, *groups: int) -> Iterator[None]:
+        """What is asked inside is asked for this user."""
+        before, self.caller = self.caller, pb.Caller(uid=uid, gid=gid, groups=groups)
+        yield
+        self.caller = before
+
     # ---- operations ----
 
     async def create(
@@ -112,8 +123,11 @@ class MetaBench:
         parents: bool = False,
         layout: pb.Layout | None = None,
         mode: int = 0o644,
+        umask: int = 0,
+        access: int = 0,
     ) -> pb.CreateReply:
         request = pb.CreateRequest(
+            caller=self.caller,
             mutation=self.mutation(),
             place=at(path),
             mode=mode,
@@ -122,11 +136,20 @@ class MetaBench:
             truncate=truncate,
             parents=parents,
             layout=layout,
+            umask=umask,
+            access=access,
         )
         return await create(self.context, request)
 
-    async def open(self, path: str, *, session: bytes = b"", truncate: bool = False) -> pb.Inode:
-        request = pb.OpenRequest(mutation=self.mutation(), place=at(path), session=session, truncate=truncate)
+    async def open(self, path: str, *, session: bytes = b"", truncate: bool = False, access: int = 0) -> pb.Inode:
+        request = pb.OpenRequest(
+            caller=self.caller,
+            mutation=self.mutation(),
+            place=at(path),
+            session=session,
+            truncate=truncate,
+            access=access,
+        )
         return (await open_inode(self.context, request)).inode
 
     async def close(
@@ -141,6 +164,7 @@ class MetaBench:
         attempted_end: int = 0,
     ) -> pb.Inode:
         request = pb.CloseRequest(
+            caller=self.caller,
             mutation=self.mutation(),
             inode=inode.inode,
             session=session,
@@ -157,39 +181,76 @@ class MetaBench:
     ) -> pb.RenewReply:
         return await renew(self.context, pb.RenewRequest(client=client, hold=hold, drop=drop, end=end))
 
-    async def mkdir(self, path: str, *, parents: bool = False, layout: pb.Layout | None = None) -> pb.Inode:
-        request = pb.MkdirRequest(mutation=self.mutation(), place=at(path), mode=0o755, parents=parents, layout=layout)
+    async def mkdir(
+        self, path: str, *, parents: bool = False, layout: pb.Layout | None = None, mode: int = 0o755, umask: int = 0
+    ) -> pb.Inode:
+        request = pb.MkdirRequest(
+            caller=self.caller,
+            mutation=self.mutation(),
+            place=at(path),
+            mode=mode,
+            umask=umask,
+            parents=parents,
+            layout=layout,
+        )
         return (await mkdir(self.context, request)).inode
 
     async def remove(self, path: str, *, recursive: bool = False, kind: pb.RemoveKind = pb.ANYTHING) -> None:
         await remove(
             self.context,
-            pb.RemoveRequest(mutation=self.mutation(), place=at(path), recursive=recursive, kind=kind),
+            pb.RemoveRequest(
+                caller=self.caller, mutation=self.mutation(), place=at(path), recursive=recursive, kind=kind
+            ),
         )
 
-    async def rename(self, source: str, destination: str, *, no_replace: bool = False) -> pb.Inode:
+    async def rename(
+        self, source: str, destination: str, *, no_replace: bool = False, exchange: bool = False
+    ) -> pb.Inode:
         request = pb.RenameRequest(
-            mutation=self.mutation(), source=at(source), destination=at(destination), no_replace=no_replace
+            caller=self.caller,
+            mutation=self.mutation(),
+            source=at(source),
+            destination=at(destination),
+            no_replace=no_replace,
+            exchange=exchange,
         )
         return (await rename(self.context, request)).inode
 
     async def link(self, source: str, destination: str) -> pb.Inode:
-        request = pb.LinkRequest(mutation=self.mutation(), source=at(source), destination=at(destination))
+        request = pb.LinkRequest(
+            caller=self.caller, mutation=self.mutation(), source=at(source), destination=at(destination)
+        )
         return (await link(self.context, request)).inode
 
     async def symlink(self, target: str, path: str) -> pb.Inode:
-        request = pb.SymlinkRequest(mutation=self.mutation(), place=at(path), target=target.encode())
+        request = pb.SymlinkRequest(
+            caller=self.caller, mutation=self.mutation(), place=at(path), target=target.encode()
+        )
         return (await symlink(self.context, request)).inode
 
-    async def truncate(self, path: str, length: int) -> pb.Inode:
-        request = pb.TruncateRequest(mutation=self.mutation(), place=at(path), length=length)
+    async def mknod(self, path: str, kind: pb.InodeType, mode: int = 0o644, rdev: int = 0) -> pb.Inode:
+        request = pb.MknodRequest(
+            caller=self.caller, mutation=self.mutation(), place=at(path), type=kind, mode=mode, rdev=rdev
+        )
+        return (await mknod(self.context, request)).inode
+
+    async def set(self, path: str, follow: bool = True, /, **values: int) -> pb.Inode:
+        request = pb.SetAttrRequest(caller=self.caller, mutation=self.mutation(), place=at(path), follow=follow)
+        for name, value in values.items():
+            setattr(request, name, value)
+        return (await set_attributes(self.context, request)).inode
+
+    async def truncate(self, path: str, length: int, session: bytes = b"") -> pb.Inode:
+        request = pb.TruncateRequest(
+            caller=self.caller, mutation=self.mutation(), place=at(path), length=length, session=session
+        )
         return (await truncate(self.context, request)).inode
 
     async def stat(self, path: str, *, follow: bool = True) -> pb.Inode:
-        return (await stat(self.context, pb.StatRequest(place=at(path), follow=follow))).inode
+        return (await stat(self.context, pb.StatRequest(caller=self.caller, place=at(path), follow=follow))).inode
 
     async def names(self, path: str) -> list[str]:
-        reply = await list_entries(self.context, pb.ListRequest(place=at(path)))
+        reply = await list_entries(self.context, pb.ListRequest(caller=self.caller, place=at(path)))
         assert not reply.more
         return [entry.name.decode() for entry in reply.entries]
 

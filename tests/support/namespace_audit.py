@@ -7,6 +7,7 @@ from threefs_meta import keys
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.kv.port import Engine
+from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import (
     ClientLease,
@@ -33,6 +34,7 @@ class Store:
         self.times: list[int] = []
         self.leases: set[int] = set()
         self.leases_held: set[int] = set()
+        self.subdirectories: set[tuple[int, int]] = set()  # (directory, subdirectory)
         self.next_inode = 0
         for key, value in pairs.items():
             self._take(key, value)
@@ -57,6 +59,9 @@ class Store:
                 self.leases.add(keys.lease_of(key))
             case b"BEAT|":
                 records.decode(value, Renewal, key)
+            case b"TIME|" if keys.is_subdirectory(key):
+                records.decode(value, common_pb2.Empty, key)
+                self.subdirectories.add(keys.subdirectory_of(key))
             case b"TIME|":
                 records.decode(value, DirectoryTimes, key)
                 self.times.append(keys.inode_of(key))
@@ -101,6 +106,8 @@ def check(store: Store) -> None:
     assert store.leases_held <= store.leases, "something is held under a lease that has ended and is forgotten"
     directories = {number for number, inode in inodes.items() if inode.type == pb.DIRECTORY}
     assert set(store.times) <= directories, "times are kept of what is no directory"
+    counted = {(parent, entry.inode) for (parent, _), entry in entries.items() if entry.type == pb.DIRECTORY}
+    assert store.subdirectories == counted, f"counted subdirectories differ: {store.subdirectories ^ counted}"
     _check_reachable(store)
 
 

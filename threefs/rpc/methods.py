@@ -62,6 +62,8 @@ STAT_FS = _method(_F, "Meta", "StatFs", _F.StatFsRequest, _F.StatFsReply)
 RENEW = _method(_F, "Meta", "Renew", _F.RenewRequest, _F.RenewReply)
 FSCK_SCAN = _method(_F, "Meta", "FsckScan", _F.FsckScanRequest, _F.FsckScanReply)
 FSCK_EXAMINE = _method(_F, "Meta", "FsckExamine", _F.FsckExamineRequest, _F.FsckExamineReply)
+ACCESS = _method(_F, "Meta", "Access", _F.AccessRequest, _F.InodeReply)
+MKNOD = _method(_F, "Meta", "Mknod", _F.MknodRequest, _F.InodeReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)
 WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply)

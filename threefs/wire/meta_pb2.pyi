@@ -53,6 +53,7 @@ class FsckKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FREE_NUMBER: _ClassVar[FsckKind]
     HELD_BY_NOBODY: _ClassVar[FsckKind]
     WRONG_LENGTH: _ClassVar[FsckKind]
+    NOT_COUNTED: _ClassVar[FsckKind]
 INODE_TYPE_UNSPECIFIED: InodeType
 FILE: InodeType
 DIRECTORY: InodeType
@@ -87,6 +88,7 @@ ATTACHED_TO_NOTHING: FsckKind
 FREE_NUMBER: FsckKind
 HELD_BY_NOBODY: FsckKind
 WRONG_LENGTH: FsckKind
+NOT_COUNTED: FsckKind
 
 class Place(_message.Message):
     __slots__ = ("base", "path")
@@ -175,7 +177,7 @@ class InodeReply(_message.Message):
     def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
 
 class CreateRequest(_message.Message):
-    __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session", "caller")
+    __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session", "caller", "umask", "access")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +189,8 @@ class CreateRequest(_message.Message):
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    UMASK_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     mode: int
@@ -198,7 +202,9 @@ class CreateRequest(_message.Message):
     layout: Layout
     session: bytes
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    umask: int
+    access: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ..., access: _Optional[int] = ...) -> None: ...
 
 class CreateReply(_message.Message):
     __slots__ = ("inode", "created", "lease")
@@ -211,18 +217,20 @@ class CreateReply(_message.Message):
     def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class OpenRequest(_message.Message):
-    __slots__ = ("mutation", "place", "session", "truncate", "caller")
+    __slots__ = ("mutation", "place", "session", "truncate", "caller", "access")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     session: bytes
     truncate: bool
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    access: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., access: _Optional[int] = ...) -> None: ...
 
 class OpenReply(_message.Message):
     __slots__ = ("inode", "lease")
@@ -233,7 +241,7 @@ class OpenReply(_message.Message):
     def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class CloseRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written", "attempted_end")
+    __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written", "attempted_end", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +250,7 @@ class CloseRequest(_message.Message):
     EXACT_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTED_END_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     inode: int
     session: bytes
@@ -250,10 +259,11 @@ class CloseRequest(_message.Message):
     exact: bool
     written: bool
     attempted_end: int
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ..., attempted_end: _Optional[int] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ..., attempted_end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written", "attempted_end")
+    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written", "attempted_end", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_HINT_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +271,7 @@ class SyncRequest(_message.Message):
     EXACT_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTED_END_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     inode: int
     length_hint: int
@@ -268,7 +279,8 @@ class SyncRequest(_message.Message):
     exact: bool
     written: bool
     attempted_end: int
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ..., attempted_end: _Optional[int] = ...) -> None: ...
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ..., attempted_end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class StatRequest(_message.Message):
     __slots__ = ("place", "follow", "caller")
@@ -349,7 +361,7 @@ class ListReply(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class MkdirRequest(_message.Message):
-    __slots__ = ("mutation", "place", "mode", "uid", "gid", "parents", "layout", "caller")
+    __slots__ = ("mutation", "place", "mode", "uid", "gid", "parents", "layout", "caller", "umask")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -358,6 +370,7 @@ class MkdirRequest(_message.Message):
     PARENTS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    UMASK_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     mode: int
@@ -366,7 +379,8 @@ class MkdirRequest(_message.Message):
     parents: bool
     layout: Layout
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    umask: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ...) -> None: ...
 
 class RemoveRequest(_message.Message):
     __slots__ = ("mutation", "place", "recursive", "kind", "caller")
@@ -387,18 +401,20 @@ class RemoveReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RenameRequest(_message.Message):
-    __slots__ = ("mutation", "source", "destination", "no_replace", "caller")
+    __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
     NO_REPLACE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     source: Place
     destination: Place
     no_replace: bool
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    exchange: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., exchange: _Optional[bool] = ...) -> None: ...
 
 class SymlinkRequest(_message.Message):
     __slots__ = ("mutation", "place", "target", "uid", "gid", "caller")
@@ -429,7 +445,7 @@ class LinkRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SetAttrRequest(_message.Message):
-    __slots__ = ("mutation", "place", "follow", "mode", "uid", "gid", "atime_ns", "mtime_ns", "caller")
+    __slots__ = ("mutation", "place", "follow", "mode", "uid", "gid", "atime_ns", "mtime_ns", "caller", "atime_now", "mtime_now")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
@@ -439,6 +455,8 @@ class SetAttrRequest(_message.Message):
     ATIME_NS_FIELD_NUMBER: _ClassVar[int]
     MTIME_NS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    ATIME_NOW_FIELD_NUMBER: _ClassVar[int]
+    MTIME_NOW_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     follow: bool
@@ -448,19 +466,23 @@ class SetAttrRequest(_message.Message):
     atime_ns: int
     mtime_ns: int
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    atime_now: bool
+    mtime_now: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., atime_now: _Optional[bool] = ..., mtime_now: _Optional[bool] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
-    __slots__ = ("mutation", "place", "length", "caller")
+    __slots__ = ("mutation", "place", "length", "caller", "session")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     length: int
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., length: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    session: bytes
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., length: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., session: _Optional[bytes] = ...) -> None: ...
 
 class SetLayoutRequest(_message.Message):
     __slots__ = ("mutation", "place", "layout", "caller")
@@ -607,3 +629,37 @@ class FsckExamineReply(_message.Message):
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     findings: _containers.RepeatedCompositeFieldContainer[FsckFinding]
     def __init__(self, findings: _Optional[_Iterable[_Union[FsckFinding, _Mapping]]] = ...) -> None: ...
+
+class AccessRequest(_message.Message):
+    __slots__ = ("place", "follow", "wanted", "caller")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    follow: bool
+    wanted: int
+    caller: Caller
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., wanted: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class MknodRequest(_message.Message):
+    __slots__ = ("mutation", "place", "type", "mode", "rdev", "uid", "gid", "caller", "umask")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    RDEV_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    UMASK_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    type: InodeType
+    mode: int
+    rdev: int
+    uid: int
+    gid: int
+    caller: Caller
+    umask: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., rdev: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ...) -> None: ...

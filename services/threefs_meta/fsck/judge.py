@@ -115,6 +115,8 @@ async def _judge_removal(names: Namespace, key: bytes) -> list[Verdict]:
 
 
 async def _judge_attached(names: Namespace, key: bytes) -> list[Verdict]:
+    if keys.TIMES[0] <= key < keys.TIMES[1] and keys.is_subdirectory(key):
+        return await _judge_count(names, key)
     number = keys.inode_of(key)
     inode = await stored_inode(names, number)
     value = await names.tx.get(key)
@@ -133,6 +135,26 @@ async def _judge_attached(names: Namespace, key: bytes) -> list[Verdict]:
     except Corrupt as error:
         return [Verdict(pb.UNREADABLE_RECORD, str(error), key, number)]
     return [Verdict(pb.HELD_BY_NOBODY, f"a {kind} record of inode {number} is of no client that is known", key, number)]
+
+
+async def _judge_count(names: Namespace, key: bytes) -> list[Verdict]:
+    """Each subdirectory has its key, and each key its subdirectory. In a damaged tree other verdicts come first."""
+    parent, number = keys.subdirectory_of(key)
+    child = await stored_inode(names, number)
+    if isinstance(child, Corrupt):
+        return []
+    counted = await names.tx.get(key) is not None
+    there = False
+    if isinstance(child, pb.Inode) and child.type == pb.DIRECTORY and child.nlink:
+        if not await leads_to(names, child.parent, child.name, number):
+            return []  # told of the directory itself
+        there = child.parent == parent
+    if counted and not there:
+        detail = f"directory {parent} counts {number} among its links, which is no directory in it"
+        return [Verdict(pb.ATTACHED_TO_NOTHING, detail, key, parent)]
+    if there and not counted:
+        return [Verdict(pb.NOT_COUNTED, f"directory {parent} does not count {number} among its links", key, parent)]
+    return []
 
 
 async def _is_leased(names: Namespace, key: bytes, value: bytes) -> bool:

@@ -6,11 +6,12 @@ from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import EntryRecord
 from threefs_meta import keys
+from threefs_meta.actors import TRUSTED
 from threefs_meta.allocator import BLOCK
 from threefs_meta.context import Context
 from threefs_meta.counters import write_counter
 from threefs_meta.fsck.judge import Verdict, stored_inode
-from threefs_meta.making import new_inode
+from threefs_meta.making import Birth, new_inode
 from threefs_meta.namespace import Namespace, make_root
 
 LOST_AND_FOUND = b"lost+found"
@@ -25,7 +26,10 @@ async def mend(context: Context, names: Namespace, verdict: Verdict) -> bool:
         case pb.ROOT_MISSING:
             await make_root(names.tx, now_ns)
         case pb.DANGLING_ENTRY | pb.EXTRA_NAME:
-            names.clear_entry(verdict.parent, verdict.name, now_ns)
+            record = EntryRecord(inode=verdict.inode)  # a count that remains is a finding of its own
+            names.clear_entry(verdict.parent, verdict.name, record, now_ns)
+        case pb.NOT_COUNTED:
+            names.count(*keys.subdirectory_of(verdict.key))
         case pb.QUEUED_NOTHING | pb.ATTACHED_TO_NOTHING | pb.HELD_BY_NOBODY:
             names.tx.clear(verdict.key)
         case pb.FREE_NUMBER:
@@ -56,7 +60,7 @@ async def _mend_inode(context: Context, names: Namespace, verdict: Verdict, now_
             inode.nlink = 1 if inode.type == pb.DIRECTORY else len(verdict.names)
             inode.ctime_ns = now_ns
             if inode.type == pb.DIRECTORY:
-                inode.parent, inode.name = verdict.names[0]
+                _place(names, inode, *verdict.names[0])
             names.put_inode(inode)
         case pb.QUEUED_NAMED:
             _unqueue(names, verdict)
@@ -66,7 +70,7 @@ async def _mend_inode(context: Context, names: Namespace, verdict: Verdict, now_
             _unqueue(names, verdict)
             await _find_home(context, names, inode, now_ns)
         case pb.LOOP:
-            names.clear_entry(inode.parent, inode.name, now_ns)
+            names.clear_entry(inode.parent, inode.name, inode, now_ns)
             await _find_home(context, names, inode, now_ns)
         case _:
             return False
@@ -96,6 +100,8 @@ def _unqueue(names: Namespace, verdict: Verdict) -> None:
 
 
 def _place(names: Namespace, directory: pb.Inode, parent: int, name: bytes) -> None:
+    names.discount(directory.parent, directory.inode)
+    names.count(parent, directory.inode)
     directory.parent, directory.name = parent, name
     names.put_inode(directory)
 
@@ -113,7 +119,7 @@ async def _find_home(context: Context, names: Namespace, inode: pb.Inode, now_ns
     inode.nlink = 1
     inode.ctime_ns = now_ns
     if inode.type == pb.DIRECTORY:
-        inode.parent, inode.name = directory, name
+        _place(names, inode, directory, name)
     names.put_inode(inode)
     names.put_entry(directory, name, inode, now_ns)
 
@@ -124,7 +130,7 @@ async def _lost_and_found(context: Context, names: Namespace) -> int:
         if entry.type != pb.DIRECTORY:
             raise NotADirectory("/lost+found is not a directory: move it away, so that lost files find a place")
         return entry.inode
-    inode = await new_inode(context, pb.DIRECTORY, _MODE, 0, 0)
+    inode = await new_inode(context, pb.Inode(), Birth(pb.DIRECTORY, TRUSTED, _MODE))
     inode.parent, inode.name = ROOT, LOST_AND_FOUND
     names.add(ROOT, LOST_AND_FOUND, inode)
     return inode.inode

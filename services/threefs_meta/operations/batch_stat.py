@@ -4,6 +4,7 @@ import asyncio
 
 from threefs.errors import Conflict, InvalidArgument, ThreefsError, Throttled, TooOld
 from threefs.wire import meta_pb2 as pb
+from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
@@ -17,12 +18,14 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> pb.Batch
     if len(request.places) > MOST_PLACES:
         raise InvalidArgument(f"a batch has at most {MOST_PLACES} paths, not {len(request.places)}")
 
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.BatchStatReply:
         reply = pb.BatchStatReply()
         for count, place in enumerate(request.places, 1):
             try:
-                _, inode = await find(names, place, follow=request.follow)
-                reply.results.add(inode=await names.with_times(inode))
+                _, inode = await find(names, place, actor, follow=request.follow)
+                reply.results.add(inode=await names.shown(inode))
             except (Conflict, TooOld, Throttled):
                 raise
             except ThreefsError as error:

@@ -3,6 +3,8 @@
 from threefs.errors import SessionLost
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
+from threefs_meta import permissions
+from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report, widen
@@ -12,6 +14,7 @@ from threefs_meta.namespace import Namespace
 
 async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
     check_session(request.session)
+    actor = actor_of(request)
     report = Report(
         request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
     )
@@ -28,6 +31,8 @@ async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
         if request.session:
             widen(inode, report)
         if changed or inode.chains_used != before:
+            if changed:
+                permissions.written_by(inode, actor)
             names.put_inode(inode)
         if request.session:
             names.close_session(request.inode, request.session)

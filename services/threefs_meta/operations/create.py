@@ -7,30 +7,36 @@ nor anything else that two creates in one directory would share.
 from threefs.errors import AlreadyExists, IsADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import paths
-from threefs_meta.arguments import check_mode, check_session
+from threefs_meta import paths, permissions
+from threefs_meta.actors import actor_of, maker_of
+from threefs_meta.arguments import check_access, check_mode, check_session
 from threefs_meta.context import Context
 from threefs_meta.lengths import Cut
-from threefs_meta.making import add_parents, new_inode, set_file_layout
+from threefs_meta.making import Birth, add_parents, new_inode, parent_of, set_file_layout
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
+from threefs_meta.opening import check_open
 from threefs_meta.walk import Spot, not_found, walk
 
 _PARENTS_MODE = 0o755
+_OWN_WAY = 0o300  # the maker must be able to go on below
 
 
 async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
     check_mode(request.mode)
     check_session(request.session)
+    check_access(request.access)
+    maker = maker_of(request)
     cut = Cut(context, 0) if request.truncate else None
 
     async def work(names: Namespace) -> pb.CreateReply | Outside:
-        spot = await walk(names, request.place, follow=not request.exclusive)
+        spot = await walk(names, request.place, maker, follow=not request.exclusive)
         if spot.entry is not None:
             return await _existing(context, names, request, spot, cut)
         if spot.rest and not request.parents:
             raise not_found(request.place)
-        spot = await add_parents(context, names, spot, request, _PARENTS_MODE)
+        above = Birth(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
+        spot = await add_parents(context, names, spot, above)
         inode = await _new(context, names, request, spot)
         return pb.CreateReply(inode=inode, created=True, lease=await _open(context, names, request, inode))
 
@@ -38,8 +44,9 @@ async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
 
 
 async def _new(context: Context, names: Namespace, request: pb.CreateRequest, spot: Spot) -> pb.Inode:
-    directory = await names.directory(spot.parent)
-    inode = await new_inode(context, pb.FILE, request.mode, request.uid, request.gid)
+    maker = maker_of(request)
+    directory = await parent_of(names, spot, maker)
+    inode = await new_inode(context, directory, Birth(pb.FILE, maker, request.mode, request.umask))
     set_file_layout(context, inode, request.layout, directory)
     names.add(spot.parent, spot.name, inode)
     return inode
@@ -61,9 +68,11 @@ async def _existing(
     if spot.entry.type == pb.DIRECTORY:
         raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
     inode = await names.named(spot.entry.inode)
+    check_open(inode, actor_of(request), request, paths.shown_place(request.place))
     if cut is not None:
         first = cut.settle(inode, await names.chains_used(inode))
         if first is not None:
             return first
+        permissions.written_by(inode, actor_of(request))
         names.put_inode(inode)
     return pb.CreateReply(inode=inode, created=False, lease=await _open(context, names, request, inode))

@@ -101,6 +101,8 @@ async def _inode_row(names: Namespace, reply: pb.FsckScanReply, key: bytes, inod
         return
     if not await leads_to(names, inode.parent, inode.name, number):
         reply.suspects.add(inode=number)
+    else:
+        await _suspect(names, reply, keys.subdirectory(inode.parent, number))
 
 
 async def _queue_row(names: Namespace, reply: pb.FsckScanReply, key: bytes, wanted: frozenset[int]) -> None:

@@ -4,8 +4,9 @@ from threefs.errors import AlreadyExists, PermissionDenied, TooManyLinks
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths
+from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.making import vacant
+from threefs_meta.making import parent_of, vacant
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find, not_found, walk
@@ -14,19 +15,21 @@ MOST_LINKS = 65_000
 
 
 async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.InodeReply | Outside:
-        _, inode = await find(names, request.source, follow=False)
-        if inode.type != pb.FILE:
-            raise PermissionDenied(f"{paths.shown_place(request.source)} is not a file; only files have hard links")
+        _, inode = await find(names, request.source, actor, follow=False)
+        if inode.type == pb.DIRECTORY:
+            raise PermissionDenied(f"{paths.shown_place(request.source)} is a directory, which has only one name")
         if not inode.nlink:
             raise not_found(request.source)
         if inode.nlink >= MOST_LINKS:
             raise TooManyLinks(f"{paths.shown_place(request.source)} has {MOST_LINKS} names already")
-        spot = await walk(names, request.destination, follow=False)
+        spot = await walk(names, request.destination, actor, follow=False)
         if spot.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
         vacant(spot, request.destination)
-        await names.directory(spot.parent)
+        await parent_of(names, spot, actor)
         now_ns = context.clock.wall_ns()
         inode.nlink += 1
         inode.ctime_ns = now_ns

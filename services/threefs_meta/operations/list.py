@@ -2,10 +2,12 @@
 
 from threefs.errors import InvalidArgument, NotADirectory
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import paths
+from threefs_meta import paths, permissions
+from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
+from threefs_meta.permissions import READ, SEARCH
 from threefs_meta.walk import find
 
 MOST_ENTRIES = 4096
@@ -18,15 +20,18 @@ async def list_entries(context: Context, request: pb.ListRequest) -> pb.ListRepl
         raise InvalidArgument("the name to continue behind is longer than any name")
     limit = min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
 
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.ListReply:
-        _, directory = await find(names, request.place, follow=True)
+        _, directory = await find(names, request.place, actor, follow=True)
         if directory.type != pb.DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
+        permissions.check(directory, actor, READ, paths.shown_place(request.place))
         found = await names.entries(directory.inode, request.after, limit + 1)
         reply = pb.ListReply(more=len(found) > limit)
         for name, entry in found[:limit]:
             reply.entries.add(name=name, inode=entry.inode, type=entry.type)
-        if request.attributes:
+        if request.attributes and permissions.permits(directory, actor, SEARCH):
             await _add_attributes(names, reply)
         return reply
 
@@ -36,7 +41,7 @@ async def list_entries(context: Context, request: pb.ListRequest) -> pb.ListRepl
 async def _add_attributes(names: Namespace, reply: pb.ListReply) -> None:
     size = 0
     for count, entry in enumerate(reply.entries, 1):
-        inode = await names.with_times(await names.named(entry.inode))
+        inode = await names.shown(await names.named(entry.inode))
         entry.attributes.CopyFrom(inode)
         size += inode.ByteSize()
         if size > _MOST_BYTES and count < len(reply.entries):

@@ -1,22 +1,28 @@
 """One name in a directory."""
 
-from threefs.errors import NotADirectory, NotFound
+from threefs.errors import AccessDenied, NotADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths
+from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
+from threefs_meta.permissions import SEARCH, permits
 
 
 async def lookup(context: Context, request: pb.LookupRequest) -> pb.InodeReply:
     paths.check_name(request.name)
 
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.InodeReply:
+        if not actor.is_super and not permits(await names.directory(request.parent), actor, SEARCH):
+            raise AccessDenied(f"user {actor.uid} may not search the directory inode {request.parent}")
         entry = await names.entry(request.parent, request.name)
         if entry is None:
             raise await _absence(names, request)
         inode = await names.named(entry.inode)
-        return pb.InodeReply(inode=await names.with_times(inode))
+        return pb.InodeReply(inode=await names.shown(inode))
 
     return await look(context, work)
 

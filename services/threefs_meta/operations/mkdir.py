@@ -4,31 +4,40 @@ from threefs.errors import AlreadyExists
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import layouts, paths
+from threefs_meta.actors import maker_of
 from threefs_meta.arguments import check_mode
 from threefs_meta.context import Context
-from threefs_meta.making import add_directory, add_parents
+from threefs_meta.making import Birth, add_directory, add_parents
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import not_found, walk
+
+_MODE = 0o1777
+_OWN_WAY = 0o300  # above the new directory its maker must be able to go on
 
 
 async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
     check_mode(request.mode)
 
+    maker = maker_of(request)
+    # Set-user-id and set-group-id are not for the maker to choose: the latter comes from the directory above.
+    birth = Birth(pb.DIRECTORY, maker, request.mode & _MODE, request.umask)
+    above = Birth(pb.DIRECTORY, maker, request.mode & _MODE | _OWN_WAY, request.umask & ~_OWN_WAY)
+
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         # With `parents` an existing directory will do, and so will a link to one.
-        spot = await walk(names, request.place, follow=request.parents)
+        spot = await walk(names, request.place, maker, follow=request.parents)
         if spot.entry is not None:
             if not request.parents or spot.entry.type != pb.DIRECTORY:
                 raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
-            return pb.InodeReply(inode=await names.with_times(await names.directory(spot.entry.inode)))
+            return pb.InodeReply(inode=await names.shown(await names.directory(spot.entry.inode)))
         if spot.rest and not request.parents:
             raise not_found(request.place)
-        spot = await add_parents(context, names, spot, request, request.mode)
-        inode = await add_directory(context, names, spot, request, request.mode)
+        spot = await add_parents(context, names, spot, above)
+        inode = await add_directory(context, names, spot, birth)
         if request.HasField("layout"):
             inode.layout.CopyFrom(layouts.of_directory(context.routing(), request.layout, inode.layout))
             names.put_inode(inode)
-        return pb.InodeReply(inode=inode)
+        return pb.InodeReply(inode=await names.shown(inode))
 
     return await mutate(context, methods.MKDIR, request.mutation, work)

@@ -3,33 +3,41 @@
 from threefs.errors import IsADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import paths
-from threefs_meta.arguments import check_session
+from threefs_meta import paths, permissions
+from threefs_meta.actors import actor_of
+from threefs_meta.arguments import check_access, check_session
 from threefs_meta.context import Context
 from threefs_meta.lengths import Cut
 from threefs_meta.mutations import Outside, look, mutate
 from threefs_meta.namespace import Namespace
+from threefs_meta.opening import check_open
 from threefs_meta.walk import find, not_found
 
 
 async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
     check_session(request.session)
+    check_access(request.access)
+    actor = actor_of(request)
+    shown = paths.shown_place(request.place)
     cut = Cut(context, 0) if request.truncate else None
 
     async def read(names: Namespace) -> pb.OpenReply:
-        _, inode = await find(names, request.place, follow=True)
-        return pb.OpenReply(inode=await names.with_times(inode))
+        _, inode = await find(names, request.place, actor, follow=True)
+        check_open(inode, actor, request, shown)
+        return pb.OpenReply(inode=await names.shown(inode))
 
     async def write(names: Namespace) -> pb.OpenReply | Outside:
-        _, inode = await find(names, request.place, follow=True)
+        _, inode = await find(names, request.place, actor, follow=True)
         if inode.type == pb.DIRECTORY:
-            raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
+            raise IsADirectory(f"{shown} is a directory")
+        check_open(inode, actor, request, shown)
         if not inode.nlink:  # the collector relies on it: without a name there are no new sessions
             raise not_found(request.place)
         if cut is not None:
             first = cut.settle(inode, await names.chains_used(inode))
             if first is not None:
                 return first
+            permissions.written_by(inode, actor)
             names.put_inode(inode)
         lease = 0
         if request.session:

@@ -7,32 +7,45 @@ what was in it. Whoever is about to make an entry in that directory has read its
 from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import paths
+from threefs_meta import paths, permissions
+from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import find
+from threefs_meta.walk import Spot, find
 
 
 async def remove(context: Context, request: pb.RemoveRequest) -> pb.RemoveReply:
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.RemoveReply | Outside:
-        spot, inode = await find(names, request.place, follow=False)
+        spot, inode = await find(names, request.place, actor, follow=False)
         shown = paths.shown_place(request.place)
         if not spot.name:
             raise InvalidArgument(f"{shown} cannot be removed: it does not name an entry")
+        await check_removable(names, spot, inode, actor, shown)
         now_ns = context.clock.wall_ns()
         if inode.type == pb.DIRECTORY:
             if request.kind == pb.NOT_DIRECTORY:
                 raise IsADirectory(f"{shown} is a directory")
-            await remove_directory(names, inode, shown, request.recursive, now_ns)
+            # Taking out a tree would need permissions everywhere in it: users take it out piece by piece.
+            await remove_directory(names, inode, shown, request.recursive and actor.is_super, now_ns)
         elif request.kind == pb.ONLY_DIRECTORY:
             raise NotADirectory(f"{shown} is not a directory")
         else:
             names.unlink(inode, now_ns)
-        names.clear_entry(spot.parent, spot.name, now_ns)
+        names.clear_entry(spot.parent, spot.name, inode, now_ns)
         return pb.RemoveReply()
 
     return await mutate(context, methods.REMOVE, request.mutation, work)
+
+
+async def check_removable(names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, shown: str) -> None:
+    """Raises AccessDenied, PermissionDenied."""
+    if not actor.is_super:
+        parent = await names.directory(spot.parent)
+        permissions.check_parent(parent, actor, shown)
+        permissions.check_sticky(parent, inode, actor, shown)
 
 
 async def remove_directory(names: Namespace, inode: pb.Inode, shown: str, recursive: bool, now_ns: int) -> None:

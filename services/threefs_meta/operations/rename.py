@@ -1,46 +1,62 @@
-"""Give an entry another place in the tree, atomically replacing what is there."""
+"""Give an entry another place in the tree, atomically replacing what is there or changing places with it."""
 
-from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory, NotFound
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory
 from threefs.ids import ROOT
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import paths
+from threefs_meta import paths, permissions
+from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
-from threefs_meta.making import check_new_name, vacant
+from threefs_meta.making import check_new_name, parent_of, vacant
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
-from threefs_meta.operations.remove import remove_directory
-from threefs_meta.walk import Spot, find, walk
+from threefs_meta.operations.remove import check_removable, remove_directory
+from threefs_meta.permissions import WRITE
+from threefs_meta.walk import Spot, find, not_found, walk
 
 
 async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
+    if request.exchange and request.no_replace:
+        raise InvalidArgument("to exchange two entries and to replace none exclude each other")
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.InodeReply | Outside:
-        source, inode = await find(names, request.source, follow=False)
-        target = await walk(names, request.destination, follow=False)
+        source, inode = await find(names, request.source, actor, follow=False)
+        target = await walk(names, request.destination, actor, follow=False)
         check_new_name(source, request.source)
         check_new_name(target, request.destination)
         vacant(target, request.destination)
-        await names.directory(target.parent)  # its removal is a conflict
         if inode.type == pb.DIRECTORY and source.parent != target.parent:
             await _check_no_loop(names, inode.inode, target.parent, request)
         if target.entry is not None:
             if request.no_replace:
                 raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
             if target.entry.inode == inode.inode:  # the same entry, or two names of one file: POSIX does nothing
-                return pb.InodeReply(inode=await names.with_times(inode))
-            await _replace(context, names, inode, target, request.destination)
-        _move(context, names, inode, source, target)
-        return pb.InodeReply(inode=await names.with_times(inode))
+                return pb.InodeReply(inode=await names.shown(inode))
+        elif request.exchange:
+            raise not_found(request.destination)
+        await _check_movable(names, source, inode, target, actor, request.source)
+        old = await _check_target(names, target, inode, actor, request)
+        now_ns = context.clock.wall_ns()
+        if old is not None and request.exchange:
+            await _check_exchange(names, source, old, target, actor, request)
+        elif old is not None:
+            await _remove(names, old, paths.shown_place(request.destination), now_ns)
+        names.clear_entry(source.parent, source.name, inode, now_ns)
+        if old is not None:
+            names.clear_entry(target.parent, target.name, old, now_ns)
+            if request.exchange:
+                _put(names, old, source, now_ns)
+        _put(names, inode, target, now_ns)
+        return pb.InodeReply(inode=await names.shown(inode))
 
     return await mutate(context, methods.RENAME, request.mutation, work)
 
 
-def _move(context: Context, names: Namespace, inode: pb.Inode, source: Spot, target: Spot) -> None:
-    now_ns = context.clock.wall_ns()
-    names.clear_entry(source.parent, source.name, now_ns)
-    names.put_entry(target.parent, target.name, inode, now_ns)
+def _put(names: Namespace, inode: pb.Inode, spot: Spot, now_ns: int) -> None:
+    names.put_entry(spot.parent, spot.name, inode, now_ns)
     if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
-        inode.parent, inode.name = target.parent, target.name
+        inode.parent, inode.name = spot.parent, spot.name
     inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking
     names.put_inode(inode)
 
@@ -52,22 +68,48 @@ async def _check_no_loop(names: Namespace, moved: int, into: int, request: pb.Re
         if at == moved:
             shown = paths.shown_place(request.source)
             raise InvalidArgument(f"{shown} cannot be moved below itself, to {paths.shown_place(request.destination)}")
-        directory = await names.inode(at)
-        if directory is None or not directory.nlink:
-            raise NotFound(f"{paths.shown_place(request.destination)} lies in a directory that was removed")
-        at = directory.parent
+        at = (await names.directory(at)).parent
 
 
-async def _replace(context: Context, names: Namespace, inode: pb.Inode, target: Spot, place: pb.Place) -> None:
-    assert target.entry is not None, "the caller has found it"
+async def _check_movable(
+    names: Namespace, source: Spot, inode: pb.Inode, target: Spot, actor: Actor, place: pb.Place
+) -> None:
     shown = paths.shown_place(place)
+    await check_removable(names, source, inode, actor, shown)
+    if inode.type == pb.DIRECTORY and source.parent != target.parent:
+        permissions.check(inode, actor, WRITE, shown)  # what '..' in it means changes
+
+
+async def _check_target(
+    names: Namespace, target: Spot, inode: pb.Inode, actor: Actor, request: pb.RenameRequest
+) -> pb.Inode | None:
+    """What is there, if it may be replaced or exchanged."""
+    await parent_of(names, target, actor)  # its removal is a conflict
+    if target.entry is None:
+        return None
+    shown = paths.shown_place(request.destination)
     old = await names.named(target.entry.inode)
-    now_ns = context.clock.wall_ns()
-    if inode.type == pb.DIRECTORY:
-        if old.type != pb.DIRECTORY:
-            raise NotADirectory(f"{shown} is not a directory")
-        await remove_directory(names, old, shown, False, now_ns)
-    elif old.type == pb.DIRECTORY:
+    await check_removable(names, target, old, actor, shown)
+    if request.exchange:
+        return old
+    if inode.type == pb.DIRECTORY and old.type != pb.DIRECTORY:
+        raise NotADirectory(f"{shown} is not a directory")
+    if inode.type != pb.DIRECTORY and old.type == pb.DIRECTORY:
         raise IsADirectory(f"{shown} is a directory")
+    return old
+
+
+async def _check_exchange(
+    names: Namespace, source: Spot, old: pb.Inode, target: Spot, actor: Actor, request: pb.RenameRequest
+) -> None:
+    """What goes the other way is a move as well."""
+    if old.type == pb.DIRECTORY and source.parent != target.parent:
+        await _check_no_loop(names, old.inode, source.parent, request)
+        permissions.check(old, actor, WRITE, paths.shown_place(request.destination))
+
+
+async def _remove(names: Namespace, old: pb.Inode, shown: str, now_ns: int) -> None:
+    if old.type == pb.DIRECTORY:
+        await remove_directory(names, old, shown, False, now_ns)
     else:
         names.unlink(old, now_ns)

@@ -3,7 +3,8 @@
 from threefs.errors import NotADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import layouts, paths
+from threefs_meta import layouts, paths, permissions
+from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
@@ -11,13 +12,16 @@ from threefs_meta.walk import find
 
 
 async def set_layout(context: Context, request: pb.SetLayoutRequest) -> pb.InodeReply:
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.InodeReply | Outside:
-        _, inode = await find(names, request.place, follow=True)
+        _, inode = await find(names, request.place, actor, follow=True)
         if inode.type != pb.DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory; a file's layout never changes")
+        permissions.check_owner(inode, actor, paths.shown_place(request.place))
         inode.layout.CopyFrom(layouts.of_directory(context.routing(), request.layout, inode.layout))
         inode.ctime_ns = context.clock.wall_ns()
         names.put_inode(inode)
-        return pb.InodeReply(inode=await names.with_times(inode))
+        return pb.InodeReply(inode=await names.shown(inode))
 
     return await mutate(context, methods.SET_LAYOUT, request.mutation, work)

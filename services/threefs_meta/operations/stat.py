@@ -1,6 +1,7 @@
 """Attributes of what a path names."""
 
 from threefs.wire import meta_pb2 as pb
+from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
@@ -8,8 +9,10 @@ from threefs_meta.walk import find
 
 
 async def stat(context: Context, request: pb.StatRequest) -> pb.InodeReply:
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.InodeReply:
-        _, inode = await find(names, request.place, follow=request.follow)
-        return pb.InodeReply(inode=await names.with_times(inode))
+        _, inode = await find(names, request.place, actor, follow=request.follow)
+        return pb.InodeReply(inode=await names.shown(inode))
 
     return await look(context, work)

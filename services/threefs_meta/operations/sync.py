@@ -3,6 +3,8 @@
 from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
+from threefs_meta import permissions
+from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report
 from threefs_meta.mutations import Outside, mutate
@@ -10,6 +12,7 @@ from threefs_meta.namespace import Namespace
 
 
 async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
+    actor = actor_of(request)
     growth = Growth(
         context,
         Report(request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end),
@@ -23,6 +26,7 @@ async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
         if isinstance(changed, Outside):
             return changed
         if changed:
+            permissions.written_by(inode, actor)
             names.put_inode(inode)
         return pb.InodeReply(inode=inode)
 

@@ -1,4 +1,6 @@
 import asyncio
+import os
+import stat
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -166,3 +168,51 @@ def test_wanted_layout() -> None:
     assert wanted_layout(1 << 16, 0) == pb.Layout(chunk_bytes=1 << 16)
     with pytest.raises(InvalidArgument):
         wanted_layout(0, -1)
+
+
+def test_a_user_removes_a_tree_piece_by_piece() -> None:
+    tree = {b"/top": [("d", pb.DIRECTORY), ("f", pb.FILE)], b"/top/d": [("l", pb.SYMLINK)]}
+
+    def answer(name: str, request: Any) -> Any:
+        if name == "Stat":
+            return pb.InodeReply(inode=pb.Inode(type=pb.DIRECTORY if request.place.path in tree else pb.SYMLINK))
+        if name == "List":
+            entries = tree[request.place.path]
+            return pb.ListReply(entries=[pb.Entry(name=e.encode(), type=kind) for e, kind in entries])
+        return pb.RemoveReply()
+
+    async def scene(fs: AsyncFileSystem) -> None:
+        await fs.remove("/top", recursive=True)
+        await fs.acting_as(0, 0).remove("/top", recursive=True)
+        await fs.acting_as(5, 5).remove("/top", recursive=True)
+        await fs.acting_as(5, 5).remove("/file", recursive=True)
+
+    _, requests = go(answer, scene)
+    removals = [(r.place.path, r.recursive, r.kind) for r in requests if isinstance(r, pb.RemoveRequest)]
+    assert removals == [
+        (b"/top", True, pb.ANYTHING),
+        (b"/top", True, pb.ANYTHING),
+        (b"/top/f", False, pb.NOT_DIRECTORY),
+        (b"/top/d/l", False, pb.NOT_DIRECTORY),
+        (b"/top/d", False, pb.ONLY_DIRECTORY),
+        (b"/top", False, pb.ONLY_DIRECTORY),
+        (b"/file", False, pb.NOT_DIRECTORY),
+    ]
+
+
+def test_nodes_exchanges_access_and_now() -> None:
+    async def scene(fs: AsyncFileSystem) -> None:
+        await fs.mknod("/f", stat.S_IFIFO | 0o600)
+        await fs.mknod("/d", stat.S_IFCHR | 0o640, 0x103)
+        await fs.exchange("/a", "/b")
+        await fs.access("/a", os.R_OK | os.X_OK)
+        await fs.touch("/a", follow=False)
+        with pytest.raises(InvalidArgument):
+            await fs.mknod("/f", 0o170000)
+
+    _, (fifo, device, exchange, access, touch) = go(one, scene)
+    assert (fifo.type, fifo.mode, fifo.rdev) == (pb.FIFO, 0o600, 0)
+    assert (device.type, device.mode, device.rdev) == (pb.CHARACTER_DEVICE, 0o640, 0x103)
+    assert exchange.exchange and not exchange.no_replace
+    assert (access.wanted, access.follow) == (5, True)
+    assert touch.atime_now and touch.mtime_now and not touch.HasField("mtime_ns")

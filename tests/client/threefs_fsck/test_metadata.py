@@ -41,7 +41,7 @@ async def orphan_directory(bench: MetaBench) -> list[str]:
 
 async def lost_directory(bench: MetaBench) -> list[str]:
     await damage.drop_inode(bench, (await bench.stat("/d")).inode)
-    return ["dangling_entry", "lost_entry", "lost_entry", "lost_entry", "attached_to_nothing"]
+    return ["dangling_entry", "lost_entry", "lost_entry", "lost_entry", "attached_to_nothing", "attached_to_nothing"]
 
 
 async def entry_in_a_file(bench: MetaBench) -> list[str]:
@@ -117,7 +117,21 @@ async def loop(bench: MetaBench) -> list[str]:
     await damage.put_entry(bench, inner.inode, b"d", outer.inode, pb.DIRECTORY)
     outer.parent = inner.inode
     await damage.put_inode(bench, outer)
+    await damage.put_count(bench, ROOT, outer.inode, False)
+    await damage.put_count(bench, inner.inode, outer.inode, True)
     return ["loop"]
+
+
+async def not_counted(bench: MetaBench) -> list[str]:
+    outer, inner = await bench.stat("/d"), await bench.stat("/d/below")
+    await damage.put_count(bench, outer.inode, inner.inode, False)
+    return ["not_counted"]
+
+
+async def counted_and_not_there(bench: MetaBench) -> list[str]:
+    for directory in (98, (await bench.stat("/two")).inode, (await bench.stat("/d/below")).inode):
+        await damage.put_count(bench, ROOT, directory, True)
+    return ["attached_to_nothing"] * 3
 
 
 async def session_of_nothing(bench: MetaBench) -> list[str]:
@@ -166,6 +180,8 @@ DAMAGES = (
     wrong_parent,
     directory_with_two_names,
     loop,
+    not_counted,
+    counted_and_not_there,
     session_of_nothing,
     session_of_nobody,
     hold_of_nobody,

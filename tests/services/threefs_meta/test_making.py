@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from threefs_meta.making import check_new_name, new_inode, vacant
+from threefs_meta.actors import Actor
+from threefs_meta.making import Birth, check_new_name, new_inode, vacant
 from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
 from threefs_meta.operations.mkdir import mkdir
@@ -20,7 +21,7 @@ from threefs.wire import meta_pb2 as pb
 
 def test_a_new_inode_has_one_name_and_one_time() -> None:
     async def test(fs: MetaBench) -> None:
-        inode = await new_inode(fs.context, pb.FILE, 0o600, 3, 4)
+        inode = await new_inode(fs.context, pb.Inode(), Birth(pb.FILE, Actor(3, 4), 0o666, 0o066))
         assert (inode.mode, inode.uid, inode.gid, inode.nlink) == (0o600, 3, 4, 1)
         assert {inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.birth_ns} == {fs.clock.wall_ns()}
 

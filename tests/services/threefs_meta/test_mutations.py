@@ -11,6 +11,7 @@ from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
 from threefs_meta.operations.mkdir import mkdir
+from threefs_meta.operations.mknod import mknod
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
 from threefs_meta.operations.rename import rename
@@ -45,6 +46,8 @@ def requests(file: pb.Inode) -> list[tuple[Operation, Any]]:
         (link, pb.LinkRequest(source=at("/other"), destination=at("/again"))),
         (set_attributes, pb.SetAttrRequest(place=at("/other"), mode=0o400)),
         (truncate, pb.TruncateRequest(place=at("/d/file"), length=3)),
+        (mknod, pb.MknodRequest(place=at("/fifo"), type=pb.FIFO)),
+        (rename, pb.RenameRequest(source=at("/other"), destination=at("/d"), exchange=True)),
         (set_layout, pb.SetLayoutRequest(place=at("/d"), layout=pb.Layout(stripe=1))),
     ]
 

@@ -27,13 +27,23 @@ def test_what_is_refused() -> None:
         await fs.symlink("a", "/l")
         for source, target, error in (
             ("/d", "/x", PermissionDenied),
-            ("/l", "/x", PermissionDenied),
             ("/gone", "/x", NotFound),
             ("/a", "/d", AlreadyExists),
             ("/a", "/gone/x", NotFound),
         ):
             with pytest.raises(error):
                 await fs.link(source, target)
+
+    run(test)
+
+
+def test_a_symbolic_link_has_names_too() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.symlink("a", "/l")
+        assert (await fs.link("/l", "/m")).nlink == 2
+        await fs.remove("/l")
+        assert (await fs.stat("/m", follow=False)).target == b"a"
+        await fs.remove("/m")
 
     run(test)
 

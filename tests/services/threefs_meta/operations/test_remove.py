@@ -79,3 +79,17 @@ def test_the_other_names_of_a_file_stay() -> None:
         assert left.nlink == 1 and left.ctime_ns == fs.clock.wall_ns()
 
     run(test)
+
+
+def test_a_user_takes_out_no_tree_at_once_however_much_of_it_is_theirs() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/top/theirs", parents=True)
+        await fs.create("/top/theirs/file")
+        await fs.set("/top", uid=5)
+        with fs.user(5, 5):
+            await fs.mkdir("/top/empty")
+            await fs.remove("/top/empty", recursive=True)
+            with pytest.raises(NotEmpty):
+                await fs.remove("/top/theirs", recursive=True)
+
+    run(test)

@@ -117,6 +117,61 @@ def test_two_moves_at_once_make_no_loop(seed: int, by_inode: bool) -> None:
     run(test, seed=seed)
 
 
+def test_two_entries_change_places() -> None:
+    async def test(fs: MetaBench) -> None:
+        inner = await fs.mkdir("/d/inner", parents=True)
+        await fs.create("/d/inner/deep")
+        file = (await fs.create("/file")).inode
+        await fs.rename("/file", "/d/inner", exchange=True)
+        assert (await fs.stat("/d/inner")).inode == file.inode
+        moved = await fs.stat("/file")
+        assert (moved.inode, moved.parent, moved.name) == (inner.inode, 1, b"file")
+        assert await fs.names("/file") == ["deep"]
+        await fs.rename("/d", "/file", exchange=True)
+        assert await fs.names("/d") == ["deep"]
+        await fs.rename("/d", "/d", exchange=True)
+        with pytest.raises(NotFound):
+            await fs.rename("/d", "/gone", exchange=True)
+        with pytest.raises(NotFound):
+            await fs.rename("/gone", "/d", exchange=True)
+        with pytest.raises(InvalidArgument):
+            await fs.rename("/d", "/file", exchange=True, no_replace=True)
+
+    run(test)
+
+
+def test_an_exchange_makes_no_loop_either() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/a/b/c", parents=True)
+        for one, other in (("/a", "/a/b"), ("/a/b", "/a"), ("/a", "/a/b/c"), ("/a/b/c", "/a")):
+            with pytest.raises(InvalidArgument):
+                await fs.rename(one, other, exchange=True)
+        assert (await fs.stat("/a/b/c")).type == pb.DIRECTORY
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exchanges_at_once_are_a_permutation(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        made = sorted([(await fs.create(f"/{number}")).inode.inode for number in range(4)])
+        await asyncio.gather(*(fs.rename(f"/{n}", f"/{(n * 3 + 1) % 4}", exchange=True) for n in range(4)))
+        assert sorted([(await fs.stat(f"/{number}")).inode for number in range(4)]) == made
+
+    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+
+
+def test_every_rename_sets_the_change_time() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        fs.clock.advance(1)
+        await fs.rename("/a", "/b")
+        found = await fs.stat("/b")
+        assert found.ctime_ns == fs.clock.wall_ns() > found.mtime_ns
+
+    run(test)
+
+
 def test_nothing_is_moved_into_a_removed_tree() -> None:
     async def test(fs: MetaBench) -> None:
         inner = await fs.mkdir("/gone/inner", parents=True)

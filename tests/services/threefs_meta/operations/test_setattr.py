@@ -4,7 +4,7 @@ import pytest
 from threefs_meta.operations.setattr import set_attributes
 
 from tests.support.metadata import MetaBench, at, run
-from threefs.errors import InvalidArgument, NotFound
+from threefs.errors import AccessDenied, InvalidArgument, NotFound, NotSupported, PermissionDenied
 from threefs.wire import meta_pb2 as pb
 
 
@@ -37,6 +37,72 @@ def test_times_of_a_directory_hold_until_it_changes() -> None:
         await change(fs, "/d", mode=0o700)
         assert (await fs.stat("/d")).mtime_ns == 7
         await fs.create("/d/f")
+        assert (await fs.stat("/d")).mtime_ns == fs.clock.wall_ns()
+
+    run(test)
+
+
+def test_an_owner_chooses_modes_times_and_its_groups() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a", mode=0o600)
+        await fs.set("/a", uid=5, gid=6)
+        with fs.user(5, 6, 7):
+            assert (await fs.set("/a", mode=0o6755)).mode == 0o6755
+            assert (await fs.set("/a", gid=7)).mode == 0o755
+            assert (await fs.set("/a", gid=7, uid=5)).gid == 7
+            assert (await fs.set("/a", atime_ns=1, mtime_ns=2)).mtime_ns == 2
+        await fs.set("/a", gid=9)
+        with fs.user(5, 6, 7):
+            assert (await fs.set("/a", mode=0o6755)).mode == 0o4755, "it is not in the group of the file"
+            assert (await fs.set("/a", gid=9)).gid == 9
+        assert (await fs.set("/a", mode=0o6755)).mode == 0o6755
+        assert (await fs.set("/a", uid=0)).mode == 0o755
+
+    run(test)
+
+
+def test_whoever_may_write_may_say_that_it_is_now() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a", mode=0o666)
+        fs.clock.advance(1)
+        with fs.user(5, 5):
+            now = await fs.set("/a", atime_now=True, mtime_now=True)
+            assert now.atime_ns == now.mtime_ns == now.ctime_ns == fs.clock.wall_ns()
+            for values in ({"atime_now": 1}, {"mtime_now": 1}, {"atime_ns": 1}, {"atime_now": 1, "mtime_ns": 1}):
+                with pytest.raises(PermissionDenied):
+                    await fs.set("/a", **values)
+        await fs.set("/a", mode=0o444)
+        with fs.user(5, 5), pytest.raises(AccessDenied):
+            await fs.set("/a", atime_now=True, mtime_now=True)
+
+    run(test)
+
+
+def test_to_set_nothing_is_free() -> None:
+    async def test(fs: MetaBench) -> None:
+        made = (await fs.create("/a", mode=0)).inode
+        fs.clock.advance(1)
+        with fs.user(5, 5):
+            assert await fs.set("/a") == made
+
+    run(test)
+
+
+def test_the_mode_of_a_link_cannot_be_changed() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.symlink("a", "/l")
+        with pytest.raises(NotSupported):
+            await fs.set("/l", False, mode=0o600)
+
+    run(test)
+
+
+def test_a_change_of_mode_loses_no_time_of_the_directory() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        fs.clock.advance(5)
+        await fs.create("/d/f")
+        await fs.set("/d", mode=0o700)
         assert (await fs.stat("/d")).mtime_ns == fs.clock.wall_ns()
 
     run(test)

@@ -4,7 +4,7 @@ import pytest
 from threefs_meta.operations.truncate import truncate
 
 from tests.support.metadata import MetaBench, run
-from threefs.errors import InvalidArgument, IsADirectory, NotFound
+from threefs.errors import AccessDenied, InvalidArgument, IsADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
 
 
@@ -34,5 +34,28 @@ def test_what_has_no_length() -> None:
             await truncate(
                 fs.context, pb.TruncateRequest(mutation=fs.mutation(), place=pb.Place(base=link.inode), length=1)
             )
+
+    run(test)
+
+
+def test_an_open_session_stands_for_the_permission_and_others_content_drops_privileges() -> None:
+    async def test(fs: MetaBench) -> None:
+        session = b"w" * 16
+        await fs.create("/a", mode=0o644)
+        await fs.set("/a", uid=5, gid=5, mode=0o6755)
+        with fs.user(5, 5):
+            await fs.open("/a", session=session)
+        await fs.set("/a", mode=0o6455)
+        with fs.user(5, 5):
+            with pytest.raises(AccessDenied):
+                await fs.truncate("/a", 3)
+            assert (await fs.truncate("/a", 3, session)).mode == 0o455
+            with pytest.raises(AccessDenied):
+                await fs.truncate("/a", 3, b"x" * 16)
+        await fs.set("/a", mode=0o6455)
+        assert (await fs.truncate("/a", 3)).mode == 0o6455
+        made = await fs.stat("/a")
+        with fs.user(5, 5):
+            assert (await fs.close(made, session, written=True)).mode == 0o455
 
     run(test)

@@ -1,0 +1,60 @@
+"""Who acts: the user for whom a request is made."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from threefs.errors import InvalidArgument
+from threefs.wire import meta_pb2 as pb
+
+MOST_GROUPS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    uid: int = 0  # what it makes belongs to these
+    gid: int = 0
+    groups: frozenset[int] = frozenset()
+    is_super: bool = True  # nothing is denied to it
+
+    def in_group(self, gid: int) -> bool:
+        return gid == self.gid or gid in self.groups
+
+    def owns(self, inode: pb.Inode) -> bool:
+        """May do what only the owner may."""
+        return self.is_super or self.uid == inode.uid
+
+
+#: A program that names nobody: a tool of the administrator, a service.
+TRUSTED = Actor()
+
+
+class NamesCaller(Protocol):
+    @property
+    def caller(self) -> pb.Caller: ...
+
+    def HasField(self, field_name: str) -> bool: ...  # noqa: N802
+
+
+def actor_of(request: NamesCaller) -> Actor:
+    """Raises InvalidArgument."""
+    if not request.HasField("caller"):
+        return TRUSTED
+    caller = request.caller
+    if len(caller.groups) > MOST_GROUPS:
+        raise InvalidArgument(f"a user is in at most {MOST_GROUPS} groups, not {len(caller.groups)}")
+    return Actor(caller.uid, caller.gid, frozenset(caller.groups), caller.uid == 0)
+
+
+class Makes(NamesCaller, Protocol):
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def gid(self) -> int: ...
+
+
+def maker_of(request: Makes) -> Actor:
+    """The same for what makes inodes: a trusted program says itself to whom they belong. Raises InvalidArgument."""
+    if not request.HasField("caller"):
+        return Actor(request.uid, request.gid)
+    return actor_of(request)

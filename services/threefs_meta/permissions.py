@@ -1,0 +1,71 @@
+"""Who may do what: decisions about inodes at hand, without I/O.
+
+Two errors are told apart as in POSIX: AccessDenied where other permission bits would have allowed it, PermissionDenied
+where it takes the owner or the super-user.
+"""
+
+import stat
+
+from threefs.errors import AccessDenied, PermissionDenied
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.actors import Actor
+
+READ, WRITE, EXECUTE = 4, 2, 1
+SEARCH = EXECUTE  # what the bit means for a directory
+
+_SHOWN = {READ: "read", WRITE: "write", EXECUTE: "execute or search"}
+
+
+def permits(inode: pb.Inode, actor: Actor, wanted: int) -> bool:
+    """Whether all the `wanted` bits are granted."""
+    if actor.is_super:
+        return not wanted & EXECUTE or inode.type == pb.DIRECTORY or bool(inode.mode & 0o111)
+    return not wanted & ~_granted(inode, actor)
+
+
+def _granted(inode: pb.Inode, actor: Actor) -> int:
+    """The first class that the actor belongs to decides, even if a later one would grant more."""
+    if actor.uid == inode.uid:
+        return inode.mode >> 6 & 7
+    if actor.in_group(inode.gid):
+        return inode.mode >> 3 & 7
+    return inode.mode & 7
+
+
+def check(inode: pb.Inode, actor: Actor, wanted: int, shown: str) -> None:
+    """Raise AccessDenied unless all the `wanted` bits are granted."""
+    if not permits(inode, actor, wanted):
+        missing = " and ".join(name for bit, name in _SHOWN.items() if wanted & bit)
+        raise AccessDenied(f"{shown}: user {actor.uid} has no permission to {missing}")
+
+
+def check_owner(inode: pb.Inode, actor: Actor, shown: str) -> None:
+    if not actor.owns(inode):
+        raise PermissionDenied(f"{shown} belongs to user {inode.uid}, not to user {actor.uid}")
+
+
+def check_parent(directory: pb.Inode, actor: Actor, shown: str) -> None:
+    """Raise AccessDenied unless entries of the directory may be made and removed."""
+    check(directory, actor, WRITE | SEARCH, f"the directory of {shown}")
+
+
+def check_sticky(directory: pb.Inode, inode: pb.Inode, actor: Actor, shown: str) -> None:
+    """In a sticky directory, as /tmp is one, everybody removes and renames only what is theirs."""
+    if directory.mode & stat.S_ISVTX and not actor.owns(inode) and not actor.owns(directory):
+        raise PermissionDenied(f"{shown} lies in a sticky directory and belongs to user {inode.uid}")
+
+
+def drop_privileges(inode: pb.Inode) -> None:
+    """Who changes what a program is, must not gain what its set-user-id and set-group-id bits grant.
+
+    Set-group-id without group execution means something else, and stays.
+    """
+    inode.mode &= ~stat.S_ISUID
+    if inode.mode & stat.S_IXGRP:
+        inode.mode &= ~stat.S_ISGID
+
+
+def written_by(inode: pb.Inode, actor: Actor) -> None:
+    """The content was changed."""
+    if not actor.is_super:
+        drop_privileges(inode)

@@ -1,0 +1,190 @@
+"""Who may do what."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from threefs_meta import permissions
+from threefs_meta.actors import Actor
+from threefs_meta.operations.access import access
+from threefs_meta.operations.batch_stat import batch_stat
+from threefs_meta.operations.create import create
+from threefs_meta.operations.link import link
+from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.lookup import lookup
+from threefs_meta.operations.mkdir import mkdir
+from threefs_meta.operations.mknod import mknod
+from threefs_meta.operations.open import open_inode
+from threefs_meta.operations.remove import remove
+from threefs_meta.operations.rename import rename
+from threefs_meta.operations.set_layout import set_layout
+from threefs_meta.operations.setattr import set_attributes
+from threefs_meta.operations.stat import stat
+from threefs_meta.operations.symlink import symlink
+from threefs_meta.operations.truncate import truncate
+from threefs_meta.permissions import EXECUTE, READ, WRITE
+
+from tests.support.metadata import MetaBench, at, run
+from threefs.errors import AccessDenied, PermissionDenied
+from threefs.wire import meta_pb2 as pb
+
+OWNER = Actor(1, 10, frozenset(), False)
+MEMBER = Actor(2, 11, frozenset({20}), False)
+OTHER = Actor(3, 12, frozenset(), False)
+SUPER = Actor()
+
+
+def file(mode: int) -> pb.Inode:
+    return pb.Inode(type=pb.FILE, mode=mode, uid=1, gid=20)
+
+
+@pytest.mark.parametrize(
+    ("mode", "actor", "granted"),
+    [
+        (0o750, OWNER, READ | WRITE | EXECUTE),
+        (0o750, MEMBER, READ | EXECUTE),
+        (0o750, OTHER, 0),
+        (0o077, OWNER, 0),  # the owner's class decides, though others may do more
+        (0o604, MEMBER, 0),
+        (0o604, OTHER, READ),
+        (0o000, SUPER, READ | WRITE),
+        (0o001, SUPER, READ | WRITE | EXECUTE),
+    ],
+)
+def test_the_first_class_that_fits_decides(mode: int, actor: Actor, granted: int) -> None:
+    inode = file(mode)
+    assert [bit for bit in (1, 2, 4) if permissions.permits(inode, actor, bit)] == [b for b in (1, 2, 4) if granted & b]
+    assert permissions.permits(inode, actor, granted)
+    if granted != 7:
+        with pytest.raises(AccessDenied, match="read and write and execute"):
+            permissions.check(inode, actor, 7, "it")
+
+
+def test_the_super_user_searches_every_directory() -> None:
+    assert permissions.permits(pb.Inode(type=pb.DIRECTORY, mode=0), SUPER, 7)
+
+
+def test_in_a_sticky_directory_one_needs_to_own_something() -> None:
+    sticky = pb.Inode(type=pb.DIRECTORY, mode=0o1777, uid=1)
+    permissions.check_sticky(pb.Inode(mode=0o777, uid=1), pb.Inode(uid=2), OTHER, "it")
+    for inode, actor in ((pb.Inode(uid=3), OTHER), (pb.Inode(uid=2), OWNER), (pb.Inode(uid=2), SUPER)):
+        permissions.check_sticky(sticky, inode, actor, "it")
+    with pytest.raises(PermissionDenied):
+        permissions.check_sticky(sticky, pb.Inode(uid=2), OTHER, "it")
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o6755, 0o755), (0o2745, 0o2745), (0o4600, 0o600), (0o1777, 0o1777)])
+def test_what_others_write_gains_nothing(before: int, after: int) -> None:
+    inode = file(before)
+    permissions.written_by(inode, SUPER)
+    assert inode.mode == before
+    permissions.written_by(inode, OTHER)
+    assert inode.mode == after
+
+
+Operation = Callable[[Any, Any], Awaitable[Any]]
+
+#: One of each, that nobody but the owner of /d may do: over /d/file, /d/dir (0700 all) and /mine, which is the user's.
+REQUESTS: list[tuple[Operation, Any]] = [
+    (access, pb.AccessRequest(place=at("/d/file"))),
+    (access, pb.AccessRequest(place=at("/d"), wanted=EXECUTE)),
+    (stat, pb.StatRequest(place=at("/d/file"))),
+    (stat, pb.StatRequest(place=at("/d/.."))),
+    (lookup, pb.LookupRequest(parent=2, name=b"file")),
+    (list_entries, pb.ListRequest(place=at("/d"))),
+    (create, pb.CreateRequest(place=at("/d/new"))),
+    (create, pb.CreateRequest(place=at("/d/file"))),
+    (create, pb.CreateRequest(place=at("/new"))),
+    (create, pb.CreateRequest(place=at("/new/a"), parents=True)),
+    (create, pb.CreateRequest(place=at("/closed"), access=READ)),
+    (create, pb.CreateRequest(place=at("/closed"), session=b"1" * 16)),
+    (create, pb.CreateRequest(place=at("/closed"), truncate=True)),
+    (open_inode, pb.OpenRequest(place=at("/closed"), access=READ)),
+    (open_inode, pb.OpenRequest(place=at("/closed"), session=b"1" * 16)),
+    (open_inode, pb.OpenRequest(place=at("/closed"), truncate=True)),
+    (truncate, pb.TruncateRequest(place=at("/closed"), length=1)),
+    (truncate, pb.TruncateRequest(place=at("/closed"), length=1, session=b"1" * 16)),
+    (mkdir, pb.MkdirRequest(place=at("/new"))),
+    (mkdir, pb.MkdirRequest(place=at("/new/a"), parents=True)),
+    (mknod, pb.MknodRequest(place=at("/new"), type=pb.FIFO)),
+    (symlink, pb.SymlinkRequest(place=at("/new"), target=b"x")),
+    (link, pb.LinkRequest(source=at("/mine/file"), destination=at("/new"))),
+    (link, pb.LinkRequest(source=at("/d/file"), destination=at("/mine/new"))),
+    (remove, pb.RemoveRequest(place=at("/closed"))),
+    (remove, pb.RemoveRequest(place=at("/hollow"))),
+    (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/new"))),
+    (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/closed"))),
+    (rename, pb.RenameRequest(source=at("/closed"), destination=at("/mine/new"))),
+    (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/closed"), exchange=True)),
+    (rename, pb.RenameRequest(source=at("/mine/theirs"), destination=at("/mine/dir/theirs"))),
+    (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/mine/dir/theirs"), exchange=True)),
+]
+#: These need the owner, whatever the permission bits are.
+OWNERS: list[tuple[Operation, Any]] = [
+    (set_layout, pb.SetLayoutRequest(place=at("/"), layout=pb.Layout(stripe=1))),
+    (set_attributes, pb.SetAttrRequest(place=at("/closed"), mode=0o777)),
+    (set_attributes, pb.SetAttrRequest(place=at("/closed"), uid=5)),
+    (set_attributes, pb.SetAttrRequest(place=at("/closed"), gid=5)),
+    (set_attributes, pb.SetAttrRequest(place=at("/closed"), mtime_ns=5)),
+    (set_attributes, pb.SetAttrRequest(place=at("/closed"), atime_now=True)),
+    (set_attributes, pb.SetAttrRequest(place=at("/mine/file"), uid=6)),
+    (set_attributes, pb.SetAttrRequest(place=at("/mine/file"), gid=6)),
+    (mknod, pb.MknodRequest(place=at("/mine/new"), type=pb.BLOCK_DEVICE)),
+    (remove, pb.RemoveRequest(place=at("/sticky/file"))),
+    (rename, pb.RenameRequest(source=at("/sticky/file"), destination=at("/mine/new"))),
+    (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/sticky/file"))),
+    (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/sticky/file"), exchange=True)),
+    (link, pb.LinkRequest(source=at("/mine"), destination=at("/mine/new"))),
+]
+
+
+async def prepare(fs: MetaBench) -> None:
+    assert (await fs.mkdir("/d", mode=0o700)).inode == 2
+    await fs.create("/d/file", mode=0o600)
+    await fs.mkdir("/d/dir", mode=0o700)
+    await fs.create("/closed", mode=0o600)
+    await fs.mkdir("/hollow")
+    await fs.mkdir("/sticky", mode=0o1777)
+    await fs.create("/sticky/file", mode=0o666)
+    await fs.mkdir("/mine")
+    await fs.create("/mine/file")
+    await fs.mkdir("/mine/dir")
+    await fs.mkdir("/mine/theirs")
+    await fs.mkdir("/mine/dir/theirs")
+    for path in ("/hollow", "/mine", "/mine/file", "/mine/dir"):
+        await fs.set(path, uid=5, gid=5)
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_", "error"),
+    [(*pair, AccessDenied) for pair in REQUESTS] + [(*pair, PermissionDenied) for pair in OWNERS],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_no_operation_forgets_to_ask(operation: Operation, request_: Any, error: type[OSError]) -> None:
+    async def test(fs: MetaBench) -> None:
+        await prepare(fs)
+        before = await everything(fs)
+        if "mutation" in request_.DESCRIPTOR.fields_by_name:
+            request_.mutation.CopyFrom(fs.mutation())
+        request_.caller.CopyFrom(pb.Caller(uid=5, gid=5))
+        with pytest.raises(error):
+            await operation(fs.context, request_)
+        assert await everything(fs) == before
+        request_.caller.CopyFrom(pb.Caller(uid=0, gid=0))
+        if operation is not link or request_.source != at("/mine"):
+            await operation(fs.context, request_)
+
+    async def everything(fs: MetaBench) -> list[tuple[bytes, bytes]]:
+        return await fs.engine.begin().get_range(b"", b"\xff")
+
+    run(test)
+
+
+def test_each_of_a_batch_is_asked_for() -> None:
+    async def test(fs: MetaBench) -> None:
+        await prepare(fs)
+        places = [at("/d/file"), at("/closed")]
+        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=places, caller=pb.Caller(uid=5)))
+        assert [result.code for result in reply.results] == [AccessDenied.code, 0]
+
+    run(test)
