@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import click
 import structlog
 import uvloop
 
@@ -17,6 +18,8 @@ from threefs.env.clock import CLOCK
 from threefs.env.directory import owned
 from threefs.env.notify import notify, watchdog_s
 from threefs.errors import ThreefsError
+from threefs.managers import Managers
+from threefs.rpc.control import ControlClient
 from threefs.telemetry import logs
 
 
@@ -25,6 +28,17 @@ class _Settings(Protocol):
     def data_dir(self) -> Path: ...
     @property
     def log_level(self) -> str: ...
+
+
+class Node(Protocol):
+    """A service that belongs to a cluster. Its id and address are known once it has started."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def address(self) -> str: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
 
 
 S = TypeVar("S", bound=_Settings)
@@ -42,6 +56,35 @@ def ready(*addresses: str) -> None:
     logs.identify(address=addresses[0])
     print("ready", *addresses, flush=True)
     notify("READY=1", f"STATUS=serving at {', '.join(addresses)}")
+
+
+def command(
+    name: str, settings_class: type[S], serve: Callable[[S, Stop], Awaitable[None]], *, about: str, example: str
+) -> click.Command:
+    """The command line of a program: everything else is in its settings file."""
+
+    @click.command(help=about, epilog=example, context_settings={"help_option_names": ["-h", "--help"]})
+    @click.version_option(__version__, prog_name=name)
+    @click.option("--settings", "path", type=click.Path(path_type=Path), required=True, help="TOML file.")
+    def main(path: Path) -> None:
+        run(name, settings_class, path, serve)
+
+    return main
+
+
+async def serve_node(controls: Sequence[str], token: str, make: Callable[[Managers], Node], stop: Stop) -> None:
+    """Make a node that finds the managers at their ports for services, and have it serve until told to stop."""
+    clients = [ControlClient(address, token) for address in controls]
+    node = make(Managers(clients))
+    try:
+        await node.start()
+        logs.identify(node_id=node.node_id)
+        ready(node.address)
+        await stop.wait()
+    finally:
+        await node.stop()
+        for client in clients:
+            await client.close()
 
 
 def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop], Awaitable[None]]) -> None:

@@ -1,12 +1,10 @@
 """The program `threefs-manager`."""
 
 import asyncio
-from pathlib import Path
 
-import click
 import structlog
 
-from threefs import __version__, program
+from threefs import program
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
 from threefs.kv.port import Engine
@@ -20,6 +18,8 @@ from threefs_manager.service import Manager
 from threefs_manager.settings import Settings
 
 _GRACE_S = 2.0
+
+_ABOUT = "Run a cluster manager. It prints `ready ADDRESS CONTROL_ADDRESS` once it serves."
 
 _EXAMPLE = """
 \b
@@ -36,7 +36,6 @@ SIGTERM stops it after what is in flight, a second one at once.
 
 async def serve(settings: Settings, stop: program.Stop) -> None:
     """Run until told to stop."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     engine = await RocksEngine.open(settings.data_dir / "kv")
     try:
         await _serve(settings, engine, stop)
@@ -85,9 +84,4 @@ async def _first(running: "asyncio.Task[None]", event: asyncio.Event) -> None:
         running.result()
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLE)
-@click.version_option(__version__, prog_name="threefs-manager")
-@click.option("--settings", "path", type=click.Path(path_type=Path), required=True, help="TOML file.")
-def main(path: Path) -> None:
-    """Run a cluster manager. It prints `ready ADDRESS CONTROL_ADDRESS` once it serves."""
-    program.run("threefs-manager", Settings, path, serve)
+main = program.command("threefs-manager", Settings, serve, about=_ABOUT, example=_EXAMPLE)

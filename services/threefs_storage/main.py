@@ -1,17 +1,14 @@
 """The program `threefs-storage`."""
 
-from pathlib import Path
-
-import click
-
-from threefs import __version__, program
+from threefs import program
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
 from threefs.managers import Managers
-from threefs.rpc.control import ControlClient
 from threefs.telemetry import logs
 from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings
+
+_ABOUT = "Run a storage service for one disk. It prints `ready ADDRESS` once it serves."
 
 _EXAMPLE = """
 \b
@@ -31,25 +28,16 @@ SIGTERM stops it after what is in flight, a second one at once.
 
 async def serve(settings: Settings, stop: program.Stop) -> None:
     """Run until told to stop."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     logs.identify(node_id=settings.node_id)
     disk = RealDisk()
-    controls = [ControlClient(address, settings.token) for address in settings.controls]
-    node = StorageNode(settings, net=RealNet(), disk=disk, managers=lambda peers: Managers(controls))
+
+    def make(managers: Managers) -> StorageNode:
+        return StorageNode(settings, net=RealNet(), disk=disk, managers=lambda peers: managers)
+
     try:
-        await node.start()
-        program.ready(node.address)
-        await stop.wait()
+        await program.serve_node(settings.controls, settings.token, make, stop)
     finally:
-        await node.stop()
-        for control in controls:
-            await control.close()
         await disk.close()
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLE)
-@click.version_option(__version__, prog_name="threefs-storage")
-@click.option("--settings", "path", type=click.Path(path_type=Path), required=True, help="TOML file.")
-def main(path: Path) -> None:
-    """Run a storage service for one disk. It prints `ready ADDRESS` once it serves."""
-    program.run("threefs-storage", Settings, path, serve)
+main = program.command("threefs-storage", Settings, serve, about=_ABOUT, example=_EXAMPLE)

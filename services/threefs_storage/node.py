@@ -50,6 +50,7 @@ class StorageNode:
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> None:
         self.address = ""
+        self.node_id = settings.node_id
         self._settings = settings
         self._clock = clock
         cluster_file = settings.data_dir / "cluster_id"

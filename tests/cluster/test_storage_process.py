@@ -86,6 +86,11 @@ class Client:
         self.cluster = cluster
         self.chunks = Chunks(peers, cluster, ClientId(os.urandom(16)))
 
+    async def all_serve(self) -> None:
+        """Of each chain one serves first, then the others."""
+        while not all(len(chain.serving) == 3 for chain in self.cluster.routing.chains.values()):
+            await self.cluster.refresh(self.cluster.routing.version, 5)
+
     async def replicas(self, number: int, length: int = MIB) -> list[tuple[int, int, bytes]]:
         """(code, version, bytes) of a chunk at every target of its chain that answers."""
         routing = self.cluster.routing
@@ -118,6 +123,7 @@ def _front(into: memoryview, reply: object, size: int) -> list[memoryview]:
 def chain(tmp_path: Path) -> Iterator[Chain]:
     chain = Chain(tmp_path)
     chain.start()
+    chain.run(Client.all_serve)
     yield chain
     chain.end()
 
@@ -154,8 +160,7 @@ def test_everything_killed_and_started_again_has_what_was_acknowledged(chain: Ch
         )
 
     async def check(client: Client) -> None:
-        while not all(len(chain.serving) == 3 for chain in client.cluster.routing.chains.values()):
-            await client.cluster.refresh(client.cluster.routing.version, 5)  # one serves first, then the others
+        await client.all_serve()
         for number, part in data.items():
             assert await client.replicas(number) == [(0, 1, part)] * 3
             await client.chunks.write(LAYOUT, INODE, number, 0, part, timeout_s=10)

@@ -1,5 +1,6 @@
 """The frame of a program, around a service of a few lines."""
 
+import asyncio
 import json
 import signal
 import socket
@@ -11,6 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import environment
+from tests.support.rpc import run
+from threefs import program
+from threefs.errors import NotAuthorised
+from threefs.managers import Managers
+from threefs.rpc.control import ControlServer
+from threefs.rpc.methods import GET_STATUS
+from threefs.wire import manager_pb2
 
 SCRIPT = """
 import asyncio, sys
@@ -175,3 +183,61 @@ def test_the_first_and_the_last_line_of_the_log(tmp_path: Path) -> None:
     assert (lines[0]["event"], lines[0]["program"], lines[0]["pid"]) == ("starting", "threefs-test", process.pid)
     assert (lines[-1]["event"], lines[-1]["reason"]) == ("ended", "told to stop")
     assert "address" not in lines[0] and lines[-1]["address"] == "h:1"
+
+
+class Node:
+    """Asks the managers once, as real ones do when they register."""
+
+    node_id = 7
+    address = ""
+
+    def __init__(self, managers: Managers) -> None:
+        self.managers = managers
+        self.stopped = False
+
+    async def start(self) -> None:
+        await self.managers.call(GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=30.0)
+        self.address = "h:1"
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+async def _status(request: manager_pb2.GetStatusRequest) -> manager_pb2.GetStatusReply:
+    return manager_pb2.GetStatusReply()
+
+
+async def serve_node(token: str, capsys: pytest.CaptureFixture[str]) -> Node:
+    """As soon as it says that it is ready it is told to stop."""
+    nodes: list[Node] = []
+
+    def make(managers: Managers) -> Node:
+        nodes.append(Node(managers))
+        return nodes[0]
+
+    server, stop = ControlServer("ours"), program.Stop()
+    server.serve(GET_STATUS, _status)
+    control = await server.start("127.0.0.1", 0)
+    serving = asyncio.create_task(program.serve_node([control], token, make, stop))
+    while not serving.done() and capsys.readouterr().out != "ready h:1\n":
+        await asyncio.sleep(0.01)
+    assert serving.done() or not nodes[0].stopped
+    stop.set()
+    try:
+        await serving
+    except NotAuthorised:
+        assert token != "ours" and not nodes[0].address
+    finally:
+        await server.stop(0.0)
+    return nodes[0]
+
+
+@pytest.mark.parametrize("token", ["ours", "another"])
+def test_a_node_serves_until_it_is_told_to_stop_and_is_stopped_even_if_it_could_not_start(
+    token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def test() -> None:
+        node = await serve_node(token, capsys)
+        assert node.stopped and bool(node.address) == (token == "ours")
+
+    run(test)
