@@ -247,6 +247,39 @@ class FileSystem:
         """Set the times, in nanoseconds since 1970."""
         return self.run(self._core().utime(path, atime_ns, mtime_ns, follow=follow))
 
+    def touch(self, path: Path, *, follow: bool = True) -> Attributes:
+        """Set both times to now, which whoever may write the file may do too."""
+        return self.run(self._core().touch(path, follow=follow))
+
+    def access(self, path: Path, wanted: int, *, follow: bool = True) -> Attributes:
+        """Raises AccessDenied unless all is permitted that is `wanted`: os.R_OK, os.W_OK, os.X_OK together."""
+        return self.run(self._core().access(path, wanted, follow=follow))
+
+    def mknod(self, path: Path, mode: int, device: int = 0) -> Attributes:
+        """Make a FIFO, a socket, a device or an empty file; `mode` has the bits of the type, as for os.mknod."""
+        return self.run(self._core().mknod(path, mode, device))
+
+    def exchange(self, one: Path, other: Path) -> None:
+        """Two entries, of any kinds, change places, atomically."""
+        self.run(self._core().exchange(one, other))
+
+    def getxattr(self, path: Path, name: Path, *, follow: bool = True) -> bytes:
+        """Raises NoAttribute."""
+        return self.run(self._core().getxattr(path, name, follow=follow))
+
+    def listxattr(self, path: Path, *, follow: bool = True) -> Sequence[str]:
+        return self.run(self._core().listxattr(path, follow=follow))
+
+    def setxattr(
+        self, path: Path, name: Path, value: bytes, *, create: bool = False, replace: bool = False, follow: bool = True
+    ) -> None:
+        """Raises AlreadyExists with `create`, NoAttribute with `replace`; NoSpace, NotSupported, ResultTooLong."""
+        self.run(self._core().setxattr(path, name, value, create=create, replace=replace, follow=follow))
+
+    def removexattr(self, path: Path, name: Path, *, follow: bool = True) -> None:
+        """Raises NoAttribute."""
+        self.run(self._core().removexattr(path, name, follow=follow))
+
     def truncate(self, path: Path, length: int) -> Attributes:
         """Cut a file to `length` bytes, or extend it with zeros."""
         return self.run(self._core().truncate(path, length))

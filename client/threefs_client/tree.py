@@ -245,6 +245,39 @@ class Tree:
         request = pb.TruncateRequest(mutation=self.link.meta.mutation(), place=paths.place(path), length=length)
         return attributes.of_inode((await self._call(methods.TRUNCATE, request)).inode)
 
+    # ---- extended attributes ----
+
+    async def getxattr(self, path: Path, name: Path, *, follow: bool = True) -> bytes:
+        """Raises NoAttribute."""
+        request = pb.GetXattrRequest(place=paths.place(path), name=paths.encode(name), follow=follow)
+        return (await self._call(methods.GET_XATTR, request)).value
+
+    async def listxattr(self, path: Path, *, follow: bool = True) -> Sequence[str]:
+        request = pb.ListXattrRequest(place=paths.place(path), follow=follow)
+        return [paths.decode(name) for name in (await self._call(methods.LIST_XATTR, request)).names]
+
+    async def setxattr(
+        self, path: Path, name: Path, value: bytes, *, create: bool = False, replace: bool = False, follow: bool = True
+    ) -> None:
+        """Raises AlreadyExists with `create`, NoAttribute with `replace`; NoSpace, NotSupported, ResultTooLong."""
+        request = pb.SetXattrRequest(
+            mutation=self.link.meta.mutation(),
+            place=paths.place(path),
+            follow=follow,
+            name=paths.encode(name),
+            value=bytes(value),
+            create=create,
+            replace=replace,
+        )
+        await self._call(methods.SET_XATTR, request)
+
+    async def removexattr(self, path: Path, name: Path, *, follow: bool = True) -> None:
+        """Raises NoAttribute."""
+        request = pb.RemoveXattrRequest(
+            mutation=self.link.meta.mutation(), place=paths.place(path), follow=follow, name=paths.encode(name)
+        )
+        await self._call(methods.REMOVE_XATTR, request)
+
     async def set_layout(self, path: Path, *, chunk_bytes: int = 0, stripe: int = 0, table_id: int = 0) -> Attributes:
         """Of a directory: what new files below it get. 0 leaves a value to what is inherited."""
         request = pb.SetLayoutRequest(

@@ -18,7 +18,7 @@ from threefs.kv import retry
 from threefs.kv.port import Transaction
 from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import keys, mutations
+from threefs_meta import keys, mutations, xattrs
 from threefs_meta.context import Context
 from threefs_meta.counters import read_counter, write_counter
 from threefs_meta.lengths import sweep
@@ -127,11 +127,25 @@ class Collector:
         inode = item.inode
         async with self._slots:
             try:
-                await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), 0, inode.chains_used)
+                await self._forget_attributes(inode)
+                if inode.type == pb.FILE:
+                    await sweep(
+                        self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), 0, inode.chains_used
+                    )
             except ThreefsError as error:
                 _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
                 return None
         return item
+
+    async def _forget_attributes(self, inode: pb.Inode) -> None:
+        """In a transaction of their own: together with other files' they might be too many."""
+
+        async def clear(tx: Transaction) -> int:
+            await xattrs.clear(Namespace(tx), inode)
+            return 0
+
+        if inode.xattr_bytes:
+            await self._change(clear)
 
     async def _forget_files(self, files: list[_Removed]) -> int:
         async def clear(tx: Transaction) -> int:
@@ -159,6 +173,7 @@ class Collector:
                 names.unlink(await names.named(entry.inode), now_ns)
             if len(entries) == ENTRIES_PER_TRANSACTION:
                 return len(entries)
+            await xattrs.clear(names, item.inode)
             self._clear(names, item)
             await _count(tx, 1)
             return len(entries) + 1

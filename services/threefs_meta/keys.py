@@ -15,8 +15,9 @@ CLIENTS = (b"CLIE|", b"CLIE}")
 RENEWALS = (b"BEAT|", b"BEAT}")
 ENDED = (b"ENDL|", b"ENDL}")
 HOLDS = (b"HOLD|", b"HOLD}")
+XATTRS = (b"XATT|", b"XATT}")
 #: Tables of what belongs to an inode, whose number comes first in their keys.
-ATTACHED = (HOLDS, SESSIONS, TIMES)
+ATTACHED = (HOLDS, SESSIONS, TIMES, XATTRS)
 
 NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"
@@ -67,6 +68,19 @@ def subdirectory_of(fact_key: bytes) -> tuple[int, int]:
     """(directory, subdirectory)"""
     _, directory, inode = _TWO.unpack(fact_key)
     return directory, inode
+
+
+def xattr(inode: int, name: bytes) -> bytes:
+    return _ONE.pack(b"XATT|", inode) + name
+
+
+def xattrs(inode: int) -> tuple[bytes, bytes]:
+    return _ONE.pack(b"XATT|", inode), _ONE.pack(b"XATT|", inode + 1)
+
+
+def xattr_of(key: bytes) -> tuple[int, bytes]:
+    """(inode, name)"""
+    return _number(key), key[_ONE.size :]
 
 
 def session(inode: int, session_id: bytes) -> bytes:

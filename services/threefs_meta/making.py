@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import layouts, paths, permissions
+from threefs_meta import acls, layouts, paths, permissions
 from threefs_meta.actors import Actor
 from threefs_meta.context import Context
 from threefs_meta.namespace import Namespace
@@ -25,14 +25,17 @@ class Birth:
 async def new_inode(context: Context, parent: pb.Inode, birth: Birth) -> pb.Inode:
     """It belongs to its maker, but in a set-group-id directory to that one's group."""
     now_ns = context.clock.wall_ns()
-    maker, mode, gid = birth.maker, birth.mode & ~birth.umask, birth.maker.gid
+    inherits = parent.HasField("default_acl") and birth.kind != pb.SYMLINK
+    maker, mode, gid = birth.maker, birth.mode, birth.maker.gid
+    if not inherits:
+        mode &= ~birth.umask
     if parent.mode & stat.S_ISGID:
         gid = parent.gid
         if birth.kind == pb.DIRECTORY:
             mode |= stat.S_ISGID
         elif mode & stat.S_IXGRP and not maker.is_super and not maker.in_group(gid):
             mode &= ~stat.S_ISGID  # or everybody could make programs that run as this group
-    return pb.Inode(
+    inode = pb.Inode(
         inode=await context.allocator.take(),
         type=birth.kind,
         mode=mode,
@@ -44,6 +47,9 @@ async def new_inode(context: Context, parent: pb.Inode, birth: Birth) -> pb.Inod
         ctime_ns=now_ns,
         birth_ns=now_ns,
     )
+    if inherits:
+        acls.inherit(inode, parent, mode)
+    return inode
 
 
 async def parent_of(names: Namespace, spot: Spot, maker: Actor) -> pb.Inode:

@@ -161,8 +161,8 @@ class Namespace:
         """One name less, once the entry is cleared. Without a name, what it holds is freed later."""
         inode.nlink -= 1
         inode.ctime_ns = now_ns
-        if not inode.nlink and inode.type not in (pb.FILE, pb.DIRECTORY):
-            self.clear_inode(inode)
+        if not inode.nlink and inode.type not in (pb.FILE, pb.DIRECTORY) and not inode.xattr_bytes:
+            self.clear_inode(inode)  # nothing belongs to it that would have to be freed
             return
         self.put_inode(inode)
         if not inode.nlink:

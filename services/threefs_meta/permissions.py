@@ -8,6 +8,7 @@ import stat
 
 from threefs.errors import AccessDenied, PermissionDenied
 from threefs.wire import meta_pb2 as pb
+from threefs_meta import acls
 from threefs_meta.actors import Actor
 
 READ, WRITE, EXECUTE = 4, 2, 1
@@ -20,6 +21,8 @@ def permits(inode: pb.Inode, actor: Actor, wanted: int) -> bool:
     """Whether all the `wanted` bits are granted."""
     if actor.is_super:
         return not wanted & EXECUTE or inode.type == pb.DIRECTORY or bool(inode.mode & 0o111)
+    if actor.uid != inode.uid and inode.HasField("access_acl"):
+        return acls.permits(inode, actor, wanted)
     return not wanted & ~_granted(inode, actor)
 
 

@@ -12,16 +12,20 @@ from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
 from threefs_meta.operations.fsck_examine import examine
 from threefs_meta.operations.fsck_scan import scan
+from threefs_meta.operations.get_xattr import get_xattr
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.list_xattr import list_xattr
 from threefs_meta.operations.lookup import lookup
 from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.mknod import mknod
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
+from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.renew import renew
 from threefs_meta.operations.set_layout import set_layout
+from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.statfs import statfs
@@ -62,3 +66,7 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.FSCK_EXAMINE, examine)
     add(methods.ACCESS, access)
     add(methods.MKNOD, mknod)
+    add(methods.GET_XATTR, get_xattr)
+    add(methods.LIST_XATTR, list_xattr)
+    add(methods.SET_XATTR, set_xattr)
+    add(methods.REMOVE_XATTR, remove_xattr)

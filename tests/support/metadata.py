@@ -11,14 +11,18 @@ from threefs_meta.context import Context
 from threefs_meta.namespace import make_root
 from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
+from threefs_meta.operations.get_xattr import get_xattr
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.list_xattr import list_xattr
 from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.mknod import mknod
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
+from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.renew import renew
+from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.symlink import symlink
@@ -239,6 +243,31 @@ class MetaBench:
         for name, value in values.items():
             setattr(request, name, value)
         return (await set_attributes(self.context, request)).inode
+
+    async def get_xattr(self, path: str, name: bytes) -> bytes:
+        request = pb.GetXattrRequest(caller=self.caller, place=at(path), name=name)
+        return (await get_xattr(self.context, request)).value
+
+    async def xattrs(self, path: str) -> list[bytes]:
+        return list((await list_xattr(self.context, pb.ListXattrRequest(caller=self.caller, place=at(path)))).names)
+
+    async def set_xattr(
+        self, path: str, name: bytes, value: bytes, *, create: bool = False, replace: bool = False
+    ) -> pb.Inode:
+        request = pb.SetXattrRequest(
+            caller=self.caller,
+            mutation=self.mutation(),
+            place=at(path),
+            name=name,
+            value=value,
+            create=create,
+            replace=replace,
+        )
+        return (await set_xattr(self.context, request)).inode
+
+    async def remove_xattr(self, path: str, name: bytes) -> pb.Inode:
+        request = pb.RemoveXattrRequest(caller=self.caller, mutation=self.mutation(), place=at(path), name=name)
+        return (await remove_xattr(self.context, request)).inode
 
     async def truncate(self, path: str, length: int, session: bytes = b"") -> pb.Inode:
         request = pb.TruncateRequest(

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from threefs_meta import keys
+from threefs_meta.xattrs import COST_BYTES
 
 from threefs.ids import ROOT
 from threefs.kv import records
@@ -19,6 +20,7 @@ from threefs.wire.records_pb2 import (
     Renewal,
     Replay,
     WriteSession,
+    XattrRecord,
 )
 from threefs.wire.records_pb2 import Counter as CounterRecord
 
@@ -32,6 +34,7 @@ class Store:
         self.removals: dict[int, Removal] = {}
         self.sessions: list[int] = []
         self.times: list[int] = []
+        self.xattr_bytes: dict[int, int] = {}  # of each inode that has extended attributes
         self.leases: set[int] = set()
         self.leases_held: set[int] = set()
         self.subdirectories: set[tuple[int, int]] = set()  # (directory, subdirectory)
@@ -59,6 +62,10 @@ class Store:
                 self.leases.add(keys.lease_of(key))
             case b"BEAT|":
                 records.decode(value, Renewal, key)
+            case b"XATT|":
+                inode, name = keys.xattr_of(key)
+                size = COST_BYTES + len(name) + len(records.decode(value, XattrRecord, key).value)
+                self.xattr_bytes[inode] = self.xattr_bytes.get(inode, 0) + size
             case b"TIME|" if keys.is_subdirectory(key):
                 records.decode(value, common_pb2.Empty, key)
                 self.subdirectories.add(keys.subdirectory_of(key))
@@ -106,6 +113,10 @@ def check(store: Store) -> None:
     assert store.leases_held <= store.leases, "something is held under a lease that has ended and is forgotten"
     directories = {number for number, inode in inodes.items() if inode.type == pb.DIRECTORY}
     assert set(store.times) <= directories, "times are kept of what is no directory"
+    stored = {number: inode.xattr_bytes for number, inode in inodes.items() if inode.xattr_bytes}
+    freed = {number for number in stored if not inodes[number].nlink}  # attributes go before their inode does
+    missing = set(stored.items()) ^ set(store.xattr_bytes.items())
+    assert {number for number, _ in missing} <= freed, f"the sizes of attributes are wrong: {missing}"
     counted = {(parent, entry.inode) for (parent, _), entry in entries.items() if entry.type == pb.DIRECTORY}
     assert store.subdirectories == counted, f"counted subdirectories differ: {store.subdirectories ^ counted}"
     _check_reachable(store)

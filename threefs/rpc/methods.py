@@ -64,6 +64,10 @@ FSCK_SCAN = _method(_F, "Meta", "FsckScan", _F.FsckScanRequest, _F.FsckScanReply
 FSCK_EXAMINE = _method(_F, "Meta", "FsckExamine", _F.FsckExamineRequest, _F.FsckExamineReply)
 ACCESS = _method(_F, "Meta", "Access", _F.AccessRequest, _F.InodeReply)
 MKNOD = _method(_F, "Meta", "Mknod", _F.MknodRequest, _F.InodeReply)
+GET_XATTR = _method(_F, "Meta", "GetXattr", _F.GetXattrRequest, _F.GetXattrReply)
+LIST_XATTR = _method(_F, "Meta", "ListXattr", _F.ListXattrRequest, _F.ListXattrReply)
+SET_XATTR = _method(_F, "Meta", "SetXattr", _F.SetXattrRequest, _F.InodeReply)
+REMOVE_XATTR = _method(_F, "Meta", "RemoveXattr", _F.RemoveXattrRequest, _F.InodeReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)
 WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply)

@@ -19,6 +19,16 @@ class InodeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHARACTER_DEVICE: _ClassVar[InodeType]
     BLOCK_DEVICE: _ClassVar[InodeType]
 
+class AclTag(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACL_TAG_UNSPECIFIED: _ClassVar[AclTag]
+    ACL_OWNER: _ClassVar[AclTag]
+    ACL_NAMED_USER: _ClassVar[AclTag]
+    ACL_GROUP: _ClassVar[AclTag]
+    ACL_NAMED_GROUP: _ClassVar[AclTag]
+    ACL_MASK: _ClassVar[AclTag]
+    ACL_OTHERS: _ClassVar[AclTag]
+
 class RemoveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ANYTHING: _ClassVar[RemoveKind]
@@ -62,6 +72,13 @@ FIFO: InodeType
 SOCKET: InodeType
 CHARACTER_DEVICE: InodeType
 BLOCK_DEVICE: InodeType
+ACL_TAG_UNSPECIFIED: AclTag
+ACL_OWNER: AclTag
+ACL_NAMED_USER: AclTag
+ACL_GROUP: AclTag
+ACL_NAMED_GROUP: AclTag
+ACL_MASK: AclTag
+ACL_OTHERS: AclTag
 ANYTHING: RemoveKind
 NOT_DIRECTORY: RemoveKind
 ONLY_DIRECTORY: RemoveKind
@@ -131,7 +148,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "chains_used", "rdev")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +167,9 @@ class Inode(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHAINS_USED_FIELD_NUMBER: _ClassVar[int]
     RDEV_FIELD_NUMBER: _ClassVar[int]
+    XATTR_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_ACL_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_ACL_FIELD_NUMBER: _ClassVar[int]
     inode: int
     type: InodeType
     mode: int
@@ -168,7 +188,26 @@ class Inode(_message.Message):
     name: bytes
     chains_used: int
     rdev: int
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ...) -> None: ...
+    xattr_bytes: int
+    access_acl: Acl
+    default_acl: Acl
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ...) -> None: ...
+
+class Acl(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[AclEntry]
+    def __init__(self, entries: _Optional[_Iterable[_Union[AclEntry, _Mapping]]] = ...) -> None: ...
+
+class AclEntry(_message.Message):
+    __slots__ = ("tag", "permissions", "id")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    tag: AclTag
+    permissions: int
+    id: int
+    def __init__(self, tag: _Optional[_Union[AclTag, str]] = ..., permissions: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class InodeReply(_message.Message):
     __slots__ = ("inode",)
@@ -663,3 +702,71 @@ class MknodRequest(_message.Message):
     caller: Caller
     umask: int
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., rdev: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ...) -> None: ...
+
+class GetXattrRequest(_message.Message):
+    __slots__ = ("place", "follow", "name", "caller")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    follow: bool
+    name: bytes
+    caller: Caller
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class GetXattrReply(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: bytes
+    def __init__(self, value: _Optional[bytes] = ...) -> None: ...
+
+class ListXattrRequest(_message.Message):
+    __slots__ = ("place", "follow", "caller")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    follow: bool
+    caller: Caller
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class ListXattrReply(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, names: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class SetXattrRequest(_message.Message):
+    __slots__ = ("mutation", "place", "follow", "name", "value", "create", "replace", "caller")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    follow: bool
+    name: bytes
+    value: bytes
+    create: bool
+    replace: bool
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., name: _Optional[bytes] = ..., value: _Optional[bytes] = ..., create: _Optional[bool] = ..., replace: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class RemoveXattrRequest(_message.Message):
+    __slots__ = ("mutation", "place", "follow", "name", "caller")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    follow: bool
+    name: bytes
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...

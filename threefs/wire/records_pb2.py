@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threefs.wire import meta_pb2 as threefs_dot_wire_dot_meta__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1athreefs/wire/records.proto\x12\x0cthreefs.wire\x1a\x17threefs/wire/meta.proto\"C\n\x0b\x45ntryRecord\x12\r\n\x05inode\x18\x01 \x01(\x06\x12%\n\x04type\x18\x02 \x01(\x0e\x32\x17.threefs.wire.InodeType\"4\n\x0e\x44irectoryTimes\x12\x10\n\x08mtime_ns\x18\x01 \x01(\x10\x12\x10\n\x08\x63time_ns\x18\x02 \x01(\x10\"@\n\x0cWriteSession\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x11\n\topened_ns\x18\x02 \x01(\x10\x12\r\n\x05lease\x18\x03 \x01(\x04\";\n\x06Replay\x12\x0e\n\x06method\x18\x01 \x01(\r\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0c\n\x04tick\x18\x04 \x01(\x04J\x04\x08\x02\x10\x03\"D\n\x07Removal\x12%\n\x04type\x18\x01 \x01(\x0e\x32\x17.threefs.wire.InodeType\x12\x12\n\nremoved_ns\x18\x02 \x01(\x10\"\x18\n\x07\x43ounter\x12\r\n\x05value\x18\x01 \x01(\x04\"\x1c\n\x0b\x43lientLease\x12\r\n\x05lease\x18\x01 \x01(\x04\"\x18\n\x07Renewal\x12\r\n\x05stamp\x18\x01 \x01(\x04\"\x19\n\x08ReadHold\x12\r\n\x05lease\x18\x01 \x01(\x04\"\x1c\n\nEndedLease\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1athreefs/wire/records.proto\x12\x0cthreefs.wire\x1a\x17threefs/wire/meta.proto\"C\n\x0b\x45ntryRecord\x12\r\n\x05inode\x18\x01 \x01(\x06\x12%\n\x04type\x18\x02 \x01(\x0e\x32\x17.threefs.wire.InodeType\"4\n\x0e\x44irectoryTimes\x12\x10\n\x08mtime_ns\x18\x01 \x01(\x10\x12\x10\n\x08\x63time_ns\x18\x02 \x01(\x10\"@\n\x0cWriteSession\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x11\n\topened_ns\x18\x02 \x01(\x10\x12\r\n\x05lease\x18\x03 \x01(\x04\";\n\x06Replay\x12\x0e\n\x06method\x18\x01 \x01(\r\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0c\n\x04tick\x18\x04 \x01(\x04J\x04\x08\x02\x10\x03\"D\n\x07Removal\x12%\n\x04type\x18\x01 \x01(\x0e\x32\x17.threefs.wire.InodeType\x12\x12\n\nremoved_ns\x18\x02 \x01(\x10\"\x1c\n\x0bXattrRecord\x12\r\n\x05value\x18\x01 \x01(\x0c\"\x18\n\x07\x43ounter\x12\r\n\x05value\x18\x01 \x01(\x04\"\x1c\n\x0b\x43lientLease\x12\r\n\x05lease\x18\x01 \x01(\x04\"\x18\n\x07Renewal\x12\r\n\x05stamp\x18\x01 \x01(\x04\"\x19\n\x08ReadHold\x12\r\n\x05lease\x18\x01 \x01(\x04\"\x1c\n\nEndedLease\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,14 +42,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLAY']._serialized_end=317
   _globals['_REMOVAL']._serialized_start=319
   _globals['_REMOVAL']._serialized_end=387
-  _globals['_COUNTER']._serialized_start=389
-  _globals['_COUNTER']._serialized_end=413
-  _globals['_CLIENTLEASE']._serialized_start=415
-  _globals['_CLIENTLEASE']._serialized_end=443
-  _globals['_RENEWAL']._serialized_start=445
-  _globals['_RENEWAL']._serialized_end=469
-  _globals['_READHOLD']._serialized_start=471
-  _globals['_READHOLD']._serialized_end=496
-  _globals['_ENDEDLEASE']._serialized_start=498
-  _globals['_ENDEDLEASE']._serialized_end=526
+  _globals['_XATTRRECORD']._serialized_start=389
+  _globals['_XATTRRECORD']._serialized_end=417
+  _globals['_COUNTER']._serialized_start=419
+  _globals['_COUNTER']._serialized_end=443
+  _globals['_CLIENTLEASE']._serialized_start=445
+  _globals['_CLIENTLEASE']._serialized_end=473
+  _globals['_RENEWAL']._serialized_start=475
+  _globals['_RENEWAL']._serialized_end=499
+  _globals['_READHOLD']._serialized_start=501
+  _globals['_READHOLD']._serialized_end=526
+  _globals['_ENDEDLEASE']._serialized_start=528
+  _globals['_ENDEDLEASE']._serialized_end=556
 # @@protoc_insertion_point(module_scope)

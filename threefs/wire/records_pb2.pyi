@@ -49,6 +49,12 @@ class Removal(_message.Message):
     removed_ns: int
     def __init__(self, type: _Optional[_Union[_meta_pb2.InodeType, str]] = ..., removed_ns: _Optional[int] = ...) -> None: ...
 
+class XattrRecord(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: bytes
+    def __init__(self, value: _Optional[bytes] = ...) -> None: ...
+
 class Counter(_message.Message):
     __slots__ = ("value",)
     VALUE_FIELD_NUMBER: _ClassVar[int]

@@ -130,7 +130,7 @@ async def _judge_attached(names: Namespace, key: bytes) -> list[Verdict]:
         detail = f"a {kind} record belongs to inode {number}, which has none"
         return [Verdict(pb.ATTACHED_TO_NOTHING, detail, key, number)]
     try:
-        if times or await _is_leased(names, key, value):
+        if times or key.startswith(keys.XATTRS[0]) or await _is_leased(names, key, value):
             return []
     except Corrupt as error:
         return [Verdict(pb.UNREADABLE_RECORD, str(error), key, number)]

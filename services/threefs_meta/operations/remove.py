@@ -50,9 +50,10 @@ async def check_removable(names: Namespace, spot: Spot, inode: pb.Inode, actor: 
 
 async def remove_directory(names: Namespace, inode: pb.Inode, shown: str, recursive: bool, now_ns: int) -> None:
     """Take away the inode (an empty one at once, others through the queue). Raises NotEmpty."""
-    if await names.is_empty(inode.inode):
+    empty = await names.is_empty(inode.inode)
+    if empty and not inode.xattr_bytes:
         names.clear_inode(inode)
-    elif recursive:
+    elif empty or recursive:
         names.unlink(inode, now_ns)
     else:
         raise NotEmpty(f"the directory {shown} is not empty")

@@ -216,3 +216,22 @@ def test_nodes_exchanges_access_and_now() -> None:
     assert exchange.exchange and not exchange.no_replace
     assert (access.wanted, access.follow) == (5, True)
     assert touch.atime_now and touch.mtime_now and not touch.HasField("mtime_ns")
+
+
+def test_extended_attributes() -> None:
+    def answer(name: str, request: Any) -> Any:
+        return {
+            "GetXattr": pb.GetXattrReply(value=b"\0v"),
+            "ListXattr": pb.ListXattrReply(names=[b"user.a", b"user.\xff"]),
+        }.get(name, pb.InodeReply(inode=DIRECTORY))
+
+    async def scene(fs: AsyncFileSystem) -> None:
+        assert await fs.getxattr("/a", "user.a") == b"\0v"
+        assert await fs.listxattr("/a", follow=False) == ["user.a", "user.\udcff"]
+        await fs.setxattr("/a", "user.\udcff", b"value", create=True)
+        await fs.removexattr("/a", b"user.a")
+
+    _, (get, listing, put, remove) = go(answer, scene)
+    assert (get.name, get.follow, listing.follow) == (b"user.a", True, False)
+    assert (put.name, put.value, put.create, put.replace) == (b"user.\xff", b"value", True, False)
+    assert remove.name == b"user.a" and remove.mutation.request != put.mutation.request

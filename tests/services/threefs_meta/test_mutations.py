@@ -14,8 +14,10 @@ from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.mknod import mknod
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
+from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.set_layout import set_layout
+from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.sync import sync
@@ -48,6 +50,8 @@ def requests(file: pb.Inode) -> list[tuple[Operation, Any]]:
         (truncate, pb.TruncateRequest(place=at("/d/file"), length=3)),
         (mknod, pb.MknodRequest(place=at("/fifo"), type=pb.FIFO)),
         (rename, pb.RenameRequest(source=at("/other"), destination=at("/d"), exchange=True)),
+        (set_xattr, pb.SetXattrRequest(place=at("/other"), name=b"user.new", value=b"v", create=True)),
+        (remove_xattr, pb.RemoveXattrRequest(place=at("/other"), name=b"user.old")),
         (set_layout, pb.SetLayoutRequest(place=at("/d"), layout=pb.Layout(stripe=1))),
     ]
 
@@ -55,6 +59,7 @@ def requests(file: pb.Inode) -> list[tuple[Operation, Any]]:
 async def prepare(fs: MetaBench) -> pb.Inode:
     await fs.mkdir("/d")
     await fs.create("/other")
+    await fs.set_xattr("/other", b"user.old", b"value")
     file = (await fs.create("/d/file", session=SESSION)).inode
     await fs.write(file, 0, b"content")
     return file

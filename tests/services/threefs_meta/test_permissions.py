@@ -4,20 +4,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from threefs_meta import permissions
+from threefs_meta import acls, permissions
 from threefs_meta.actors import Actor
 from threefs_meta.operations.access import access
 from threefs_meta.operations.batch_stat import batch_stat
 from threefs_meta.operations.create import create
+from threefs_meta.operations.get_xattr import get_xattr
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.list_xattr import list_xattr
 from threefs_meta.operations.lookup import lookup
 from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.mknod import mknod
 from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
+from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.set_layout import set_layout
+from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.symlink import symlink
@@ -82,6 +86,9 @@ def test_what_others_write_gains_nothing(before: int, after: int) -> None:
     assert inode.mode == after
 
 
+_ACL = acls.pack(
+    pb.Acl(entries=[pb.AclEntry(tag=tag, permissions=4) for tag in (pb.ACL_OWNER, pb.ACL_GROUP, pb.ACL_OTHERS)])
+)
 Operation = Callable[[Any, Any], Awaitable[Any]]
 
 #: One of each, that nobody but the owner of /d may do: over /d/file, /d/dir (0700 all) and /mine, which is the user's.
@@ -119,6 +126,14 @@ REQUESTS: list[tuple[Operation, Any]] = [
     (rename, pb.RenameRequest(source=at("/mine/theirs"), destination=at("/mine/dir/theirs"))),
     (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/mine/dir/theirs"), exchange=True)),
 ]
+#: These are about extended attributes.
+REQUESTS += [
+    (get_xattr, pb.GetXattrRequest(place=at("/d/file"), name=b"user.a")),
+    (get_xattr, pb.GetXattrRequest(place=at("/closed"), name=b"user.a")),
+    (list_xattr, pb.ListXattrRequest(place=at("/d/file"))),
+    (set_xattr, pb.SetXattrRequest(place=at("/closed"), name=b"user.b")),
+    (remove_xattr, pb.RemoveXattrRequest(place=at("/closed"), name=b"user.a")),
+]
 #: These need the owner, whatever the permission bits are.
 OWNERS: list[tuple[Operation, Any]] = [
     (set_layout, pb.SetLayoutRequest(place=at("/"), layout=pb.Layout(stripe=1))),
@@ -135,6 +150,11 @@ OWNERS: list[tuple[Operation, Any]] = [
     (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/sticky/file"))),
     (rename, pb.RenameRequest(source=at("/mine/file"), destination=at("/sticky/file"), exchange=True)),
     (link, pb.LinkRequest(source=at("/mine"), destination=at("/mine/new"))),
+    (set_xattr, pb.SetXattrRequest(place=at("/mine/file"), name=b"trusted.a")),
+    (set_xattr, pb.SetXattrRequest(place=at("/mine/file"), name=b"security.a")),
+    (remove_xattr, pb.RemoveXattrRequest(place=at("/mine/file"), name=b"trusted.a")),
+    (set_xattr, pb.SetXattrRequest(place=at("/sticky/file"), name=acls.ACCESS, value=_ACL)),
+    (set_xattr, pb.SetXattrRequest(place=at("/sticky"), name=b"user.a")),
 ]
 
 
@@ -151,6 +171,9 @@ async def prepare(fs: MetaBench) -> None:
     await fs.mkdir("/mine/dir")
     await fs.mkdir("/mine/theirs")
     await fs.mkdir("/mine/dir/theirs")
+    for path in ("/closed", "/d/file"):
+        await fs.set_xattr(path, b"user.a", b"value")
+    await fs.set_xattr("/mine/file", b"trusted.a", b"value")
     for path in ("/hollow", "/mine", "/mine/file", "/mine/dir"):
         await fs.set(path, uid=5, gid=5)
 

@@ -1,0 +1,24 @@
+"""Read an extended attribute."""
+
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import paths, xattrs
+from threefs_meta.actors import actor_of
+from threefs_meta.context import Context
+from threefs_meta.mutations import look
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import find
+
+
+async def get_xattr(context: Context, request: pb.GetXattrRequest) -> pb.GetXattrReply:
+    xattrs.check_name(request.name)
+    actor = actor_of(request)
+
+    async def work(names: Namespace) -> pb.GetXattrReply:
+        _, inode = await find(names, request.place, actor, follow=request.follow)
+        xattrs.check_read(inode, actor, request.name, paths.shown_place(request.place))
+        value = await xattrs.get(names, inode, request.name)
+        if value is None:
+            raise xattrs.absent(request.name, request.place)
+        return pb.GetXattrReply(value=value)
+
+    return await look(context, work)
