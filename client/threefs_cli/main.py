@@ -14,6 +14,7 @@ from threefs_cli import (
     fsck_command,
     init_command,
     look_commands,
+    meta_commands,
     mount_commands,
     transfer_commands,
 )
@@ -68,6 +69,7 @@ MODULES = (
     change_commands,
     mount_commands,
     fsck_command,
+    meta_commands,
     demo_command,
 )
 

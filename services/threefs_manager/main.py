@@ -7,8 +7,8 @@ import structlog
 from threefs import program
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
+from threefs.kv import engines
 from threefs.kv.port import Engine
-from threefs.kv.rocks import RocksEngine
 from threefs.registration import write_cluster_id
 from threefs.rpc.control import ControlServer
 from threefs.rpc.identity import Identity
@@ -28,6 +28,7 @@ The settings file, for example:
   host = "10.0.0.1"               # how others reach this machine
   port = 7000
   control_port = 7001
+  engine = "etcd://10.0.0.7,10.0.0.8,10.0.0.9/manager"  # or postgresql://...; without it, a store in data_dir
   log_level = "info"              # debug, info, warning, error
 
 SIGTERM stops it after what is in flight, a second one at once.
@@ -36,14 +37,16 @@ SIGTERM stops it after what is in flight, a second one at once.
 
 async def serve(settings: Settings, stop: program.Stop) -> None:
     """Run until told to stop."""
-    engine = await RocksEngine.open(settings.data_dir / "kv")
+    url = engines.url_of(settings.engine, settings.data_dir / "kv")
+    engine = await engines.open_engine(url)
     try:
-        await _serve(settings, engine, stop)
+        await _serve(settings, engine, stop, alone=not url.shared)
     finally:
         await engine.close()
 
 
-async def _serve(settings: Settings, engine: Engine, stop: program.Stop) -> None:
+async def _serve(settings: Settings, engine: Engine, stop: program.Stop, *, alone: bool) -> None:
+    """`alone`: the embedded store admits one process, so whoever was primary before is gone, and nobody else serves."""
     log = structlog.get_logger()
     holder = RANDOM.token(16).hex()
     server = Server(RealNet(), Identity("", holder, settings.token, "threefs-manager"))
@@ -53,8 +56,7 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop) -> None
         write_cluster_id(settings.data_dir / "cluster_id", cluster_id)
         server.join(cluster_id)
 
-    # The embedded store admits one process: whoever was primary before is gone.
-    election = Election(engine, holder, length_s=settings.lease_s / LEASES_PER_T, alone=True)
+    election = Election(engine, holder, length_s=settings.lease_s / LEASES_PER_T, alone=alone)
     manager = Manager(engine, election, lease_s=settings.lease_s, on_cluster=join)
     manager.bind(server)
     manager.bind(control)
@@ -63,7 +65,8 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop) -> None
     try:
         control_address = await control.start(settings.host, settings.control_port)
         address = await server.start(settings.host, settings.port)
-        await _first(running, manager.began)
+        if alone:  # one among several is ready when it can tell others that it is not the primary
+            await _first(running, manager.began)
         log.info("serving", address=address, control=control_address)
         program.ready(address, control_address)
         await _first(running, stop)

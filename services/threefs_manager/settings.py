@@ -11,5 +11,6 @@ class Settings:
     port: int = 7000  # frames; 0 picks a free one
     control_port: int = 7001  # gRPC
     token: str = field(default="", repr=False)
+    engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
     log_level: str = "info"  # debug, info, warning or error
     lease_s: float = 10.0  # T of a cluster that is made here: a target that is silent for so long is dead

@@ -2,7 +2,7 @@
 
 from threefs import program
 from threefs.env.net import RealNet
-from threefs.kv.rocks import RocksEngine
+from threefs.kv import engines
 from threefs.managers import Managers
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
@@ -17,6 +17,7 @@ The settings file, for example:
   manager = "10.0.0.1:7000"        # clients' port of the manager
   control = "10.0.0.1:7001"        # its port for services
   port = 7010
+  engine = "etcd://10.0.0.7,10.0.0.8,10.0.0.9/meta"  # or postgresql://...; without it, a store in data_dir
   log_level = "info"              # debug, info, warning, error
 
 SIGTERM stops it after what is in flight, a second one at once.
@@ -25,7 +26,7 @@ SIGTERM stops it after what is in flight, a second one at once.
 
 async def serve(settings: Settings, stop: program.Stop) -> None:
     """Run until told to stop."""
-    engine = await RocksEngine.open(settings.data_dir / "kv")
+    engine = await engines.open_engine(engines.url_of(settings.engine, settings.data_dir / "kv"))
 
     def make(managers: Managers) -> MetaNode:
         return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers)

@@ -12,6 +12,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0  # frames; 0 picks a free one
     token: str = field(default="", repr=False)
+    engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
     log_level: str = "info"  # debug, info, warning or error
 
     @property

@@ -78,15 +78,16 @@ class PostgresServer:
             connection.execute(f'CREATE SCHEMA "{name}"'.encode())
         return f"{self.url}?options=-csearch_path%3D{name}"
 
-    def kill_backends(self) -> int:
-        """kill -9 of the processes that serve connections; how many there were. The server starts over."""
+    def kill_backend(self) -> bool:
+        """kill -9 of a process that serves a connection. The server ends all others too, and recovers."""
         with psycopg.connect(self.url) as connection:
-            rows = connection.execute(
+            row = connection.execute(
                 "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-            ).fetchall()
-        for (pid,) in rows[:1]:
-            os.kill(pid, signal.SIGKILL)
-        return len(rows)
+                " ORDER BY state_change DESC LIMIT 1"
+            ).fetchone()
+        if row is not None:
+            os.kill(row[0], signal.SIGKILL)
+        return row is not None
 
     def stop(self) -> None:
         if self._process is not None:

@@ -68,9 +68,8 @@ class EtcdEngine:
     async def _check(self) -> None:
         markers = pb.EtcdRange(key=self._markers, range_end=self._markers_end, count_only=True)
         self._marked = (await self._members.read(markers)).count
-        nothing = [_unchanged(self._floor, 1)] * MOST_OPERATIONS
         try:
-            await self._members.change(pb.EtcdTxn(compare=nothing))
+            await self._members.try_many(MOST_OPERATIONS)
         except TooLarge as error:
             raise InvalidSettings(str(error)) from None
 

@@ -1,5 +1,6 @@
 """Calls to the members of an etcd cluster: to one of them, and to the next when it does not answer."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from google.protobuf.message import Message
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import (
     Corrupt,
+    InvalidArgument,
     MaybeCommitted,
     NoSpace,
     NotAuthorised,
@@ -99,6 +101,11 @@ class Members:
         reply: pb.EtcdTxnReply = await self._look("txn", request)
         return reply.header.revision, [result.range for result in reply.responses]
 
+    async def try_many(self, operations: int) -> None:
+        """Raises TooLarge if a transaction must not have so many. It has no keys, and etcd counts before it looks."""
+        with contextlib.suppress(InvalidArgument):
+            await self._look("txn", pb.EtcdTxn(compare=[pb.EtcdCompare()] * operations))
+
     async def _look(self, method: str, request: Message) -> Any:
         deadline = self._clock.monotonic() + PATIENCE_S
         while True:
@@ -185,6 +192,8 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> ThreefsError:
         return NotAuthorised(f"{said}; name a user in its URL, etcd://user:password@host:port")
     if code is _Code.DATA_LOSS or "corrupt" in text:
         return Corrupt(said)
+    if code is _Code.INVALID_ARGUMENT:
+        return InvalidArgument(said)
     if code in _ELSEWHERE or "future revision" in text:
         return Unavailable(said)
     return ThreefsError(said)

@@ -8,6 +8,7 @@ from tests.support.etcd import EtcdCluster
 from tests.support.processes import free_port
 from threefs.errors import (
     Corrupt,
+    InvalidArgument,
     NoSpace,
     NotAuthorised,
     ThreefsError,
@@ -41,6 +42,7 @@ def said(code: grpc.StatusCode, text: str) -> grpc.aio.AioRpcError:
         (grpc.StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token", NotAuthorised),
         (grpc.StatusCode.PERMISSION_DENIED, "etcdserver: permission denied", NotAuthorised),
         (grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: user name is empty", NotAuthorised),
+        (grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: key is not provided", InvalidArgument),
         (grpc.StatusCode.DATA_LOSS, "etcdserver: corrupt cluster", Corrupt),
         (grpc.StatusCode.UNIMPLEMENTED, "unknown service etcdserverpb.KV", ThreefsError),
     ],

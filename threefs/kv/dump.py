@@ -1,0 +1,154 @@
+"""All of a store in a file, to take it into another engine. Whatever happens to the file is noticed.
+
+The file is a line that says what it is, the records, and an end. A record is a head (kind, number, sizes of key and
+value), key, value, and a checksum of these; its number is where it stands, so none can be missing or doubled unseen.
+The end has the number of records and a hash of everything before it.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from threefs.checksums import crc32c
+from threefs.errors import AlreadyExists, Corrupt, InvalidArgument
+from threefs.kv import retry
+from threefs.kv.port import MAX_KEY_BYTES, MAX_VALUE_BYTES, Durable, Engine, Pair, Transaction
+
+MAGIC = b"threefs store, format 1\n"
+#: Behind every key.
+KEYS_END = b"\xff" * (MAX_KEY_BYTES + 1)
+_RECORD, _END = 1, 2
+_HEAD = struct.Struct("<BQII")  # kind, number, bytes of the key, bytes of the value
+_CHECKSUM = struct.Struct("<I")
+_DIGEST_BYTES = 32
+_LONGEST_S = 24 * 3600.0
+_PAGE = 200
+_BATCH_BYTES = 400_000
+_BATCH_KEYS = 1000
+_LOAD_S = 60.0  # for one batch, while the store may be choosing a leader
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    records: int
+    length_bytes: int  # of keys and values
+
+
+async def dump(engine: Durable, out: BinaryIO) -> Content:
+    """Write one state of the store. Raises TooOld, Conflict if the store cannot show it for so long."""
+    writer = _Writer(out)
+    tx = engine.begin(_LONGEST_S)
+    after = b""
+    while True:
+        pairs = await tx.get_range(after, KEYS_END, limit=_PAGE, snapshot=True)
+        for pair in pairs:
+            writer.put(pair)
+        if len(pairs) < _PAGE:
+            await tx.confirm()
+            return writer.end()
+        after = pairs[-1][0] + b"\0"
+
+
+class _Writer:
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._hash = hashlib.sha256()
+        self._records = self._bytes = 0
+        self._write(MAGIC)
+
+    def put(self, pair: Pair) -> None:
+        key, value = pair
+        record = _HEAD.pack(_RECORD, self._records, len(key), len(value)) + key + value
+        self._write(record + _CHECKSUM.pack(crc32c(record)))
+        self._records += 1
+        self._bytes += len(key) + len(value)
+
+    def end(self) -> Content:
+        self._write(_HEAD.pack(_END, self._records, 0, 0))
+        self._out.write(self._hash.digest())
+        return Content(self._records, self._bytes)
+
+    def _write(self, piece: bytes) -> None:
+        self._hash.update(piece)
+        self._out.write(piece)
+
+
+def read(source: BinaryIO) -> Iterator[Pair]:
+    """The records. Raises Corrupt; that all is well is known only at the end."""
+    digest = hashlib.sha256()
+
+    def take(size: int, what: str) -> bytes:
+        piece = source.read(size)
+        if len(piece) != size:
+            raise Corrupt(f"the file is cut off in {what}")
+        digest.update(piece)
+        return piece
+
+    if take(len(MAGIC), "its first line") != MAGIC:
+        raise Corrupt("the file is not a dump of a store, or of another format than this version reads")
+    records = 0
+    while True:
+        head = take(_HEAD.size, f"record {records}")
+        kind, number, key_bytes, value_bytes = _HEAD.unpack(head)
+        if number != records or kind not in (_RECORD, _END):
+            raise Corrupt(f"the file is damaged at record {records}")
+        if kind == _END:
+            break
+        if key_bytes > MAX_KEY_BYTES or value_bytes > MAX_VALUE_BYTES:
+            raise Corrupt(f"record {records} is damaged: its sizes cannot be")
+        body = take(key_bytes + value_bytes, f"record {records}")
+        (checksum,) = _CHECKSUM.unpack(take(_CHECKSUM.size, f"record {records}"))
+        if checksum != crc32c(head + body):
+            raise Corrupt(f"record {records} does not match its checksum")
+        yield body[:key_bytes], body[key_bytes:]
+        records += 1
+    if source.read(_DIGEST_BYTES) != digest.digest():
+        raise Corrupt("the file as a whole does not match its checksum")
+    if source.read(1):
+        raise Corrupt("something follows the end of the dump")
+
+
+def check(source: BinaryIO) -> Content:
+    """Read it to the end. Raises Corrupt."""
+    records = length = 0
+    for key, value in read(source):
+        records += 1
+        length += len(key) + len(value)
+    return Content(records, length)
+
+
+async def load(engine: Engine, source: BinaryIO) -> Content:
+    """Fill an empty store. Raises Corrupt before anything is written, AlreadyExists if the store is not empty."""
+    if not source.seekable():
+        raise InvalidArgument("a dump is read twice, first to check it: it must be a file")
+    start = source.tell()
+    content = check(source)
+    if await engine.begin().get_range(b"", KEYS_END, limit=1, snapshot=True):
+        raise AlreadyExists("the store is not empty; a dump is loaded only into an empty one")
+    source.seek(start)
+    for batch in _batches(read(source)):
+        await _put(engine, batch)
+    return content
+
+
+def _batches(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
+    batch: list[Pair] = []
+    size = 0
+    for key, value in pairs:
+        if batch and (size + len(key) + len(value) > _BATCH_BYTES or len(batch) == _BATCH_KEYS):
+            yield batch
+            batch, size = [], 0
+        batch.append((key, value))
+        size += len(key) + len(value)
+    if batch:
+        yield batch
+
+
+async def _put(engine: Engine, batch: list[Pair]) -> None:
+    async def write(tx: Transaction) -> None:
+        for key, value in batch:
+            tx.set(key, value)
+
+    await retry.run(engine, write, timeout_s=_LOAD_S, replayable=True)

@@ -1,0 +1,138 @@
+"""Which engine a URL names, and opening it. Passwords are in nothing that is shown.
+
+rocks:///directory
+etcd://[user:password@]host:port,host:port,...[/name][?ca=FILE&cert=FILE&key=FILE]
+postgresql://...     as libpq knows it
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import grpc
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.errors import InvalidSettings
+from threefs.kv.etcd import EtcdEngine
+from threefs.kv.port import Durable
+from threefs.kv.rocks import RocksEngine
+
+_ETCD_PORT = 2379
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_POSTGRES = ("postgresql", "postgres")
+_TLS_FILES = ("ca", "cert", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUrl:
+    shown: str  # for people: without password and options
+    scheme: str
+    full: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.shown
+
+    @property
+    def shared(self) -> bool:
+        """Several processes may use it at once."""
+        return self.scheme != "rocks"
+
+
+def parse(text: str) -> EngineUrl:
+    """Raises InvalidSettings."""
+    scheme, colon, _ = text.partition("://")
+    if not colon or scheme not in ("rocks", "etcd", *_POSTGRES):
+        shown = f"{scheme}://..." if colon else "it"
+        raise InvalidSettings(
+            f"an engine is rocks:///directory, etcd://host:port,... or postgresql://...; {shown} is none of them"
+        )
+    parts = urlsplit(text)
+    user, at, hosts = parts.netloc.rpartition("@")
+    url = EngineUrl(f"{scheme}://{user.partition(':')[0]}{at}{hosts}{parts.path}", scheme, text)
+    if scheme == "rocks":
+        _directory(url)
+    elif scheme == "etcd":
+        _members(url)
+        _etcd_name(url)
+        _options(url)
+    return url
+
+
+def url_of(setting: str, directory: Path) -> EngineUrl:
+    """What a setting names; the embedded engine in `directory` when it is empty. Raises InvalidSettings."""
+    return parse(setting or f"rocks://{directory.absolute()}")
+
+
+async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK) -> Durable:
+    """Raises Unavailable, NotAuthorised, InvalidSettings, Corrupt, NoSpace."""
+    if url.scheme == "rocks":
+        return await RocksEngine.open(_directory(url), clock=clock)
+    if url.scheme == "etcd":
+        user, _, password = urlsplit(url.full).netloc.rpartition("@")[0].partition(":")
+        return await EtcdEngine.open(
+            _members(url),
+            name=_etcd_name(url),
+            user=unquote(user),
+            password=unquote(password),
+            credentials=_credentials(url),
+            clock=clock,
+        )
+    try:
+        from threefs.kv.postgres import PostgresEngine
+    except ImportError as error:
+        raise InvalidSettings(
+            f"the engine {url} needs the extra 'postgres': pip install 'threefs[postgres]' ({error})"
+        ) from None
+    return await PostgresEngine.open(url.full, clock=clock)
+
+
+def _directory(url: EngineUrl) -> Path:
+    path = url.full.partition("://")[2]
+    if not path.startswith("/"):
+        raise InvalidSettings(f"the engine {url} must name a directory from the root: rocks:///directory")
+    return Path(path)
+
+
+def _members(url: EngineUrl) -> list[str]:
+    hosts = urlsplit(url.full).netloc.rpartition("@")[2]
+    members = []
+    for host in hosts.split(","):
+        name, colon, port = host.rpartition(":")
+        if colon and not host.endswith("]"):
+            if not name or not port.isdecimal() or not 0 < int(port) < 65536:
+                raise InvalidSettings(f"the engine {url} has no usable member {host!r}; a member is host:port")
+            members.append(host)
+        elif host:
+            members.append(f"{host}:{_ETCD_PORT}")
+        else:
+            raise InvalidSettings(f"the engine {url} names no member: etcd://host:port,host:port")
+    return members
+
+
+def _etcd_name(url: EngineUrl) -> str:
+    name = urlsplit(url.full).path.removeprefix("/")
+    if name and not _NAME.fullmatch(name):
+        raise InvalidSettings(f"the engine {url} has a name with other characters than letters, digits, . _ and -")
+    return name or "threefs"
+
+
+def _options(url: EngineUrl) -> dict[str, str]:
+    options = dict(parse_qsl(urlsplit(url.full).query, keep_blank_values=True))
+    unknown = sorted(set(options) - set(_TLS_FILES))
+    if unknown:
+        raise InvalidSettings(f"the engine {url} has the unknown option {unknown[0]!r}; known are ca, cert, key")
+    if ("cert" in options) != ("key" in options):
+        raise InvalidSettings(f"the engine {url} needs cert and key together")
+    return options
+
+
+def _credentials(url: EngineUrl) -> grpc.ChannelCredentials | None:
+    options = _options(url)
+    if not options:
+        return None
+    try:
+        content = {name: Path(file).read_bytes() for name, file in options.items()}
+    except OSError as error:
+        raise InvalidSettings(f"the engine {url}: {error.filename}: {error.strerror}") from None
+    return grpc.ssl_channel_credentials(content.get("ca"), content.get("key"), content.get("cert"))
