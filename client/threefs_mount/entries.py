@@ -12,7 +12,16 @@ BLOCK_BYTES = 128 << 10
 _SECTOR_BYTES = 512
 _NAME_BYTES = 255
 _UNIT_BYTES = 4096
-TYPE_BITS = {pb.FILE: stat.S_IFREG, pb.DIRECTORY: stat.S_IFDIR, pb.SYMLINK: stat.S_IFLNK}
+TYPE_BITS = {
+    pb.FILE: stat.S_IFREG,
+    pb.DIRECTORY: stat.S_IFDIR,
+    pb.SYMLINK: stat.S_IFLNK,
+    pb.FIFO: stat.S_IFIFO,
+    pb.SOCKET: stat.S_IFSOCK,
+    pb.CHARACTER_DEVICE: stat.S_IFCHR,
+    pb.BLOCK_DEVICE: stat.S_IFBLK,
+}
+TYPES = {bits: kind for kind, bits in TYPE_BITS.items()}
 
 
 def entry(inode: pb.Inode, cache_s: float) -> Any:
@@ -24,6 +33,7 @@ def entry(inode: pb.Inode, cache_s: float) -> Any:
     shown.st_nlink = inode.nlink
     shown.st_uid = inode.uid
     shown.st_gid = inode.gid
+    shown.st_rdev = inode.rdev
     shown.st_size = length
     shown.st_blocks = (length + _SECTOR_BYTES - 1) // _SECTOR_BYTES
     shown.st_blksize = BLOCK_BYTES

@@ -210,10 +210,14 @@ class OpenFile:
 
     # ---- changing ----
 
-    async def truncate(self, length: int, caller: pb.Caller | None) -> pb.Inode:
+    async def truncate(self, length: int, caller: pb.Caller, *, through_handle: bool = False) -> pb.Inode:
+        """An open handle stands for the permission to write."""
         await self.send()
         request = pb.TruncateRequest(
-            mutation=self._link.meta.mutation(), place=paths.of_inode(self.inode.inode), length=length
+            mutation=self._link.meta.mutation(),
+            place=paths.of_inode(self.inode.inode),
+            length=length,
+            session=self.session if through_handle else b"",
         )
         async with self._sending:
             reply = await self._link.meta.call(

@@ -74,7 +74,12 @@ class OpenFiles:
     async def _open(self, inode: int, flags: int, caller: pb.Caller, file: OpenFile | None) -> tuple[int, bool]:
         needs_session = _writable(flags) and (file is None or not file.session)
         session = self._link.random.token(16) if needs_session else b""
-        request = pb.OpenRequest(place=paths.of_inode(inode), session=session, truncate=bool(flags & os.O_TRUNC))
+        request = pb.OpenRequest(
+            place=paths.of_inode(inode),
+            session=session,
+            truncate=bool(flags & os.O_TRUNC),
+            access=access_of(flags),
+        )
         if session or request.truncate:
             request.mutation.CopyFrom(self._link.meta.mutation())
         reply = await self._begin(methods.OPEN, request, caller)
@@ -166,6 +171,11 @@ class OpenFiles:
                 reply = await self._begin(methods.OPEN, request, None)
                 await file.begin(reply.inode, request.session, reply.lease)
 
+    async def truncate(self, number: int, length: int, caller: pb.Caller) -> pb.Inode:
+        file = self._handles[number].file
+        self._kept.pop(file.inode.inode, None)
+        return await file.truncate(length, caller, through_handle=True)
+
     async def _take_privileges(self, file: OpenFile) -> None:
         mode = without_privileges(file.inode.mode)
         request = pb.SetAttrRequest(
@@ -236,6 +246,15 @@ class _Room:
 
 def _writable(flags: int) -> bool:
     return flags & os.O_ACCMODE != os.O_RDONLY
+
+
+_ACCESS = {os.O_RDONLY: os.R_OK, os.O_WRONLY: os.W_OK, os.O_RDWR: os.R_OK | os.W_OK}
+_EXECUTED = 0o40  # FMODE_EXEC: the kernel opens a program that way, which needs no permission to read it
+
+
+def access_of(flags: int) -> int:
+    """What must be permitted, as access(2) takes it."""
+    return os.X_OK if flags & _EXECUTED else _ACCESS.get(flags & os.O_ACCMODE, os.R_OK | os.W_OK)
 
 
 def without_privileges(mode: int) -> int:

@@ -8,6 +8,7 @@ from threefs_mount.open_file import SEND_BYTES, OpenFile
 from tests.support.memory_cluster import MemoryFiles
 from threefs.budget import ByteBudget
 from threefs.errors import ThreefsError
+from threefs.wire import meta_pb2 as pb
 
 CHUNK = 64 << 10
 
@@ -63,11 +64,11 @@ def test_much_is_sent_while_it_is_written() -> None:
 def test_a_truncate_comes_behind_the_writes_before_it() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"x" * 1000)
-        shown = await file.truncate(10, None)
+        shown = await file.truncate(10, pb.Caller())
         assert shown.length == 10 and file.length == 10
         await file.settle()
         assert files.meta.files[b"a"].length == 10
-        await file.truncate(20, None)
+        await file.truncate(20, pb.Caller())
         assert bytes(await file.read(0, 100)) == b"x" * 10 + b"\0" * 10
 
     play(scene)
