@@ -147,10 +147,12 @@ class OpenFiles:
 
     # ---- handles ----
 
-    async def write(self, number: int, offset: int, data: bytes) -> None:
+    async def write(self, number: int, offset: int, data: bytes) -> bool:
+        """True when that took away set-user-id bits: attributes of which the kernel does not know that they changed."""
         handle = self._handles[number]
         file = handle.file
-        if not handle.trusted and file.privileged:
+        takes = not handle.trusted and file.privileged
+        if takes:
             await self._take_privileges(file)
         self._kept.pop(file.inode.inode, None)
         if not self._link.lease.certain:
@@ -158,6 +160,7 @@ class OpenFiles:
         if not file.session:
             await self._renew(file)
         await file.write(offset, data)
+        return takes
 
     async def _renew(self, file: OpenFile) -> None:
         """This process was silent for so long that its sessions were ended: go on under a new one."""

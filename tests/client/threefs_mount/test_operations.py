@@ -1,9 +1,11 @@
 """The real kernel asks."""
 
+import ctypes
 import errno
 import os
+import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,9 @@ from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts
 
 need_mounts()
+
+NOBODY = 65534
+AT_FDCWD = -100
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +148,82 @@ def test_refusals(root: Path) -> None:
 def test_space(root: Path) -> None:
     found = os.statvfs(root)
     assert 0 < found.f_bavail <= found.f_blocks and found.f_namemax == 255
+
+
+def as_nobody(work: Callable[[], object]) -> str:
+    """What `work` does as a user without rights, in a process of its own; the name of the error that it raises."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            work()
+            said = b""
+        except OSError as error:
+            said = errno.errorcode[error.errno or 0].encode()
+        except BaseException as error:
+            said = repr(error).encode()
+        os.write(writer, said)
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said.decode()
+
+
+def test_special_files(root: Path) -> None:
+    os.mkfifo(root / "fifo", 0o600)
+    os.mknod(root / "device", stat.S_IFCHR | 0o640, os.makedev(1, 3))
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(root / "s"))
+        assert stat.S_ISSOCK((root / "s").stat().st_mode)
+    found = (root / "device").stat()
+    assert stat.S_ISFIFO((root / "fifo").stat().st_mode)
+    assert stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(1, 3)
+    assert as_nobody(lambda: os.mknod(root / "other", stat.S_IFCHR, 0)) in ("EPERM", "EACCES")
+
+
+def test_exchange(root: Path) -> None:
+    (root / "a").write_bytes(b"a")
+    (root / "d").mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    paths = os.fsencode(root / "a"), os.fsencode(root / "d")
+    assert libc.renameat2(AT_FDCWD, paths[0], AT_FDCWD, paths[1], 2) == 0
+    assert (root / "d").read_bytes() == b"a" and (root / "a").is_dir()
+    assert libc.renameat2(AT_FDCWD, paths[0], AT_FDCWD, paths[1], 1) == -1
+    assert ctypes.get_errno() == errno.EEXIST
+
+
+def test_permissions(root: Path) -> None:
+    root.chmod(0o755)
+    (root / "secret").touch(0o600)
+    (root / "shared").touch()
+    (root / "shared").chmod(0o666)
+    assert as_nobody((root / "secret").read_bytes) == "EACCES"
+    assert as_nobody(lambda: (root / "new").touch()) == "EACCES"
+    assert as_nobody(lambda: (root / "shared").unlink()) == "EACCES"
+    assert as_nobody(lambda: (root / "shared").chmod(0o600)) == "EPERM"
+    assert as_nobody(lambda: (root / "shared").write_bytes(b"x")) == ""
+    assert as_nobody(lambda: os.utime(root / "shared")) == ""
+    assert as_nobody(lambda: os.utime(root / "shared", (1, 1))) == "EPERM"
+    root.chmod(0o1777)
+    assert as_nobody(lambda: (root / "own").touch()) == ""
+    assert (root / "own").stat().st_uid == NOBODY
+    assert as_nobody(lambda: (root / "shared").unlink()) == "EPERM"
+
+
+def test_a_write_takes_privileges(root: Path) -> None:
+    path = root / "a"
+    path.touch()
+
+    def write() -> None:
+        file = os.open(path, os.O_WRONLY)
+        os.write(file, b"x")
+        assert stat.S_IMODE(os.fstat(file).st_mode) == 0o777
+
+    path.chmod(0o6777)
+    assert as_nobody(write) == ""
+    assert stat.S_IMODE(path.stat().st_mode) == 0o777

@@ -1,0 +1,84 @@
+"""`mount.threefs`: what mount(8) runs for lines of /etc/fstab with the type `threefs`.
+
+    threefs://manager:7000  /mnt/data  threefs  _netdev,nofail,ro  0 0
+
+Beside the flags of mount(8): cache=SECONDS, timeout=SECONDS, private, token_file=PATH.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from threefs_client.options import TOKEN_VARIABLE
+from threefs_mount.options import HANDED_ON
+
+from threefs.errors import InvalidArgument
+
+_USAGE = "usage: mount.threefs ADDRESS MOUNTPOINT [-o OPTION,...]"
+#: For mount(8), systemd and people; they say nothing about the file system.
+_FOR_OTHERS = {"defaults", "auto", "noauto", "nofail", "user", "nouser", "users", "owner", "group", "_netdev"}
+_FOR_OTHERS |= {
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "lazytime",
+    "nodiratime",
+    "diratime",
+    "atime",
+    "mand",
+    "nomand",
+}
+_FOR_OTHERS |= {"allow_other", "default_permissions", "remount"}
+_OWN = {"cache": "--cache", "timeout": "--timeout"}
+
+
+def main() -> None:
+    try:
+        words = arguments(sys.argv[1:])
+    except InvalidArgument as error:
+        sys.exit(f"mount.threefs: {error}")
+    except OSError as error:
+        sys.exit(f"mount.threefs: {error.filename}: {error.strerror}")
+    if words is not None:
+        from threefs_cli.main import main as threefs
+
+        threefs(words, prog_name="threefs")
+
+
+def arguments(words: Sequence[str]) -> list[str] | None:
+    """Words of the `threefs` command for those of mount(8); None if there is nothing to do. Raises InvalidArgument."""
+    places: list[str] = []
+    chosen: list[str] = []
+    fake = False
+    rest = iter(words)
+    for word in rest:
+        if word in ("-o", "-t", "-N"):
+            value = next(rest, "")
+            chosen += value.split(",") if word == "-o" else []
+        elif word.startswith("-"):
+            fake = fake or "f" in word
+        else:
+            places.append(word)
+    if len(places) != 2:
+        raise InvalidArgument(_USAGE)
+    command = ["mount", "--address", places[0], *_options(chosen), "--", places[1]]
+    return None if fake else command
+
+
+def _options(chosen: Sequence[str]) -> list[str]:
+    words: list[str] = []
+    flags: list[str] = []
+    for option in filter(None, chosen):
+        name, _, value = option.partition("=")
+        if option in HANDED_ON:
+            flags.append(option)
+        elif name in _OWN and value:
+            words += [_OWN[name], value]
+        elif name == "token_file" and value:
+            os.environ[TOKEN_VARIABLE] = Path(value).read_text(encoding="utf-8").strip()
+        elif option == "private":
+            words.append("--private")
+        elif option not in _FOR_OTHERS and not name.startswith(("x-", "X-", "comment")):
+            raise InvalidArgument(f"unknown option {option!r}")
+    return [*words, *(("-o", ",".join(flags)) if flags else ())]

@@ -1,0 +1,97 @@
+"""Two mounts of one cluster: what one writes, the other sees. The bounds are those of docs/mount.md."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import LocalCluster
+from tests.support.mounts import Mount, need_mounts
+
+need_mounts()
+
+#: Far above the bound: a loaded machine must not fail the test, only a mount that never notices.
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def two(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    top = tmp_path_factory.mktemp("two")
+    with Mount(cluster.address, top / "here") as here, Mount(cluster.address, top / "there") as there:
+        yield here, there
+
+
+@pytest.fixture
+def both(two: tuple[Path, Path], request: pytest.FixtureRequest) -> tuple[Path, Path]:
+    here, there = (mount / request.node.name for mount in two)
+    here.mkdir()
+    return here, there
+
+
+def soon(seen: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while not seen():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_closed_here_is_there_when_it_is_opened(both: tuple[Path, Path]) -> None:
+    here, there = both
+    for number in range(10):
+        content = b"%d" % number * (number + 1) * 5000
+        (here / "a").write_bytes(content)
+        assert (there / "a").read_bytes() == content
+        (there / "a").write_bytes(content[::-1] + b"!")
+        assert (here / "a").read_bytes() == content[::-1] + b"!"
+
+
+def test_a_replaced_file_is_the_new_one_when_it_is_opened(both: tuple[Path, Path]) -> None:
+    here, there = both
+    for number in range(10):
+        (here / "new").write_bytes(b"%d" % number)
+        os.rename(here / "new", here / "a")
+        assert (there / "a").read_bytes() == b"%d" % number
+
+
+def test_names_made_elsewhere_are_there_at_once(both: tuple[Path, Path]) -> None:
+    here, there = both
+    for number in range(10):
+        assert not (there / f"{number}").exists()
+        (here / f"{number}").touch()
+        assert (there / f"{number}").exists()
+    assert len(os.listdir(there)) == 10
+
+
+def test_attributes_and_names_that_are_gone_within_the_bound(both: tuple[Path, Path]) -> None:
+    here, there = both
+    (here / "a").write_bytes(b"1")
+    assert (there / "a").stat().st_size == 1
+    (here / "a").write_bytes(b"22")
+    (here / "a").chmod(0o600)
+    assert soon(lambda: (there / "a").stat().st_size == 2 and (there / "a").stat().st_mode & 0o777 == 0o600)
+    (here / "a").unlink()
+    assert soon(lambda: not (there / "a").exists())
+
+
+def test_what_is_not_closed_is_seen_within_the_bound(both: tuple[Path, Path]) -> None:
+    here, there = both
+    with open(here / "a", "wb", buffering=0) as writer:
+        writer.write(b"one")
+        assert soon(lambda: (there / "a").stat().st_size == 3)
+        with open(there / "a", "rb", buffering=0) as reader:
+            assert reader.read() == b"one"
+            writer.write(b", two")
+            assert soon(lambda: reader.read() == b", two")
+
+
+def test_a_file_removed_there_stays_open_here(both: tuple[Path, Path]) -> None:
+    here, there = both
+    (here / "a").write_bytes(b"content")
+    with open(here / "a", "rb", buffering=0) as reader:
+        (there / "a").unlink()
+        assert soon(lambda: not (here / "a").exists())
+        assert reader.read() == b"content"

@@ -1,0 +1,73 @@
+"""A mount while the services behind it die and return."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import LocalCluster
+from tests.support.mounts import Mount, need_mounts
+
+need_mounts()
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A cluster of the test's own, which it may kill."""
+    with LocalCluster(tmp_path / "cluster", storage=2, replicas=2, targets_per_disk=2, lease_s=2.0) as running:
+        yield running
+
+
+def test_calls_wait_for_services_that_return(lonely: LocalCluster, tmp_path: Path) -> None:
+    with Mount(lonely.address, tmp_path / "mnt") as root, open(root / "open", "w+b", buffering=0) as file:
+        for number, program in enumerate((lonely.meta, *lonely.storage.values(), lonely.manager)):
+            program.kill()
+            program.start()
+            file.write(b"%d" % number)
+            os.fsync(file.fileno())
+            (root / f"made-{number}").write_bytes(b"x" * 100_000)
+            assert (root / f"made-{number}").read_bytes() == b"x" * 100_000
+        file.seek(0)
+        assert file.read() == b"0123"
+        assert sorted(os.listdir(root)) == [*(f"made-{number}" for number in range(4)), "open"]
+
+
+def test_calls_fail_when_nobody_returns(lonely: LocalCluster, tmp_path: Path) -> None:
+    with Mount(lonely.address, tmp_path / "mnt", "--timeout", "2", "--cache", "0") as root:
+        (root / "a").write_bytes(b"content")
+        file = os.open(root / "a", os.O_RDWR)
+        lonely.meta.kill()
+        for call in (
+            lambda: os.stat(root / "a"),
+            lambda: os.listdir(root),
+            lambda: (root / "new").touch(),
+            lambda: os.unlink(root / "a"),
+        ):
+            with pytest.raises(OSError) as caught:
+                call()
+            assert caught.value.errno in (errno.EIO, errno.ETIMEDOUT)
+        for storage in lonely.storage.values():
+            storage.kill()
+        os.pwrite(file, b"lost", 0)
+        with pytest.raises(OSError) as caught:
+            os.fsync(file)
+        assert caught.value.errno in (errno.EIO, errno.ETIMEDOUT)
+        for program in (lonely.meta, *lonely.storage.values()):
+            program.start()
+        os.pwrite(file, b"again", 2)
+        os.close(file)
+        assert (root / "a").read_bytes()[2:] == b"again"
+
+
+def test_a_mount_ends_while_the_cluster_is_down(lonely: LocalCluster, tmp_path: Path) -> None:
+    mount = Mount(lonely.address, tmp_path / "mnt", "--timeout", "2")
+    root = mount.mount()
+    (root / "a").write_bytes(b"content")
+    lonely.kill()
+    mount.umount()
+    assert not os.path.ismount(root)
+    lonely.manager.start()
+    for program in (lonely.meta, *lonely.storage.values()):
+        program.start()
