@@ -226,9 +226,3 @@ class OpenFile:
             self._handle.file.written_end = self._reach = 0
             self.learn(reply.inode)
         return self.inode
-
-    @property
-    def privileged(self) -> bool:
-        """It has bits that a write by anybody but root takes away."""
-        mode = self.inode.mode
-        return bool(mode & 0o4000 or mode & 0o2010 == 0o2010)

@@ -33,7 +33,6 @@ class OpenHandle:
 
     file: OpenFile
     writable: bool
-    trusted: bool  # of root, whose writes leave the set-user-id bits alone
 
 
 class OpenFiles:
@@ -86,13 +85,13 @@ class OpenFiles:
         if not reply.inode.nlink:
             await self._give_up(reply.inode, session)
             raise SessionLost("the name that was opened stands for another file by now")  # the kernel looks it up again
-        return await self._admit(reply, session, flags, caller)
+        return await self._admit(reply, session, flags)
 
     async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.Inode]:
         """Make a file and open it. The request lacks only its session."""
         request.session = self._link.random.token(16)
         reply = await self._begin(methods.CREATE, request, caller)
-        number, _ = await self._admit(reply, request.session, flags, caller)
+        number, _ = await self._admit(reply, request.session, flags)
         return number, self.shown(reply.inode)
 
     async def _begin(self, method: Method[Any, Opened], request: Any, caller: pb.Caller | None) -> Opened:
@@ -109,12 +108,12 @@ class OpenFiles:
         lease.entered(reply.lease)
         return reply
 
-    async def _admit(self, reply: Opened, session: bytes, flags: int, caller: pb.Caller) -> tuple[int, bool]:
+    async def _admit(self, reply: Opened, session: bytes, flags: int) -> tuple[int, bool]:
         inode = reply.inode
         file = self._files.get(inode.inode)
         if file is None:
             file = self._files[inode.inode] = OpenFile(self._link, inode, self._room)
-        handle = OpenHandle(file, _writable(flags), caller.uid == 0)
+        handle = OpenHandle(file, _writable(flags))
         file.holders += 1
         file.writers += handle.writable
         number = self._next
@@ -147,20 +146,14 @@ class OpenFiles:
 
     # ---- handles ----
 
-    async def write(self, number: int, offset: int, data: bytes) -> bool:
-        """True when that took away set-user-id bits: attributes of which the kernel does not know that they changed."""
-        handle = self._handles[number]
-        file = handle.file
-        takes = not handle.trusted and file.privileged
-        if takes:
-            await self._take_privileges(file)
+    async def write(self, number: int, offset: int, data: bytes) -> None:
+        file = self._handles[number].file
         self._kept.pop(file.inode.inode, None)
         if not self._link.lease.certain:
             await self._link.lease.confirm()
         if not file.session:
             await self._renew(file)
         await file.write(offset, data)
-        return takes
 
     async def _renew(self, file: OpenFile) -> None:
         """This process was silent for so long that its sessions were ended: go on under a new one."""
@@ -178,13 +171,6 @@ class OpenFiles:
         file = self._handles[number].file
         self._kept.pop(file.inode.inode, None)
         return await file.truncate(length, caller, through_handle=True)
-
-    async def _take_privileges(self, file: OpenFile) -> None:
-        mode = without_privileges(file.inode.mode)
-        request = pb.SetAttrRequest(
-            mutation=self._link.meta.mutation(), place=paths.of_inode(file.inode.inode), mode=mode
-        )
-        file.learn((await self._call(methods.SET_ATTR, request)).inode)
 
     async def release(self, number: int) -> None:
         """The last descriptor of a handle is gone. With the last writer goes the session."""
@@ -260,6 +246,6 @@ def access_of(flags: int) -> int:
     return os.X_OK if flags & _EXECUTED else _ACCESS.get(flags & os.O_ACCMODE, os.R_OK | os.W_OK)
 
 
-def without_privileges(mode: int) -> int:
+def written(mode: int) -> int:
     """What a write leaves of the permission bits: set-group-id only means a privilege where the group may execute."""
     return mode & ~0o4000 if not mode & 0o010 else mode & ~0o6000

@@ -257,17 +257,27 @@ class Operations(pyfuse3.Operations):  # type: ignore[misc]
         try:
             return (await self._call(methods.SET_ATTR, request, context)).inode
         except PermissionDenied:
-            if not self._may_mean_now(request):
+            repeated = await self._permitted(request)
+            if repeated is None:
                 raise
-        # We are not told whether a program gave a moment or said "now"; the latter is permitted to all who may write.
-        now = pb.SetAttrRequest(mutation=self._mutation(), place=request.place, atime_now=True, mtime_now=True)
-        return (await self._call(methods.SET_ATTR, now, context)).inode
+        repeated.mutation.CopyFrom(self._mutation())
+        return (await self._call(methods.SET_ATTR, repeated, context if repeated.mtime_now else None)).inode
 
-    def _may_mean_now(self, request: pb.SetAttrRequest) -> bool:
-        if any(request.HasField(name) for name in ("mode", "uid", "gid")):
-            return False
-        since_ns = self._link.clock.wall_ns() - request.mtime_ns
-        return request.atime_ns == request.mtime_ns and 0 <= since_ns < _NOW_NS
+    async def _permitted(self, request: pb.SetAttrRequest) -> pb.SetAttrRequest | None:
+        """What the kernel may have meant with something that is not permitted, and did not tell."""
+        place = request.place
+        names = {name for name in ("mode", "uid", "gid", "atime_ns", "mtime_ns") if request.HasField(name)}
+        if names == {"mode"}:  # somebody has written: that takes set-user-id bits away from whoever owns the file
+            mode = (await self._stat(place.base)).mode
+            return (
+                pb.SetAttrRequest(place=place, mode=request.mode) if request.mode == open_files.written(mode) else None
+            )
+        if names == {"atime_ns", "mtime_ns"} and request.atime_ns == request.mtime_ns:
+            # A program may have given this moment, or said "now", which is permitted to all who may write.
+            since_ns = self._link.clock.wall_ns() - request.mtime_ns
+            if 0 <= since_ns < _NOW_NS:
+                return pb.SetAttrRequest(place=place, atime_now=True, mtime_now=True)
+        return None
 
     async def _truncate(self, inode: int, length: int, number: int | None, context: Context) -> pb.Inode:
         """Through an open handle: whoever has one may cut the file, whatever its mode says by now."""
@@ -306,8 +316,7 @@ class Operations(pyfuse3.Operations):  # type: ignore[misc]
 
     @answered
     async def write(self, number: int, offset: int, data: bytes) -> int:
-        if await self._files.write(number, offset, data):
-            pyfuse3.invalidate_inode(self._files.handle(number).file.inode.inode, attr_only=True)
+        await self._files.write(number, offset, data)
         return len(data)
 
     @answered

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.open_files import OpenFiles, without_privileges
+from threefs_mount.open_files import OpenFiles, written
 
 from tests.support.memory_cluster import MemoryFiles
 from threefs.wire import meta_pb2 as pb
@@ -121,6 +121,6 @@ def test_at_the_end_everything_is_stored() -> None:
 
 
 def test_what_a_write_leaves_of_the_permissions() -> None:
-    assert without_privileges(0o6755) == 0o755
-    assert without_privileges(0o2644) == 0o2644  # no set-group-id for execution: a mark of something else
-    assert without_privileges(0o4644) == 0o644
+    assert written(0o6755) == 0o755
+    assert written(0o2644) == 0o2644  # no set-group-id for execution: a mark of something else
+    assert written(0o4644) == 0o644
