@@ -16,7 +16,7 @@ from threefs.leases import RENEWALS, client_lease_s
 from threefs.telemetry.library import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 
-_MOST_FILES = 4096  # in one renewal
+_MOST_FILES = 1024  # in one renewal
 _FAREWELL_S = 2.0
 
 _LOG = LibraryLogger(__name__)

@@ -149,7 +149,7 @@ class Collector:
 
     async def _forget_files(self, files: list[_Removed]) -> int:
         async def clear(tx: Transaction) -> int:
-            names = Namespace(tx)
+            names = self._context.names(tx)
             left = [item for item in files if await tx.get(item.key) is not None]
             for item in left:
                 self._clear(names, item)
@@ -163,7 +163,7 @@ class Collector:
         directory = item.inode.inode
 
         async def drain(tx: Transaction) -> int:
-            names = Namespace(tx, self._context.ticks.stamp())
+            names = self._context.names(tx)
             if await names.inode(directory) is None:
                 return 1  # done by an earlier try of which nothing was known, or by another service
             now_ns = self._context.clock.wall_ns()

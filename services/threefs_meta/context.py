@@ -1,18 +1,20 @@
 """What the operations work with."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from threefs.chunks import Applied, ChunkUpdate
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.ids import ChainId, InodeId
-from threefs.kv.port import Engine
+from threefs.kv.port import Engine, Transaction
 from threefs.layout import FileLayout
 from threefs.routing import Routing
 from threefs.wire import manager_pb2
 from threefs_meta.allocator import Allocator
+from threefs_meta.namespace import Namespace
+from threefs_meta.quotas import Quotas
 from threefs_meta.ticks import Ticks
 
 #: How long an operation may wait for chunks. The caller's own deadline cuts it off earlier.
@@ -41,3 +43,8 @@ class Context:
     status: Callable[[], Awaitable[manager_pb2.GetStatusReply]]  # of the cluster, from the manager
     clock: Clock
     random: Random
+    quotas: Quotas = field(default_factory=Quotas)
+
+    def names(self, tx: Transaction) -> Namespace:
+        """For a transaction that changes something."""
+        return Namespace(tx, self.ticks.stamp(), self.random, self.quotas)

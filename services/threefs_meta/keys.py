@@ -16,6 +16,10 @@ RENEWALS = (b"BEAT|", b"BEAT}")
 ENDED = (b"ENDL|", b"ENDL}")
 HOLDS = (b"HOLD|", b"HOLD}")
 XATTRS = (b"XATT|", b"XATT}")
+USAGE = (b"QUSE|", b"QUSE}")
+LIMITS = (b"QLIM|", b"QLIM}")
+DELTAS = (b"QDLT|", b"QDLT}")
+RETAGS = (b"QTAG|", b"QTAG}")
 #: Tables of what belongs to an inode, whose number comes first in their keys.
 ATTACHED = (HOLDS, SESSIONS, TIMES, XATTRS)
 
@@ -117,6 +121,27 @@ def hold(inode: int, client_id: bytes) -> bytes:
 
 def holds(inode: int) -> tuple[bytes, bytes]:
     return _ONE.pack(b"HOLD|", inode), _ONE.pack(b"HOLD|", inode + 1)
+
+
+def usage(account: bytes) -> bytes:
+    """`account` is made in `charges`."""
+    return USAGE[0] + account
+
+
+def limits(account: bytes) -> bytes:
+    return LIMITS[0] + account
+
+
+def account_of(usage_or_limits_key: bytes) -> bytes:
+    return usage_or_limits_key[len(USAGE[0]) :]
+
+
+def delta(token: bytes) -> bytes:
+    return DELTAS[0] + token
+
+
+def retag(directory: int) -> bytes:
+    return _ONE.pack(b"QTAG|", directory)
 
 
 def replay(client: bytes, request: int) -> bytes:

@@ -93,6 +93,7 @@ class Cut:
         record = inode.SerializeToString()
         if record != self._swept:
             return Outside(lambda: self._sweep(from_wire(inode.layout), inode.inode, chains, record))
+        self._context.quotas.check_longer(inode, self._length - inode.length)
         inode.length = self._length
         inode.truncate_version += 1
         inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()

@@ -52,7 +52,7 @@ async def mutate(
         if value is not None:
             return _first_reply(method, records.decode(value, Replay, key))
         tick = context.ticks.stamp()
-        reply = await work(Namespace(tx, tick))
+        reply = await work(context.names(tx))
         if not isinstance(reply, Outside):
             tx.set(key, records.encode(Replay(method=method.number, tick=tick, reply=reply.SerializeToString())))
         return reply

@@ -5,6 +5,7 @@ parent, the entry itself) is a conflict. Times of directories are the exception:
 two operations in one directory meet in nothing unless they mean the same name.
 """
 
+from threefs.env.random import Random
 from threefs.errors import Corrupt, NotADirectory, NotFound
 from threefs.ids import ROOT
 from threefs.kv import records
@@ -14,6 +15,8 @@ from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, WriteSession
 from threefs_meta import keys, leases
+from threefs_meta.charges import NOTHING, Account, Charges, Cost, add, charges_of, to_record
+from threefs_meta.quotas import Quotas
 
 MOST_COUNTED = 1024  # subdirectories
 #: Each subdirectory has a key of its own beside the times: so nobody who makes one conflicts with another.
@@ -21,10 +24,22 @@ _PRESENT = records.encode(common_pb2.Empty())
 
 
 class Namespace:
-    def __init__(self, tx: Transaction, stamp: int | None = None) -> None:
-        """`stamp` is the tick that what is removed here is stamped with; who only reads needs none."""
+    def __init__(
+        self,
+        tx: Transaction,
+        stamp: int | None = None,
+        random: Random | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
+        """`stamp` is the tick that what is removed here is stamped with. Who only reads needs no more than `tx`."""
         self.tx = tx
         self._stamp = stamp
+        self._random = random
+        self._quotas = quotas
+        self._marks: dict[int, tuple[int, bool]] = {}  # for whom directories count, where they do for somebody
+        self._charged: dict[int, Charges] = {}  # what inodes cost, as far as seen and put here
+        self._delta: dict[Account, Cost] = {}  # what has changed of that
+        self._delta_key = b""
 
     # ---- inodes ----
 
@@ -32,7 +47,13 @@ class Namespace:
         """The record as stored; a directory's times are in another one, see `shown`."""
         key = keys.inode(number)
         value = await self.tx.get(key)
-        return None if value is None else records.decode(value, pb.Inode, key)
+        if value is None:
+            return None
+        inode = records.decode(value, pb.Inode, key)
+        if inode.tree or inode.by_user:
+            self._charged.setdefault(number, charges_of(inode))
+            self._marks[number] = inode.tree, inode.by_user
+        return inode
 
     async def named(self, number: int) -> pb.Inode:
         """The inode that an entry names."""
@@ -67,12 +88,30 @@ class Namespace:
         return inode
 
     def put_inode(self, inode: pb.Inode) -> None:
+        """One that was read here before, or is new."""
+        if inode.tree or inode.by_user:
+            self._marks[inode.inode] = inode.tree, inode.by_user
+        self._charge(inode.inode, charges_of(inode))
         self.tx.set(keys.inode(inode.inode), records.encode(inode))
 
     def clear_inode(self, inode: pb.Inode) -> None:
+        self._charge(inode.inode, NOTHING)
         self.tx.clear(keys.inode(inode.inode))
         if inode.type == pb.DIRECTORY:
             self.tx.clear(keys.times(inode.inode))
+
+    def _charge(self, number: int, after: Charges) -> None:
+        """Note what the change of an inode costs, or gives back. Written unseen, to be added up later."""
+        before = self._charged.get(number, NOTHING)
+        if before == after:
+            return
+        self._charged[number] = after
+        add(self._delta, before, -1)
+        add(self._delta, after, 1)
+        if not self._delta_key:
+            assert self._random is not None, "who changes what is counted has a source of names"
+            self._delta_key = keys.delta(self._random.token(16))
+        self.tx.set(self._delta_key, records.encode(to_record(self._delta)))
 
     # ---- entries ----
 
@@ -112,7 +151,11 @@ class Namespace:
         self.touch(parent, now_ns)
 
     def add(self, parent: int, name: bytes, inode: pb.Inode) -> None:
-        """A new inode under its first name."""
+        """A new inode under its first name. It counts for whom its directory does. Raises QuotaExceeded."""
+        if parent in self._marks:
+            inode.tree, inode.by_user = self._marks[parent]
+            if self._quotas is not None:
+                self._quotas.check_new(inode)
         self.put_inode(inode)
         self.put_entry(parent, name, inode, inode.birth_ns)
 

@@ -22,6 +22,7 @@ from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2
 from threefs_meta.allocator import Allocator
+from threefs_meta.bookkeeper import Bookkeeper
 from threefs_meta.collector import Collector
 from threefs_meta.context import Context
 from threefs_meta.namespace import make_root
@@ -82,6 +83,7 @@ class MetaNode:
         self._context = context
         self._collector = Collector(context)
         self._sweeper = Sweeper(context)
+        self._bookkeeper = Bookkeeper(context)
 
     @property
     def node_id(self) -> int:
@@ -106,8 +108,10 @@ class MetaNode:
         self._server.join(self._registration.cluster_id)
         await self._cluster.start(_START_S)
         await self._context.ticks.look()  # nothing can be stamped before
+        await self._context.quotas.load(self._engine.begin())
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
         self._sweeper.start()
+        self._bookkeeper.start()
         self._collector.start()
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
 
@@ -117,5 +121,6 @@ class MetaNode:
         await self._server.stop(_GRACE_S)
         await self._collector.stop()
         await self._sweeper.stop()
+        await self._bookkeeper.stop()
         await self._cluster.close()
         await self._peers.close()

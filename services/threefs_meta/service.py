@@ -25,8 +25,10 @@ from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.renew import renew
 from threefs_meta.operations.set_layout import set_layout
+from threefs_meta.operations.set_quota import set_quota
 from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
+from threefs_meta.operations.show_quota import list_quotas, show_quota
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.statfs import statfs
 from threefs_meta.operations.symlink import symlink
@@ -62,6 +64,9 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.SET_LAYOUT, set_layout)
     add(methods.STAT_FS, statfs)
     add(methods.RENEW, renew)
+    add(methods.SET_QUOTA, set_quota)
+    add(methods.SHOW_QUOTA, show_quota)
+    add(methods.LIST_QUOTAS, list_quotas)
     add(methods.FSCK_SCAN, scan)
     add(methods.FSCK_EXAMINE, examine)
     add(methods.ACCESS, access)

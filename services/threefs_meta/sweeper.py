@@ -22,7 +22,6 @@ from threefs_meta import keys, leases, mutations
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report, widen
 from threefs_meta.mutations import Outside
-from threefs_meta.namespace import Namespace
 
 _PAGE = 256
 _AT_ONCE = 16
@@ -137,7 +136,7 @@ async def end_session(context: Context, key: bytes) -> None:
     async def attempt(tx: Transaction) -> Outside | None:
         if await tx.get(key) is None:
             return None
-        names = Namespace(tx)
+        names = context.names(tx)
         inode = await names.inode(keys.inode_of(key))
         if inode is not None and inode.type == pb.FILE:
             changed = growth.settle(inode)

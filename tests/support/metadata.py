@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from threefs_meta.allocator import Allocator
+from threefs_meta.bookkeeper import Bookkeeper
 from threefs_meta.collector import Collector
 from threefs_meta.context import Context
 from threefs_meta.namespace import make_root
@@ -22,8 +23,10 @@ from threefs_meta.operations.remove import remove
 from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.renew import renew
+from threefs_meta.operations.set_quota import set_quota
 from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
+from threefs_meta.operations.show_quota import show_quota
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.truncate import truncate
@@ -88,6 +91,7 @@ class MetaBench:
         self.collector = Collector(self.context)
         self.sweeper = Sweeper(self.context)
         self.caller: pb.Caller | None = None  # for whom everything is asked
+        self.bookkeeper = Bookkeeper(self.context)
         self._request = 0
 
     async def start(self) -> "MetaBench":
@@ -179,6 +183,34 @@ class MetaBench:
             attempted_end=attempted_end,
         )
         return (await close(self.context, request)).inode
+
+    async def set_quota(
+        self,
+        path: str = "",
+        *,
+        uid: int | None = None,
+        limit_bytes: int = 0,
+        limit_inodes: int = 0,
+        clear: bool = False,
+    ) -> pb.Quota:
+        request = pb.SetQuotaRequest(
+            mutation=self.mutation(),
+            place=at(path),
+            uid=uid,
+            limit_bytes=limit_bytes,
+            limit_inodes=limit_inodes,
+            clear=clear,
+        )
+        return (await set_quota(self.context, request)).quota
+
+    async def quota(self, path: str = "", *, uid: int | None = None) -> pb.Quota | None:
+        reply = await show_quota(self.context, pb.ShowQuotaRequest(place=at(path), uid=uid))
+        return reply.quota if reply.HasField("quota") else None
+
+    async def count_all(self) -> None:
+        """Until usage is up to date, and this service has seen it."""
+        while await self.bookkeeper.round():
+            pass
 
     async def renew(
         self, client: bytes = CLIENT, *, hold: Sequence[int] = (), drop: Sequence[int] = (), end: int = 0

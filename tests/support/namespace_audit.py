@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from threefs_meta import keys
+from threefs_meta import charges, keys
 from threefs_meta.xattrs import COST_BYTES
 
 from threefs.ids import ROOT
@@ -15,10 +15,14 @@ from threefs.wire.records_pb2 import (
     DirectoryTimes,
     EndedLease,
     EntryRecord,
+    QuotaLimits,
     ReadHold,
     Removal,
     Renewal,
     Replay,
+    Retag,
+    Usage,
+    UsageDelta,
     WriteSession,
     XattrRecord,
 )
@@ -38,6 +42,7 @@ class Store:
         self.leases: set[int] = set()
         self.leases_held: set[int] = set()
         self.subdirectories: set[tuple[int, int]] = set()  # (directory, subdirectory)
+        self.usage: dict[bytes, charges.Cost] = {}  # with what is not added up yet
         self.next_inode = 0
         for key, value in pairs.items():
             self._take(key, value)
@@ -69,6 +74,15 @@ class Store:
             case b"TIME|" if keys.is_subdirectory(key):
                 records.decode(value, common_pb2.Empty, key)
                 self.subdirectories.add(keys.subdirectory_of(key))
+            case b"QUSE|":
+                usage = records.decode(value, Usage, key)
+                charges.add(self.usage, {keys.account_of(key): charges.Cost(usage.bytes, usage.inodes)}, 1)
+            case b"QDLT|":
+                charges.add(self.usage, charges.of_record(records.decode(value, UsageDelta, key)), 1)
+            case b"QLIM|":
+                records.decode(value, QuotaLimits, key)
+            case b"QTAG|":
+                records.decode(value, Retag, key)
             case b"TIME|":
                 records.decode(value, DirectoryTimes, key)
                 self.times.append(keys.inode_of(key))
@@ -119,6 +133,9 @@ def check(store: Store) -> None:
     assert {number for number, _ in missing} <= freed, f"the sizes of attributes are wrong: {missing}"
     counted = {(parent, entry.inode) for (parent, _), entry in entries.items() if entry.type == pb.DIRECTORY}
     assert store.subdirectories == counted, f"counted subdirectories differ: {store.subdirectories ^ counted}"
+    used = {account: cost for account, cost in store.usage.items() if cost != charges.FREE}
+    due = charges.total(map(charges.charges_of, inodes.values()))
+    assert used == due, f"usage is {used}, and should be {due}"
     _check_reachable(store)
 
 

@@ -148,7 +148,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +165,8 @@ class Inode(_message.Message):
     CTIME_NS_FIELD_NUMBER: _ClassVar[int]
     BIRTH_NS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    BY_USER_FIELD_NUMBER: _ClassVar[int]
     CHAINS_USED_FIELD_NUMBER: _ClassVar[int]
     RDEV_FIELD_NUMBER: _ClassVar[int]
     XATTR_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -186,12 +188,14 @@ class Inode(_message.Message):
     ctime_ns: int
     birth_ns: int
     name: bytes
+    tree: int
+    by_user: bool
     chains_used: int
     rdev: int
     xattr_bytes: int
     access_acl: Acl
     default_acl: Acl
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ...) -> None: ...
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ...) -> None: ...
 
 class Acl(_message.Message):
     __slots__ = ("entries",)
@@ -210,10 +214,12 @@ class AclEntry(_message.Message):
     def __init__(self, tag: _Optional[_Union[AclTag, str]] = ..., permissions: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class InodeReply(_message.Message):
-    __slots__ = ("inode",)
+    __slots__ = ("inode", "over_quota")
     INODE_FIELD_NUMBER: _ClassVar[int]
+    OVER_QUOTA_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+    over_quota: bool
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: _Optional[bool] = ...) -> None: ...
 
 class CreateRequest(_message.Message):
     __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session", "caller", "umask", "access")
@@ -246,14 +252,16 @@ class CreateRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ..., access: _Optional[int] = ...) -> None: ...
 
 class CreateReply(_message.Message):
-    __slots__ = ("inode", "created", "lease")
+    __slots__ = ("inode", "created", "lease", "over_quota")
     INODE_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    OVER_QUOTA_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
     created: bool
     lease: int
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ...) -> None: ...
+    over_quota: bool
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ...) -> None: ...
 
 class OpenRequest(_message.Message):
     __slots__ = ("mutation", "place", "session", "truncate", "caller", "access")
@@ -272,12 +280,14 @@ class OpenRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., access: _Optional[int] = ...) -> None: ...
 
 class OpenReply(_message.Message):
-    __slots__ = ("inode", "lease")
+    __slots__ = ("inode", "lease", "over_quota")
     INODE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    OVER_QUOTA_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
     lease: int
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., lease: _Optional[int] = ...) -> None: ...
+    over_quota: bool
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ...) -> None: ...
 
 class CloseRequest(_message.Message):
     __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written", "attempted_end", "caller")
@@ -770,3 +780,73 @@ class RemoveXattrRequest(_message.Message):
     name: bytes
     caller: Caller
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("tree", "uid", "limit_bytes", "limit_inodes", "used_bytes", "used_inodes", "path", "counting")
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_INODES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_INODES_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    COUNTING_FIELD_NUMBER: _ClassVar[int]
+    tree: int
+    uid: int
+    limit_bytes: int
+    limit_inodes: int
+    used_bytes: int
+    used_inodes: int
+    path: bytes
+    counting: bool
+    def __init__(self, tree: _Optional[int] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., used_inodes: _Optional[int] = ..., path: _Optional[bytes] = ..., counting: _Optional[bool] = ...) -> None: ...
+
+class SetQuotaRequest(_message.Message):
+    __slots__ = ("mutation", "place", "uid", "limit_bytes", "limit_inodes", "clear", "caller")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_INODES_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    uid: int
+    limit_bytes: int
+    limit_inodes: int
+    clear: bool
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., clear: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class ShowQuotaRequest(_message.Message):
+    __slots__ = ("place", "uid", "caller")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    uid: int
+    caller: Caller
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., uid: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class QuotaReply(_message.Message):
+    __slots__ = ("quota",)
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    quota: Quota
+    def __init__(self, quota: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class ListQuotasRequest(_message.Message):
+    __slots__ = ("after", "caller")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    after: bytes
+    caller: Caller
+    def __init__(self, after: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class ListQuotasReply(_message.Message):
+    __slots__ = ("quotas", "next")
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    next: bytes
+    def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., next: _Optional[bytes] = ...) -> None: ...

@@ -1,6 +1,8 @@
 from threefs.wire import meta_pb2 as _meta_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -84,3 +86,43 @@ class EndedLease(_message.Message):
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     def __init__(self, client: _Optional[bytes] = ...) -> None: ...
+
+class UsageDelta(_message.Message):
+    __slots__ = ("charges",)
+    CHARGES_FIELD_NUMBER: _ClassVar[int]
+    charges: _containers.RepeatedCompositeFieldContainer[Charge]
+    def __init__(self, charges: _Optional[_Iterable[_Union[Charge, _Mapping]]] = ...) -> None: ...
+
+class Charge(_message.Message):
+    __slots__ = ("account", "bytes", "inodes")
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    INODES_FIELD_NUMBER: _ClassVar[int]
+    account: bytes
+    bytes: int
+    inodes: int
+    def __init__(self, account: _Optional[bytes] = ..., bytes: _Optional[int] = ..., inodes: _Optional[int] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ("bytes", "inodes")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    INODES_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    inodes: int
+    def __init__(self, bytes: _Optional[int] = ..., inodes: _Optional[int] = ...) -> None: ...
+
+class QuotaLimits(_message.Message):
+    __slots__ = ("bytes", "inodes", "parent")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    INODES_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    inodes: int
+    parent: int
+    def __init__(self, bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., parent: _Optional[int] = ...) -> None: ...
+
+class Retag(_message.Message):
+    __slots__ = ("after",)
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: bytes
+    def __init__(self, after: _Optional[bytes] = ...) -> None: ...

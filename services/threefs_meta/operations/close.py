@@ -36,6 +36,6 @@ async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
             names.put_inode(inode)
         if request.session:
             names.close_session(request.inode, request.session)
-        return pb.InodeReply(inode=inode)
+        return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
     return await mutate(context, methods.CLOSE, request.mutation, work)

@@ -38,7 +38,7 @@ async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
         above = Birth(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
         spot = await add_parents(context, names, spot, above)
         inode = await _new(context, names, request, spot)
-        return pb.CreateReply(inode=inode, created=True, lease=await _open(context, names, request, inode))
+        return await _reply(context, names, request, inode, True)
 
     return await mutate(context, methods.CREATE, request.mutation, work)
 
@@ -52,11 +52,15 @@ async def _new(context: Context, names: Namespace, request: pb.CreateRequest, sp
     return inode
 
 
-async def _open(context: Context, names: Namespace, request: pb.CreateRequest, inode: pb.Inode) -> int:
-    """The client's lease, if it wants a session."""
-    if not request.session:
-        return 0
-    return await names.open_session(inode.inode, request.session, request.mutation.client, context.clock.wall_ns())
+async def _reply(
+    context: Context, names: Namespace, request: pb.CreateRequest, inode: pb.Inode, created: bool
+) -> pb.CreateReply:
+    """With the client's lease, if it wants a session."""
+    reply = pb.CreateReply(inode=inode, created=created, over_quota=context.quotas.is_over(inode))
+    if request.session:
+        client = request.mutation.client
+        reply.lease = await names.open_session(inode.inode, request.session, client, context.clock.wall_ns())
+    return reply
 
 
 async def _existing(
@@ -75,4 +79,4 @@ async def _existing(
             return first
         permissions.written_by(inode, actor_of(request))
         names.put_inode(inode)
-    return pb.CreateReply(inode=inode, created=False, lease=await _open(context, names, request, inode))
+    return await _reply(context, names, request, inode, False)

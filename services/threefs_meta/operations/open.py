@@ -43,7 +43,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         if request.session:
             client = request.mutation.client
             lease = await names.open_session(inode.inode, request.session, client, context.clock.wall_ns())
-        return pb.OpenReply(inode=inode, lease=lease)
+        return pb.OpenReply(inode=inode, lease=lease, over_quota=context.quotas.is_over(inode))
 
     if request.session or request.truncate:
         return await mutate(context, methods.OPEN, request.mutation, write)

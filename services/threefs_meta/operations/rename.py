@@ -12,6 +12,7 @@ from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.remove import check_removable, remove_directory
 from threefs_meta.permissions import WRITE
+from threefs_meta.trees import adopt
 from threefs_meta.walk import Spot, find, not_found, walk
 
 
@@ -46,7 +47,9 @@ async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
         if old is not None:
             names.clear_entry(target.parent, target.name, old, now_ns)
             if request.exchange:
+                await adopt(names, old, await names.directory(source.parent))
                 _put(names, old, source, now_ns)
+        await adopt(names, inode, await names.directory(target.parent))
         _put(names, inode, target, now_ns)
         return pb.InodeReply(inode=await names.shown(inode))
 

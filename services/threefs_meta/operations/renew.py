@@ -12,7 +12,7 @@ from threefs.wire.records_pb2 import ReadHold
 from threefs_meta import keys, leases
 from threefs_meta.context import Context
 
-MOST_HOLDS = 4096  # in one request
+MOST_HOLDS = 1024  # in one request
 
 
 async def renew(context: Context, request: pb.RenewRequest) -> pb.RenewReply:

@@ -28,6 +28,6 @@ async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
         if changed:
             permissions.written_by(inode, actor)
             names.put_inode(inode)
-        return pb.InodeReply(inode=inode)
+        return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
     return await mutate(context, methods.SYNC, request.mutation, work)

@@ -41,8 +41,10 @@ def test_replays_of_a_client_are_behind_each_other() -> None:
 
 
 def test_prefixes_do_not_overlap() -> None:
+    quotas = [keys.USAGE, keys.LIMITS, keys.DELTAS, keys.RETAGS]
     ranges = sorted(
         [
+            *quotas,
             keys.INODES,
             keys.ENTRIES,
             keys.TIMES,

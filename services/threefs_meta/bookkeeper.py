@@ -1,0 +1,120 @@
+"""Adds up what transactions have charged, counts what was there before a quota, and keeps the limits in sight.
+
+Whoever changes the usage of an account writes a delta under a key of its own and reads nothing, so creates never
+conflict over a sum. Here the deltas are added up, a page in a transaction. Two services may do so at once: one of them
+finds a conflict and looks again.
+
+A directory that came under another account (a quota was set or cleared, it was moved) is noted with the cursor of a
+walk through its entries; what is found is charged anew, directories are noted in turn. So it goes on after a crash.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from threefs.errors import ThreefsError
+from threefs.kv import records, retry
+from threefs.kv.port import Transaction
+from threefs.wire.records_pb2 import Retag, Usage, UsageDelta
+from threefs_meta import charges, keys
+from threefs_meta.charges import FREE, Cost
+from threefs_meta.context import Context
+from threefs_meta.trees import count_below
+
+DELTAS_PER_TRANSACTION = 512
+ENTRIES_PER_TRANSACTION = 128
+_PAGES_PER_ROUND = 64
+_IDLE_S = 0.5
+
+T = TypeVar("T")
+_LOG = structlog.get_logger()
+
+
+class Bookkeeper:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            busy = False
+            try:
+                busy = await self.round()
+            except ThreefsError as error:
+                _LOG.warning("quotas cannot be looked after now", error=str(error))
+            if not busy:
+                await self._context.clock.sleep(_IDLE_S)
+
+    async def round(self) -> bool:
+        """Some of what there is to do; whether there was any."""
+        added = walked = 0
+        for _ in range(_PAGES_PER_ROUND):
+            page = await self._change(_add_up)
+            added += page
+            if page < DELTAS_PER_TRANSACTION:
+                break
+        for _ in range(_PAGES_PER_ROUND):
+            step = await self._change(self._walk)
+            walked += step
+            if not step:
+                break
+        await self._change(self._context.quotas.load)
+        return bool(added or walked)
+
+    async def _walk(self, tx: Transaction) -> int:
+        """Charge some entries of a directory like the directory; 0 when nothing is noted."""
+        pairs = await tx.get_range(*keys.RETAGS, limit=1, snapshot=True)
+        if not pairs:
+            return 0
+        key, _ = pairs[0]
+        value = await tx.get(key)
+        if value is None:
+            return 1
+        names = self._context.names(tx)
+        directory = await names.inode(keys.inode_of(key))
+        if directory is None or not directory.nlink:
+            tx.clear(key)
+            return 1
+        entries = await names.entries(directory.inode, records.decode(value, Retag, key).after, ENTRIES_PER_TRANSACTION)
+        for _, entry in entries:
+            await count_below(names, entry.inode, directory)
+        if len(entries) < ENTRIES_PER_TRANSACTION:
+            tx.clear(key)
+        else:
+            tx.set(key, records.encode(Retag(after=entries[-1][0])))
+        return 1
+
+    async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        context = self._context
+        return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
+
+
+async def _add_up(tx: Transaction) -> int:
+    """A page of deltas; how many there were."""
+    pairs = await tx.get_range(*keys.DELTAS, limit=DELTAS_PER_TRANSACTION, snapshot=True)
+    sums: dict[charges.Account, Cost] = {}
+    for key, value in pairs:
+        charges.add(sums, charges.of_record(records.decode(value, UsageDelta, key)), 1)
+        tx.add_read_conflict(key)  # another service may add it up, too
+        tx.clear(key)
+    for account, cost in sums.items():
+        key = keys.usage(account)
+        found = await tx.get(key)
+        usage = records.decode(found, Usage, key) if found is not None else Usage()
+        usage.bytes += cost.bytes
+        usage.inodes += cost.inodes
+        if (usage.bytes, usage.inodes) == FREE:
+            tx.clear(key)
+        else:
+            tx.set(key, records.encode(usage))
+    return len(pairs)

@@ -1,0 +1,95 @@
+"""What an inode costs, and whom: the arithmetic of quotas.
+
+An inode says itself for which tree it counts, and whether it counts for its owner. It got both from its directory when
+it was made or moved there. So the usage of an account is by definition the sum over the inodes that name it, whatever
+else is going on, and a recount can check it at any time.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import UsageDelta
+
+Account = bytes
+_TREE, _USER = b"t", b"u"
+
+
+class Cost(NamedTuple):
+    bytes: int  # lengths of files
+    inodes: int
+
+
+Charges = Mapping[Account, Cost]
+NOTHING: Charges = {}
+FREE = Cost(0, 0)
+
+
+def tree_account(directory: int) -> Account:
+    return _TREE + directory.to_bytes(8, "big")
+
+
+def user_account(uid: int) -> Account:
+    return _USER + uid.to_bytes(4, "big")
+
+
+def is_tree(account: Account) -> bool:
+    return account[:1] == _TREE
+
+
+def number_of(account: Account) -> int:
+    """The directory or the user."""
+    return int.from_bytes(account[1:], "big")
+
+
+def accounts_of(inode: pb.Inode) -> list[Account]:
+    """Who pays for an inode with these marks."""
+    accounts = [tree_account(inode.tree)] if inode.tree else []
+    return [*accounts, user_account(inode.uid)] if inode.by_user else accounts
+
+
+def charges_of(inode: pb.Inode) -> Charges:
+    """What an inode costs as it is: nothing once it has lost its last name."""
+    if not (inode.tree or inode.by_user) or not inode.nlink:
+        return NOTHING
+    cost = Cost(inode.length if inode.type == pb.FILE else 0, 1)
+    return dict.fromkeys(accounts_of(inode), cost)
+
+
+def total(charges: Iterable[Charges]) -> dict[Account, Cost]:
+    """Sums by account."""
+    sums: dict[Account, Cost] = {}
+    for some in charges:
+        add(sums, some, 1)
+    return sums
+
+
+def add(sums: dict[Account, Cost], charges: Charges, sign: int) -> None:
+    for account, cost in charges.items():
+        before = sums.get(account, FREE)
+        sums[account] = Cost(before.bytes + sign * cost.bytes, before.inodes + sign * cost.inodes)
+
+
+def is_root(inode: pb.Inode) -> bool:
+    """A directory that has a quota of its own."""
+    return inode.type == pb.DIRECTORY and inode.tree == inode.inode
+
+
+def inherit(inode: pb.Inode, parent: pb.Inode) -> bool:
+    """Count the inode for whom its directory counts; True if that is somebody else than before."""
+    tree = inode.inode if is_root(inode) else parent.tree
+    before = inode.tree, inode.by_user
+    inode.tree, inode.by_user = tree, parent.by_user
+    return before != (inode.tree, inode.by_user)
+
+
+def to_record(sums: Charges) -> UsageDelta:
+    record = UsageDelta()
+    for account, cost in sums.items():
+        if cost != FREE:
+            record.charges.add(account=account, bytes=cost.bytes, inodes=cost.inodes)
+    return record
+
+
+def of_record(record: UsageDelta) -> Charges:
+    return {charge.account: Cost(charge.bytes, charge.inodes) for charge in record.charges}

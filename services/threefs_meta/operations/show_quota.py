@@ -1,0 +1,84 @@
+"""Quotas and how much of them is used: sums that are kept, however large the tree is."""
+
+from threefs.errors import PermissionDenied
+from threefs.kv.port import Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import charges, keys
+from threefs_meta.charges import Account
+from threefs_meta.context import Context
+from threefs_meta.mutations import look
+from threefs_meta.namespace import Namespace
+from threefs_meta.quotas import Quotas, Standing
+from threefs_meta.walk import find
+
+_PAGE = 256
+_MOST_PARTS = 4096
+
+
+async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.QuotaReply:
+    async def work(names: Namespace) -> pb.QuotaReply:
+        if request.HasField("uid"):
+            _check_own(request, request.uid)
+            account = charges.user_account(request.uid)
+        else:
+            _, inode = await find(names, request.place, follow=True)
+            account = charges.tree_account(inode.tree)
+        quotas = Quotas()
+        await quotas.load(names.tx)
+        standing = quotas.standing(account)
+        return pb.QuotaReply(quota=None if standing is None else await _quota(names, account, standing))
+
+    return await look(context, work)
+
+
+async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.ListQuotasReply:
+    if request.HasField("caller") and request.caller.uid:
+        raise PermissionDenied("all quotas are shown to the administrator only")
+
+    async def work(names: Namespace) -> pb.ListQuotasReply:
+        quotas = Quotas()
+        await quotas.load(names.tx)
+        page = quotas.standings(request.after, _PAGE)
+        reply = pb.ListQuotasReply(quotas=[await _quota(names, account, standing) for account, standing in page])
+        if len(page) == _PAGE:
+            reply.next = page[-1][0]
+        return reply
+
+    return await look(context, work)
+
+
+def _check_own(request: pb.ShowQuotaRequest, uid: int) -> None:
+    if request.HasField("caller") and request.caller.uid not in (0, uid):
+        raise PermissionDenied("the quota of another user is shown to the administrator only")
+
+
+async def _quota(names: Namespace, account: Account, standing: Standing) -> pb.Quota:
+    quota = pb.Quota(
+        limit_bytes=standing.limits.bytes,
+        limit_inodes=standing.limits.inodes,
+        used_bytes=max(0, standing.used.bytes),
+        used_inodes=max(0, standing.used.inodes),
+        counting=await _is_counting(names.tx),
+    )
+    if charges.is_tree(account):
+        quota.tree = charges.number_of(account)
+        quota.path = await path_of(names, quota.tree)
+    else:
+        quota.uid = charges.number_of(account)
+    return quota
+
+
+async def _is_counting(tx: Transaction) -> bool:
+    return bool(await tx.get_range(*keys.RETAGS, limit=1, snapshot=True))
+
+
+async def path_of(names: Namespace, directory: int) -> bytes:
+    """Of a directory, from the root; empty when it has been removed."""
+    parts: list[bytes] = []
+    at = await names.inode(directory)
+    while at is not None and at.nlink and len(parts) < _MOST_PARTS:
+        if at.inode == at.parent:
+            return b"/" + b"/".join(reversed(parts))
+        parts.append(at.name)
+        at = await names.inode(at.parent)
+    return b""

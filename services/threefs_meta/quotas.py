@@ -1,0 +1,121 @@
+"""The limits of trees and users, and how much of them is used, as this service last saw them.
+
+Usage changes by deltas that are added up about once a second (`bookkeeper`), and limits are checked against what was
+seen last. So all clients together may exceed a limit by what they do in about two seconds, and each open file by what
+its client writes between two reports of its length (`threefs_client/handles.py`): nobody ever waits for a sum.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from threefs.errors import QuotaExceeded
+from threefs.kv import records
+from threefs.kv.port import Pair, Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import QuotaLimits, Usage
+from threefs_meta import charges, keys
+from threefs_meta.charges import FREE, Account, Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of one account."""
+
+    limits: QuotaLimits
+    used: Cost
+
+    @property
+    def bytes_are_up(self) -> bool:
+        return 0 < self.limits.bytes <= self.used.bytes
+
+    @property
+    def inodes_are_up(self) -> bool:
+        return 0 < self.limits.inodes <= self.used.inodes
+
+
+class Quotas:
+    def __init__(self) -> None:
+        self._standings: dict[Account, Standing] = {}
+
+    async def load(self, tx: Transaction) -> None:
+        """See all that have limits, and how much of them is used."""
+        limits = await _all(tx, keys.LIMITS)
+        accounts = [keys.account_of(key) for key, _ in limits]
+        usage = await tx.get_many([keys.usage(account) for account in accounts], snapshot=True)
+        used = {
+            account: _cost(keys.usage(account), value)
+            for account, value in zip(accounts, usage, strict=True)
+            if value is not None
+        }
+        decoded = {
+            account: records.decode(value, QuotaLimits, key)
+            for account, (key, value) in zip(accounts, limits, strict=True)
+        }
+        whole = _with_trees_below(decoded, used)
+        self._standings = {account: Standing(decoded[account], whole.get(account, FREE)) for account in accounts}
+
+    def standing(self, account: Account) -> Standing | None:
+        return self._standings.get(account)
+
+    def standings(self, after: Account, most: int) -> list[tuple[Account, Standing]]:
+        """In order of their accounts."""
+        return [(account, self._standings[account]) for account in sorted(self._standings) if account > after][:most]
+
+    def check_new(self, inode: pb.Inode) -> None:
+        """Raise QuotaExceeded unless there may be one inode more."""
+        for account, standing in self._above(inode):
+            if standing.inodes_are_up:
+                raise QuotaExceeded(f"{_shown(account)} has {standing.used.inodes} of {standing.limits.inodes} inodes")
+
+    def check_longer(self, inode: pb.Inode, more: int) -> None:
+        """Raise QuotaExceeded unless a file may become so many bytes longer."""
+        for account, standing in self._above(inode) if more > 0 else ():
+            if 0 < standing.limits.bytes < standing.used.bytes + more:
+                used = f"{standing.used.bytes} of {standing.limits.bytes} bytes"
+                raise QuotaExceeded(f"{_shown(account)} has {used}; {more} more are too many")
+
+    def is_over(self, inode: pb.Inode) -> bool:
+        """The file may not become longer."""
+        return any(standing.bytes_are_up for _, standing in self._above(inode))
+
+    def _above(self, inode: pb.Inode) -> Iterable[tuple[Account, Standing]]:
+        if not (inode.tree or inode.by_user) or not self._standings:
+            return
+        for account in charges.accounts_of(inode):
+            standing = self._standings.get(account)
+            seen = set()
+            while standing is not None and account not in seen:
+                yield account, standing
+                seen.add(account)
+                if not standing.limits.parent:
+                    break
+                account = charges.tree_account(standing.limits.parent)
+                standing = self._standings.get(account)
+
+
+def _with_trees_below(limits: dict[Account, QuotaLimits], used: dict[Account, Cost]) -> dict[Account, Cost]:
+    """A tree's usage with that of the trees that lie in it."""
+    whole = dict(used)
+    for account, cost in used.items():
+        at = limits[account].parent
+        for _ in range(len(limits)):  # no longer than that, whatever the records say
+            if not at:
+                break
+            above = charges.tree_account(at)
+            charges.add(whole, {above: cost}, 1)
+            at = limits[above].parent if above in limits else 0
+    return whole
+
+
+async def _all(tx: Transaction, of: tuple[bytes, bytes]) -> list[Pair]:
+    return await tx.get_range(*of, snapshot=True)
+
+
+def _cost(key: bytes, value: bytes) -> Cost:
+    usage = records.decode(value, Usage, key)
+    return Cost(usage.bytes, usage.inodes)
+
+
+def _shown(account: Account) -> str:
+    number = charges.number_of(account)
+    return f"the tree of directory {number}" if charges.is_tree(account) else f"user {number}"
