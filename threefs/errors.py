@@ -314,6 +314,12 @@ class DiskFailed(ThreefsError):
     code, posix, retry = 59, _errno.EIO, Retry.REFRESH
 
 
+class TooManyLocks(ThreefsError):
+    """A client holds the most locks on the file that it may."""
+
+    code, posix = 60, _errno.ENOLCK
+
+
 # ---- the transactional store ----
 
 

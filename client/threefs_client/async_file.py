@@ -8,6 +8,7 @@ import numpy as np
 from threefs.errors import InvalidArgument
 from threefs_client.buffering import ReadWindow, WriteBuffer
 from threefs_client.handles import Handle
+from threefs_client.locks import LockOwner
 from threefs_client.modes import Mode
 
 Buffer = bytes | bytearray | memoryview
@@ -42,6 +43,7 @@ class AsyncFile:
         self._mode = mode
         self._position = 0
         self._closed = False
+        self._lock: LockOwner | None = None
         options, chunk_bytes = handle.link.options, handle.layout.chunk_bytes
         self._held = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
         self._window = ReadWindow(options.read_ahead_bytes)
@@ -256,6 +258,27 @@ class AsyncFile:
         await self.handle.truncate(size)
         return size
 
+    # ---- locking ----
+
+    async def lock(self, *, exclusive: bool = True, wait_s: float | None = None) -> None:
+        """Lock the whole file as flock(2) does, against all clients that ask. What others wrote before is seen then.
+
+        Raises Locked when it cannot be had within `wait_s`; by default it waits as long as it takes.
+        """
+        self.check()
+        if self._lock is None:
+            self._lock = LockOwner(self.handle.link, self.handle.inode, self.handle.link.random.below(1 << 63))
+        await self._lock.acquire(exclusive=exclusive, wait_s=wait_s)
+        self._window.drop()
+        await self.handle.refresh()
+
+    async def unlock(self) -> None:
+        """Let others have it, and see what was written under it."""
+        if self._lock is not None:
+            if self._mode.writable and not self._closed:
+                await self.flush()
+            await self._lock.release()
+
     async def close(self) -> None:
         """Flush and end. A second call does nothing."""
         if self._closed:
@@ -266,6 +289,7 @@ class AsyncFile:
         finally:
             self._window.drop()
             await self.handle.close()
+            await self.unlock()
 
     def forget_ahead(self) -> None:
         """Somebody writes past this object: what was read ahead is old."""
@@ -274,6 +298,7 @@ class AsyncFile:
     def disown(self) -> None:
         """In a forked child: what the parent has not sent yet is the parent's."""
         self._held.drop()
+        self._lock = None
 
     async def __aenter__(self) -> "AsyncFile":
         return self

@@ -124,6 +124,21 @@ class File(io.RawIOBase):
         with self._lock:
             return self._run(self._file.truncate(size))
 
+    def lock(self, *, exclusive: bool = True, wait_s: float | None = None) -> None:
+        """Lock the whole file as flock(2) does, against all clients that ask. What others wrote before is seen then.
+
+        Raises Locked when it cannot be had within `wait_s`; by default it waits as long as it takes.
+        """
+        self._adopt()
+        with self._lock:
+            self._run(self._file.lock(exclusive=exclusive, wait_s=wait_s))
+
+    def unlock(self) -> None:
+        """Let others have it, and see what was written under it."""
+        self._adopt()
+        with self._lock:
+            self._run(self._file.unlock())
+
     def close(self) -> None:
         if self._file.closed:
             return

@@ -20,8 +20,9 @@ USAGE = (b"QUSE|", b"QUSE}")
 LIMITS = (b"QLIM|", b"QLIM}")
 DELTAS = (b"QDLT|", b"QDLT}")
 RETAGS = (b"QTAG|", b"QTAG}")
+LOCKS = (b"LOCK|", b"LOCK}")
 #: Tables of what belongs to an inode, whose number comes first in their keys.
-ATTACHED = (HOLDS, SESSIONS, TIMES, XATTRS)
+ATTACHED = (HOLDS, LOCKS, SESSIONS, TIMES, XATTRS)
 
 NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"
@@ -113,6 +114,20 @@ def ended(lease: int) -> bytes:
 
 def lease_of(ended_key: bytes) -> int:
     return _number(ended_key)
+
+
+def lock(inode: int, client_id: bytes) -> bytes:
+    """All that the client has locked of the inode."""
+    return _ONE.pack(b"LOCK|", inode) + client_id
+
+
+def locks(inode: int) -> tuple[bytes, bytes]:
+    return _ONE.pack(b"LOCK|", inode), _ONE.pack(b"LOCK|", inode + 1)
+
+
+def locker(lock_key: bytes) -> bytes:
+    """The client."""
+    return lock_key[_ONE.size :]
 
 
 def hold(inode: int, client_id: bytes) -> bytes:

@@ -10,12 +10,14 @@ from threefs_meta.operations.access import access
 from threefs_meta.operations.batch_stat import batch_stat
 from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
+from threefs_meta.operations.find_lock import find_lock
 from threefs_meta.operations.fsck_examine import examine
 from threefs_meta.operations.fsck_scan import scan
 from threefs_meta.operations.get_xattr import get_xattr
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
 from threefs_meta.operations.list_xattr import list_xattr
+from threefs_meta.operations.lock import lock
 from threefs_meta.operations.lookup import lookup
 from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.mknod import mknod
@@ -75,3 +77,5 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.LIST_XATTR, list_xattr)
     add(methods.SET_XATTR, set_xattr)
     add(methods.REMOVE_XATTR, remove_xattr)
+    add(methods.LOCK, lock)
+    add(methods.FIND_LOCK, find_lock)

@@ -17,7 +17,7 @@ from threefs.errors import ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Pair, Transaction
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import ReadHold, Renewal, WriteSession
+from threefs.wire.records_pb2 import ClientLocks, ReadHold, Renewal, WriteSession
 from threefs_meta import keys, leases, mutations
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report, widen
@@ -150,7 +150,7 @@ async def end_session(context: Context, key: bytes) -> None:
     await mutations.settle(context, attempt)
 
 
-async def _drop_hold(context: Context, key: bytes) -> None:
+async def _drop(context: Context, key: bytes) -> None:
     await retry.run(
         context.engine, lambda tx: _clear(tx, [key]), clock=context.clock, random=context.random, replayable=True
     )
@@ -158,5 +158,6 @@ async def _drop_hold(context: Context, key: bytes) -> None:
 
 HELD = (
     Held(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
-    Held(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _drop_hold),
+    Held(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _drop),
+    Held(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, _drop),
 )

@@ -12,6 +12,7 @@ from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import (
     ClientLease,
+    ClientLocks,
     DirectoryTimes,
     EndedLease,
     EntryRecord,
@@ -60,6 +61,8 @@ class Store:
                 self.sessions.append(keys.inode_of(key))
             case b"HOLD|":
                 self.leases_held.add(records.decode(value, ReadHold, key).lease)
+            case b"LOCK|":
+                self.leases_held.add(records.decode(value, ClientLocks, key).lease)
             case b"CLIE|":
                 self.leases.add(records.decode(value, ClientLease, key).lease)
             case b"ENDL|":

@@ -71,6 +71,8 @@ GET_XATTR = _method(_F, "Meta", "GetXattr", _F.GetXattrRequest, _F.GetXattrReply
 LIST_XATTR = _method(_F, "Meta", "ListXattr", _F.ListXattrRequest, _F.ListXattrReply)
 SET_XATTR = _method(_F, "Meta", "SetXattr", _F.SetXattrRequest, _F.InodeReply)
 REMOVE_XATTR = _method(_F, "Meta", "RemoveXattr", _F.RemoveXattrRequest, _F.InodeReply)
+LOCK = _method(_F, "Meta", "Lock", _F.LockRequest, _F.LockReply)
+FIND_LOCK = _method(_F, "Meta", "FindLock", _F.FindLockRequest, _F.FindLockReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)
 WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply)

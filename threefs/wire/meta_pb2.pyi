@@ -64,6 +64,19 @@ class FsckKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     HELD_BY_NOBODY: _ClassVar[FsckKind]
     WRONG_LENGTH: _ClassVar[FsckKind]
     NOT_COUNTED: _ClassVar[FsckKind]
+
+class LockKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOCK_KIND_UNSPECIFIED: _ClassVar[LockKind]
+    RECORD_LOCK: _ClassVar[LockKind]
+    FLOCK: _ClassVar[LockKind]
+
+class LockType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOCK_TYPE_UNSPECIFIED: _ClassVar[LockType]
+    UNLOCK: _ClassVar[LockType]
+    SHARED: _ClassVar[LockType]
+    EXCLUSIVE: _ClassVar[LockType]
 INODE_TYPE_UNSPECIFIED: InodeType
 FILE: InodeType
 DIRECTORY: InodeType
@@ -106,6 +119,13 @@ FREE_NUMBER: FsckKind
 HELD_BY_NOBODY: FsckKind
 WRONG_LENGTH: FsckKind
 NOT_COUNTED: FsckKind
+LOCK_KIND_UNSPECIFIED: LockKind
+RECORD_LOCK: LockKind
+FLOCK: LockKind
+LOCK_TYPE_UNSPECIFIED: LockType
+UNLOCK: LockType
+SHARED: LockType
+EXCLUSIVE: LockType
 
 class Place(_message.Message):
     __slots__ = ("base", "path")
@@ -850,3 +870,55 @@ class ListQuotasReply(_message.Message):
     quotas: _containers.RepeatedCompositeFieldContainer[Quota]
     next: bytes
     def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., next: _Optional[bytes] = ...) -> None: ...
+
+class FileLock(_message.Message):
+    __slots__ = ("kind", "type", "owner", "start", "end", "pid")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    kind: LockKind
+    type: LockType
+    owner: int
+    start: int
+    end: int
+    pid: int
+    def __init__(self, kind: _Optional[_Union[LockKind, str]] = ..., type: _Optional[_Union[LockType, str]] = ..., owner: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class LockRequest(_message.Message):
+    __slots__ = ("mutation", "inode", "lock")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    inode: int
+    lock: FileLock
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[FileLock, _Mapping]] = ...) -> None: ...
+
+class LockReply(_message.Message):
+    __slots__ = ("lease", "held")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    held: int
+    def __init__(self, lease: _Optional[int] = ..., held: _Optional[int] = ...) -> None: ...
+
+class FindLockRequest(_message.Message):
+    __slots__ = ("client", "inode", "lock")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    inode: int
+    lock: FileLock
+    def __init__(self, client: _Optional[bytes] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[FileLock, _Mapping]] = ...) -> None: ...
+
+class FindLockReply(_message.Message):
+    __slots__ = ("conflict", "same_client")
+    CONFLICT_FIELD_NUMBER: _ClassVar[int]
+    SAME_CLIENT_FIELD_NUMBER: _ClassVar[int]
+    conflict: FileLock
+    same_client: bool
+    def __init__(self, conflict: _Optional[_Union[FileLock, _Mapping]] = ..., same_client: _Optional[bool] = ...) -> None: ...

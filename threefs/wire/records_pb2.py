@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threefs.wire import meta_pb2 as threefs_dot_wire_dot_meta__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1athreefs/wire/records.proto\x12\x0cthreefs.wire\x1a\x17threefs/wire/meta.proto\"C\n\x0b\x45ntryRecord\x12\r\n\x05inode\x18\x01 \x01(\x06\x12%\n\x04type\x18\x02 \x01(\x0e\x32\x17.threefs.wire.InodeType\"4\n\x0e\x44irectoryTimes\x12\x10\n\x08mtime_ns\x18\x01 \x01(\x10\x12\x10\n\x08\x63time_ns\x18\x02 \x01(\x10\"@\n\x0cWriteSession\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x11\n\topened_ns\x18\x02 \x01(\x10\x12\r\n\x05lease\x18\x03 \x01(\x04\";\n\x06Replay\x12\x0e\n\x06method\x18\x01 \x01(\r\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0c\n\x04tick\x18\x04 \x01(\x04J\x04\x08\x02\x10\x03\"D\n\x07Removal\x12%\n\x04type\x18\x01 \x01(\x0e\x32\x17.threefs.wire.InodeType\x12\x12\n\nremoved_ns\x18\x02 \x01(\x10\"\x1c\n\x0bXattrRecord\x12\r\n\x05value\x18\x01 \x01(\x0c\"\x18\n\x07\x43ounter\x12\r\n\x05value\x18\x01 \x01(\x04\"\x1c\n\x0b\x43lientLease\x12\r\n\x05lease\x18\x01 \x01(\x04\"\x18\n\x07Renewal\x12\r\n\x05stamp\x18\x01 \x01(\x04\"\x19\n\x08ReadHold\x12\r\n\x05lease\x18\x01 \x01(\x04\"\x1c\n\nEndedLease\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\"3\n\nUsageDelta\x12%\n\x07\x63harges\x18\x01 \x03(\x0b\x32\x14.threefs.wire.Charge\"8\n\x06\x43harge\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x02 \x01(\x12\x12\x0e\n\x06inodes\x18\x03 \x01(\x12\"&\n\x05Usage\x12\r\n\x05\x62ytes\x18\x01 \x01(\x12\x12\x0e\n\x06inodes\x18\x02 \x01(\x12\"<\n\x0bQuotaLimits\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x0e\n\x06inodes\x18\x02 \x01(\x04\x12\x0e\n\x06parent\x18\x03 \x01(\x06\"\x16\n\x05Retag\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1athreefs/wire/records.proto\x12\x0cthreefs.wire\x1a\x17threefs/wire/meta.proto\"C\n\x0b\x45ntryRecord\x12\r\n\x05inode\x18\x01 \x01(\x06\x12%\n\x04type\x18\x02 \x01(\x0e\x32\x17.threefs.wire.InodeType\"4\n\x0e\x44irectoryTimes\x12\x10\n\x08mtime_ns\x18\x01 \x01(\x10\x12\x10\n\x08\x63time_ns\x18\x02 \x01(\x10\"@\n\x0cWriteSession\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x11\n\topened_ns\x18\x02 \x01(\x10\x12\r\n\x05lease\x18\x03 \x01(\x04\";\n\x06Replay\x12\x0e\n\x06method\x18\x01 \x01(\r\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0c\n\x04tick\x18\x04 \x01(\x04J\x04\x08\x02\x10\x03\"D\n\x07Removal\x12%\n\x04type\x18\x01 \x01(\x0e\x32\x17.threefs.wire.InodeType\x12\x12\n\nremoved_ns\x18\x02 \x01(\x10\"\x1c\n\x0bXattrRecord\x12\r\n\x05value\x18\x01 \x01(\x0c\"\x18\n\x07\x43ounter\x12\r\n\x05value\x18\x01 \x01(\x04\"\x1c\n\x0b\x43lientLease\x12\r\n\x05lease\x18\x01 \x01(\x04\"\x18\n\x07Renewal\x12\r\n\x05stamp\x18\x01 \x01(\x04\"\x19\n\x08ReadHold\x12\r\n\x05lease\x18\x01 \x01(\x04\"C\n\x0b\x43lientLocks\x12\r\n\x05lease\x18\x01 \x01(\x04\x12%\n\x05locks\x18\x02 \x03(\x0b\x32\x16.threefs.wire.FileLock\"\x1c\n\nEndedLease\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\"3\n\nUsageDelta\x12%\n\x07\x63harges\x18\x01 \x03(\x0b\x32\x14.threefs.wire.Charge\"8\n\x06\x43harge\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x02 \x01(\x12\x12\x0e\n\x06inodes\x18\x03 \x01(\x12\"&\n\x05Usage\x12\r\n\x05\x62ytes\x18\x01 \x01(\x12\x12\x0e\n\x06inodes\x18\x02 \x01(\x12\"<\n\x0bQuotaLimits\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x0e\n\x06inodes\x18\x02 \x01(\x04\x12\x0e\n\x06parent\x18\x03 \x01(\x06\"\x16\n\x05Retag\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,16 +52,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RENEWAL']._serialized_end=499
   _globals['_READHOLD']._serialized_start=501
   _globals['_READHOLD']._serialized_end=526
-  _globals['_ENDEDLEASE']._serialized_start=528
-  _globals['_ENDEDLEASE']._serialized_end=556
-  _globals['_USAGEDELTA']._serialized_start=558
-  _globals['_USAGEDELTA']._serialized_end=609
-  _globals['_CHARGE']._serialized_start=611
-  _globals['_CHARGE']._serialized_end=667
-  _globals['_USAGE']._serialized_start=669
-  _globals['_USAGE']._serialized_end=707
-  _globals['_QUOTALIMITS']._serialized_start=709
-  _globals['_QUOTALIMITS']._serialized_end=769
-  _globals['_RETAG']._serialized_start=771
-  _globals['_RETAG']._serialized_end=793
+  _globals['_CLIENTLOCKS']._serialized_start=528
+  _globals['_CLIENTLOCKS']._serialized_end=595
+  _globals['_ENDEDLEASE']._serialized_start=597
+  _globals['_ENDEDLEASE']._serialized_end=625
+  _globals['_USAGEDELTA']._serialized_start=627
+  _globals['_USAGEDELTA']._serialized_end=678
+  _globals['_CHARGE']._serialized_start=680
+  _globals['_CHARGE']._serialized_end=736
+  _globals['_USAGE']._serialized_start=738
+  _globals['_USAGE']._serialized_end=776
+  _globals['_QUOTALIMITS']._serialized_start=778
+  _globals['_QUOTALIMITS']._serialized_end=838
+  _globals['_RETAG']._serialized_start=840
+  _globals['_RETAG']._serialized_end=862
 # @@protoc_insertion_point(module_scope)

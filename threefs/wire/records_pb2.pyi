@@ -81,6 +81,14 @@ class ReadHold(_message.Message):
     lease: int
     def __init__(self, lease: _Optional[int] = ...) -> None: ...
 
+class ClientLocks(_message.Message):
+    __slots__ = ("lease", "locks")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    LOCKS_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    locks: _containers.RepeatedCompositeFieldContainer[_meta_pb2.FileLock]
+    def __init__(self, lease: _Optional[int] = ..., locks: _Optional[_Iterable[_Union[_meta_pb2.FileLock, _Mapping]]] = ...) -> None: ...
+
 class EndedLease(_message.Message):
     __slots__ = ("client",)
     CLIENT_FIELD_NUMBER: _ClassVar[int]

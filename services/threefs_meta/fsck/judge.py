@@ -14,7 +14,7 @@ from threefs.errors import Corrupt
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import EntryRecord, ReadHold, WriteSession
+from threefs.wire.records_pb2 import ClientLocks, EntryRecord, ReadHold, WriteSession
 from threefs_meta import keys, leases, paths
 from threefs_meta.counters import read_counter
 from threefs_meta.namespace import Namespace
@@ -123,8 +123,8 @@ async def _judge_attached(names: Namespace, key: bytes) -> list[Verdict]:
     if value is None or isinstance(inode, Corrupt):
         return []
     kind = key[:4].decode("ascii", "replace")
-    # A hold may come a moment after its file is gone (`operations/renew.py`); it ends with its lease.
-    needed = not key.startswith(keys.HOLDS[0])
+    # A hold or lock may come a moment after its file is gone (`operations/renew.py`); it ends with its lease.
+    needed = not key.startswith((keys.HOLDS[0], keys.LOCKS[0]))
     times = key.startswith(keys.TIMES[0])
     if (inode is None and needed) or (inode is not None and times and inode.type != pb.DIRECTORY):
         detail = f"a {kind} record belongs to inode {number}, which has none"
@@ -161,6 +161,8 @@ async def _is_leased(names: Namespace, key: bytes, value: bytes) -> bool:
     """Whether the lease under which something is held lives, or is about to be wound up."""
     if key.startswith(keys.HOLDS[0]):
         client, lease = key[-keys.CLIENT_BYTES :], records.decode(value, ReadHold, key).lease
+    elif key.startswith(keys.LOCKS[0]):
+        client, lease = keys.locker(key), records.decode(value, ClientLocks, key).lease
     else:
         session = records.decode(value, WriteSession, key)
         client, lease = session.client, session.lease

@@ -10,6 +10,7 @@ from threefs_meta import keys, mutations
 from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
+from threefs_meta.operations.lock import lock
 from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.mknod import mknod
 from threefs_meta.operations.open import open_inode
@@ -52,6 +53,7 @@ def requests(file: pb.Inode) -> list[tuple[Operation, Any]]:
         (rename, pb.RenameRequest(source=at("/other"), destination=at("/d"), exchange=True)),
         (set_xattr, pb.SetXattrRequest(place=at("/other"), name=b"user.new", value=b"v", create=True)),
         (remove_xattr, pb.RemoveXattrRequest(place=at("/other"), name=b"user.old")),
+        (lock, pb.LockRequest(inode=file.inode, lock=pb.FileLock(kind=pb.FLOCK, type=pb.SHARED, end=(1 << 64) - 1))),
         (set_layout, pb.SetLayoutRequest(place=at("/d"), layout=pb.Layout(stripe=1))),
     ]
 

@@ -1,0 +1,108 @@
+"""Advisory locks on files, seen by all clients of the cluster. They end with the lease of this process, or before."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from threefs.errors import Locked, ThreefsError
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_client.link import Link
+
+END = (1 << 64) - 1  # of a range: to the end of the file, wherever that will be
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.25
+
+
+class LockOwner:
+    """What one owner locks of one file: an open file with flock locks, or a process with record locks.
+
+    Not to be used by several tasks at once. Owners are told apart by their numbers, within this client.
+    """
+
+    def __init__(self, link: Link, inode: int, owner: int, *, kind: pb.LockKind = pb.FLOCK, pid: int = 0) -> None:
+        self._link = link
+        self._inode = inode
+        self._owner = owner
+        self._kind = kind
+        self._pid = pid
+        self._held = 0  # ranges
+        self._entered = False  # into the lease
+        self._undoing: asyncio.Task[None] | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._held > 0
+
+    async def acquire(self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None) -> None:
+        """Lock the bytes from `start` to `end`, that one included; what the owner had of them becomes this.
+
+        Waits until it can be had, at most `wait_s` if that is given; then raises Locked. Who is cancelled has nothing.
+        """
+        lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
+        deadline = None if wait_s is None else self._link.clock.monotonic() + wait_s
+        pause_s = _FIRST_PAUSE_S
+        if not self._entered:
+            await self._link.lease.enter()
+            self._entered = True
+        while True:
+            try:
+                await self._change(lock)
+                return
+            except Locked:
+                if deadline is not None and self._link.clock.monotonic() >= deadline:
+                    self._leave()
+                    raise
+            except BaseException:  # it may have been given
+                self._undo(start, end)
+                raise
+            try:
+                await self._link.clock.sleep(self._link.random.uniform(pause_s / 2, pause_s))
+            except BaseException:
+                self._leave()
+                raise
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def release(self, start: int = 0, end: int = END) -> None:
+        """Unlock; bytes that are not locked are no error."""
+        if self._undoing is not None:
+            await asyncio.gather(self._undoing, return_exceptions=True)
+        if self._entered:
+            await self._change(self._lock(pb.UNLOCK, start, end))
+            self._leave()
+
+    async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
+        """A lock of somebody else that is in the way; its owner and pid are 0 if it is another client's."""
+        lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
+        request = pb.FindLockRequest(client=bytes(self._link.client), inode=self._inode, lock=lock)
+        reply = await self._link.meta.call(methods.FIND_LOCK, request, timeout_s=self._link.options.timeout_s)
+        if not reply.HasField("conflict"):
+            return None
+        if not reply.same_client:
+            reply.conflict.owner = reply.conflict.pid = 0
+        return reply.conflict
+
+    def _lock(self, kind: pb.LockType, start: int, end: int) -> pb.FileLock:
+        return pb.FileLock(kind=self._kind, type=kind, owner=self._owner, start=start, end=end, pid=self._pid)
+
+    async def _change(self, lock: pb.FileLock) -> None:
+        request: Any = pb.LockRequest(mutation=self._link.meta.mutation(), inode=self._inode, lock=lock)
+        reply = await self._link.meta.call(methods.LOCK, request, timeout_s=self._link.options.timeout_s)
+        self._held = reply.held
+        if reply.lease:
+            self._link.lease.entered(reply.lease)
+
+    def _leave(self) -> None:
+        if self._entered and not self._held:
+            self._entered = False
+            self._link.lease.leave()
+
+    def _undo(self, start: int, end: int) -> None:
+        """If that fails too, the lock goes with the lease."""
+
+        async def undo() -> None:
+            with contextlib.suppress(ThreefsError):
+                await self._change(self._lock(pb.UNLOCK, start, end))
+            self._leave()
+
+        self._undoing = asyncio.ensure_future(undo())

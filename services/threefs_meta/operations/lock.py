@@ -1,0 +1,56 @@
+"""Lock, change or unlock a range of a file, or fail because somebody else has it.
+
+All locks on the file are read, so whoever changes one of them is a conflict. A client's locks are one record under its
+lease: when that ends, the sweeper clears it.
+"""
+
+from threefs.errors import Locked, NotFound, TooManyLocks
+from threefs.kv import records
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import ClientLocks
+from threefs_meta import keys, leases, locks
+from threefs_meta.context import Context
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+
+
+async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
+    locks.check(request.lock)
+    client, wanted = request.mutation.client, request.lock
+
+    async def work(names: Namespace) -> pb.LockReply | Outside:
+        if wanted.type != pb.UNLOCK and await names.inode(request.inode) is None:
+            raise NotFound(f"inode {request.inode} does not exist")
+        mine, others = await held(names, request.inode, client)
+        lease = await leases.number(names.tx, client)
+        kept = [one for one in mine.locks if not locks.same_owner(one, wanted)] if mine.lease == lease else []
+        own = [one for one in mine.locks if locks.same_owner(one, wanted)] if mine.lease == lease else []
+        found = locks.first_conflict([*kept, *others], wanted)
+        if found is not None:
+            raise Locked(f"inode {request.inode} is locked from byte {found.start} on")
+        own = locks.changed(own, wanted)
+        if len(kept) + len(own) > locks.MOST_LOCKS:
+            raise TooManyLocks(f"a client has at most {locks.MOST_LOCKS} locks on a file")
+        if kept or own:
+            lease = await leases.join(names.tx, client, context.ticks.stamp())
+            record = ClientLocks(lease=lease, locks=[*kept, *own])
+            names.tx.set(keys.lock(request.inode, client), records.encode(record))
+            return pb.LockReply(lease=lease, held=len(own))
+        names.tx.clear(keys.lock(request.inode, client))
+        return pb.LockReply()
+
+    return await mutate(context, methods.LOCK, request.mutation, work)
+
+
+async def held(names: Namespace, inode: int, client: bytes) -> tuple[ClientLocks, list[pb.FileLock]]:
+    """What this client has, and what all others have."""
+    mine = ClientLocks()
+    others: list[pb.FileLock] = []
+    for key, value in await names.tx.get_range(*keys.locks(inode)):
+        record = records.decode(value, ClientLocks, key)
+        if keys.locker(key) == client:
+            mine = record
+        else:
+            others += record.locks
+    return mine, others
