@@ -260,6 +260,26 @@ async def check_batches(desk: Desk) -> None:
     assert len(desk.changes) == 600 and all(after.version == before.version + 1 for before, after in desk.changes)
 
 
+async def check_old_reports(desk: Desk) -> None:
+    desk.overseer.restarted(NodeId(1))
+    desk.hear(2)
+    await desk.overseer.settled(10)
+    (chain,) = desk.publication.routing.chains.values()
+    assert chain.state(TargetId(10_001)) is OFFLINE
+    desk.hear(1)  # it may come back, but dies before anybody has looked at this
+    desk.overseer.restarted(NodeId(1))
+    await desk.overseer.settled(10)
+    (chain,) = desk.publication.routing.chains.values()
+    assert chain.state(TargetId(10_001)) is OFFLINE, "it was the dead process that missed nothing"
+    desk.hear(1)
+    await desk.overseer.settled(10)
+    assert desk.served_by(1) == 1
+
+
+def test_what_the_process_before_reported_of_targets_out_of_the_write_path_is_forgotten() -> None:
+    at_desk(1, check_old_reports)
+
+
 def test_a_node_of_many_chains_is_taken_out_in_batches() -> None:
     at_desk(600, check_batches)
 
