@@ -11,16 +11,27 @@ writes until it is opened again, which `reopen` does while it stays in use.
 import asyncio
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict, RdictIter, WriteBatch
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+)
 
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.port import Pair
-from threefs.kv.wal import MARK_KEY, cut_torn_tail, encode_mark, unreadable
+from threefs.kv.wal import MARK_KEY, cut_torn_tails, encode_mark, flushed, gaps, put_aside, rotated, unreadable
 
 T = TypeVar("T")
 
@@ -267,18 +278,54 @@ def _open(directory: Path) -> Rdict:
         os.fsync(parent)
     finally:
         os.close(parent)
-    if unreadable(directory) and not (cut_torn_tail(directory) and not unreadable(directory)):
+    if unreadable(directory) and not (cut_torn_tails(directory) and not unreadable(directory)):
         raise Corrupt(f"the table {directory} is damaged: its log has a record of no known kind")
     try:
+        if rotated(directory):
+            return _open_rotated(directory)
         return Rdict(str(directory), _options())
     except Exception as error:
-        failure = _error_of(error, directory)
-        if not isinstance(failure, Corrupt) or not cut_torn_tail(directory):
+        failure = error if isinstance(error, ThreefsError) else _error_of(error, directory)
+        if not isinstance(failure, Corrupt) or rotated(directory) or not cut_torn_tails(directory):
             raise failure from error
     try:
         return Rdict(str(directory), _options())
     except Exception as error:
         raise _error_of(error, directory) from error
+
+
+def _open_rotated(directory: Path) -> Rdict:
+    """Take the logs in up to the first gap, if nothing that was flushed lies behind it."""
+    needed = flushed(directory)
+    cut_torn_tails(directory)
+    for log, first in gaps(directory):
+        found = _last_change_before(directory, log)
+        if found + 1 >= first:
+            continue  # sorted files have what the log before has lost
+        if found < needed:
+            raise Corrupt(f"the table {directory} is damaged: change {needed} was flushed, the logs end with {found}")
+        put_aside(directory, log)
+        break
+    return Rdict(str(directory), _options())
+
+
+def _last_change_before(directory: Path, log: Path) -> int:
+    """Which change the table would end with if it had not this log nor later ones."""
+    trial = directory / "trial"
+    shutil.rmtree(trial, ignore_errors=True)
+    trial.mkdir()
+    for path in directory.iterdir():
+        later = path.suffix == ".log" and int(path.stem) >= int(log.stem)
+        if path.is_file() and path.name not in ("LOCK", "LOG") and not later:
+            os.link(path, trial / path.name)
+    try:
+        store = Rdict(str(trial), _options(), access_type=AccessType.read_only())
+        try:
+            return store.latest_sequence_number()
+        finally:
+            store.close()
+    finally:
+        shutil.rmtree(trial)
 
 
 def _check_room(directory: Path) -> None:

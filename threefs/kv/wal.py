@@ -11,6 +11,10 @@ error. (Nobody waits for the mark of the last flush to be durable: a power cut m
 A log is a row of blocks of 32 KiB. A record is split into fragments that do not cross a block boundary. Each fragment
 has a header: masked CRC32C of kind and content, length of the content, kind. The last bytes of a block are zeros if no
 header fits. A record begins with the sequence number of its first change and the number of its changes.
+
+When a log is full RocksDB begins the next one without a sync of the old one. So a power cut around that moment may tear
+the end of the old log and leave the next one whole. Each torn end is cut off then, and logs behind a gap are put aside,
+which RocksDB would take in as well. (A gap behind a log that is in sorted files already is none.)
 """
 
 import os
@@ -59,17 +63,69 @@ def _logs(directory: Path) -> list[Path]:
     return sorted(directory.glob("[0-9]*.log"), key=lambda path: int(path.stem))
 
 
-def cut_torn_tail(directory: Path) -> bool:
-    """Cut the newest log of the closed store in `directory` if its end is torn. A copy of the end is kept beside it."""
-    logs = _logs(directory)
-    if not logs:
-        return False
-    content = logs[-1].read_bytes()
+def rotated(directory: Path) -> bool:
+    """Whether the closed store in `directory` has more than one log."""
+    return len(_logs(directory)) > 1
+
+
+def gaps(directory: Path) -> list[tuple[Path, int]]:
+    """The logs that do not go on where the one before ends, and their first changes. Torn ends must be cut before."""
+    found = []
+    before = 0
+    for log in _logs(directory):
+        first, last = _changes(log.read_bytes())
+        if first and before and first != before + 1:
+            found.append((log, first))
+        before = last or before
+    return found
+
+
+def put_aside(directory: Path, first: Path) -> None:
+    """Take this log and all later ones out of the closed store. The last goes first: there is never a gap more."""
+    for log in reversed(_logs(directory)):
+        if int(log.stem) >= int(first.stem):
+            log.rename(log.with_suffix(".torn"))
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _changes(content: bytes) -> tuple[int, int]:
+    """The numbers of the first and the last change in a log up to its first damage; zeros if it has none."""
+    view = memoryview(content)
+    first = last = place = 0
+    head = b""
+    while place < len(view) and (end := _end_of_fragment(view, place)) is not None:
+        kind = view[place + _HEADER.size - 1]
+        if kind in (_WHOLE, _FIRST):
+            head = b""
+        head += bytes(view[place + _HEADER.size : end][: _RECORD.size - len(head)])
+        if kind in (_WHOLE, _LAST):
+            first, last = first or _RECORD.unpack(head)[0], _last_change(head)
+        place = _skip_padding(end)
+    return first, last
+
+
+def flushed(directory: Path) -> int:
+    """The highest mark in all logs: the change up to which everything had been flushed, as far as they tell."""
+    return max((_flushed_behind(memoryview(log.read_bytes()), 0) for log in _logs(directory)), default=0)
+
+
+def cut_torn_tails(directory: Path) -> bool:
+    """Cut the logs of the closed store in `directory` whose ends are torn. Copies of the ends are kept beside them."""
+    cuts = [_cut_torn_tail(path) for path in _logs(directory)]
+    return any(cuts)
+
+
+def _cut_torn_tail(path: Path) -> bool:
+    content = path.read_bytes()
     cut = torn_at(content)
     if cut is None:
         return False
-    logs[-1].with_suffix(".torn").write_bytes(content[cut:])
-    with logs[-1].open("r+b") as log:
+    path.with_suffix(".torn").write_bytes(content[cut:])
+    with path.open("r+b") as log:
         log.truncate(cut)
         os.fsync(log.fileno())
     return True

@@ -1,13 +1,15 @@
 import asyncio
+import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from threefs.errors import Corrupt
 from threefs.kv.table import Table
-from threefs.kv.wal import cut_torn_tail, odd_header, torn_at
+from threefs.kv.wal import cut_torn_tails, odd_header, torn_at
 
 WRITES = [100, 20_000, 5, 90_000, 300]  # bytes of the values; some records span blocks, one of them three
 BLOCK = 32 << 10
@@ -111,19 +113,19 @@ def test_a_head_or_a_mark_that_a_block_boundary_divides_is_understood(tmp_path: 
         assert torn_at(bytes(damaged)) == places[3], left
 
 
-def test_only_the_newest_log_is_cut_and_the_rest_is_kept(tmp_path: Path, log: tuple[bytes, list[int]]) -> None:
+def test_torn_logs_are_cut_and_the_rest_is_kept(tmp_path: Path, log: tuple[bytes, list[int]]) -> None:
     content, places = log
     torn = content[:-1] + b"\0\0"
-    (tmp_path / "000009.log").write_bytes(torn)
-    (tmp_path / "000010.log").write_bytes(torn)
-    assert cut_torn_tail(tmp_path)
-    assert (tmp_path / "000009.log").read_bytes() == torn
-    assert (tmp_path / "000010.log").read_bytes() == content[: places[-2]]
-    assert (tmp_path / "000010.torn").read_bytes() == torn[places[-2] :]
-    assert not cut_torn_tail(tmp_path)
+    for name in ("000009", "000010"):
+        (tmp_path / f"{name}.log").write_bytes(torn)
+    assert cut_torn_tails(tmp_path)
+    for name in ("000009", "000010"):
+        assert (tmp_path / f"{name}.log").read_bytes() == content[: places[-2]]
+        assert (tmp_path / f"{name}.torn").read_bytes() == torn[places[-2] :]
+    assert not cut_torn_tails(tmp_path)
     shutil.rmtree(tmp_path)
     tmp_path.mkdir()
-    assert not cut_torn_tail(tmp_path)
+    assert not cut_torn_tails(tmp_path)
 
 
 def test_no_header_of_a_whole_log_is_odd(log: tuple[bytes, list[int]]) -> None:
@@ -166,3 +168,120 @@ def test_a_torn_end_of_another_kind_is_cut_off(log: tuple[bytes, list[int]], tmp
 
 async def _make(directory: Path) -> None:
     await (await Table.open(directory)).close()
+
+
+# ---- a power cut around the moment at which the next log begins
+
+FIRST = [b"flushed%02d" % n for n in range(5)]
+PAGE = 4096
+
+
+@dataclass
+class Rotation:
+    """What lay on the disk when a second log had just begun."""
+
+    directory: Path
+    files: dict[str, bytes]  # all but the logs
+    old: bytes
+    new: bytes
+    synced: int  # bytes of the old log that were flushed for sure
+    keys: list[bytes]  # in the order of the writes
+
+    def rows(self, old: bytes, new: bytes | None) -> list[bytes]:
+        """The keys after a power cut that left the logs so, which are those of the first writes."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir()
+        for name, content in self.files.items():
+            (self.directory / name).write_bytes(content)
+        (self.directory / "000004.log").write_bytes(old)
+        if new is not None:
+            (self.directory / "000008.log").write_bytes(new)
+        keys = asyncio.run(self._open_twice())
+        assert keys == self.keys[: len(keys)], "a write is there, one before it is not"
+        return keys
+
+    async def _open_twice(self) -> list[bytes]:
+        found = []
+        for _ in range(2):
+            table = await Table.open(self.directory)
+            found.append([key for key, _ in table.scan(b"", b"\xff")])
+            await table.close()
+        assert found[0] == found[1]
+        return found[0]
+
+
+def rotation(directory: Path, flush: bool, gone: bool = False) -> Rotation:
+    """`flush`: once more after the second log has begun. `gone`: the content of the old one is in a sorted file."""
+
+    async def main() -> Rotation:
+        table = await Table.open(directory / "table")
+        (path,) = (directory / "table").glob("*.log")
+        kept = directory / "kept.log"
+        os.link(path, kept)
+        for key in FIRST:
+            table.write({key: bytes(1000)})
+        await table.flush()
+        keys, synced = list(FIRST), path.stat().st_size
+        files = _files(directory / "table")
+        while len(list((directory / "table").glob("*.log"))) == 1 and path.exists():
+            keys.append(b"row%04d" % len(keys))
+            table.write({keys[-1]: bytes([len(keys)]) * 1000})
+        for _ in range(3):
+            keys.append(b"row%04d" % len(keys))
+            table.write({keys[-1]: bytes([len(keys)]) * 1000})
+        if flush:
+            await table.flush()
+        while gone and path.exists():
+            await asyncio.sleep(0.01)
+        (new,) = (log for log in (directory / "table").glob("*.log") if log != path)
+        if gone:
+            files = _files(directory / "table")
+        made = Rotation(directory / "cut", files, kept.read_bytes(), new.read_bytes(), synced, keys)
+        assert (path.name, new.name) == ("000004.log", "000008.log")
+        await table.close()
+        return made
+
+    return asyncio.run(main())
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix != ".log" and path.is_file()}
+
+
+@pytest.fixture
+def small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threefs.kv.table._WRITE_BUFFER_BYTES", 64 << 10)
+
+
+@pytest.mark.usefixtures("small_logs")
+def test_a_power_cut_at_a_rotation_leaves_the_first_writes(tmp_path: Path) -> None:
+    cut = rotation(tmp_path, flush=False)
+    assert cut.rows(cut.old, cut.new) == cut.keys
+    in_old = len(cut.rows(cut.old, None))
+    assert len(FIRST) < in_old < len(cut.keys) and len(cut.rows(cut.old, b"")) == in_old
+    middle = (cut.synced + len(cut.old)) // 2 // PAGE * PAGE
+    hole = cut.old[:middle] + bytes(PAGE) + cut.old[middle + PAGE :]
+    ends = (cut.old[:middle], cut.old[:middle] + bytes(len(cut.old) - middle), cut.old[: cut.synced], hole)
+    for old in ends:
+        for new in (cut.new, None, b"", bytes(len(cut.new)), cut.new[:1500] + bytes(len(cut.new) - 1500)):
+            assert len(FIRST) <= len(cut.rows(old, new)) < in_old
+    assert len(cut.rows(cut.old, cut.new[:1500] + bytes(len(cut.new) - 1500))) in range(in_old, len(cut.keys))
+
+
+@pytest.mark.usefixtures("small_logs")
+def test_what_was_flushed_after_a_rotation_is_not_given_up(tmp_path: Path) -> None:
+    cut = rotation(tmp_path, flush=True)
+    assert cut.rows(cut.old, cut.new) == cut.keys
+    middle = (cut.synced + len(cut.old)) // 2
+    for old in (cut.old[:middle], cut.old[:middle] + bytes(len(cut.old) - middle)):
+        with pytest.raises(Corrupt, match="was flushed"):
+            cut.rows(old, cut.new)
+        assert (tmp_path / "cut" / "000008.log").read_bytes() == cut.new
+
+
+@pytest.mark.usefixtures("small_logs")
+def test_a_torn_log_that_returns_after_its_content_is_in_sorted_files_does_no_harm(tmp_path: Path) -> None:
+    cut = rotation(tmp_path, flush=True, gone=True)
+    middle = (cut.synced + len(cut.old)) // 2
+    for old in (cut.old, cut.old[:middle], cut.old[:middle] + bytes(len(cut.old) - middle), b""):
+        assert cut.rows(old, cut.new) == cut.keys
