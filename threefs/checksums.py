@@ -26,6 +26,7 @@ _POLYNOMIAL = 0x82F63B78
 _ONE = 1 << 31  # the polynomial 1: bits are reflected, the highest bit is x^0
 
 _value = google_crc32c.value
+_extend = google_crc32c.extend
 _frombuffer = np.frombuffer
 _U8 = np.dtype(np.uint8)
 
@@ -36,6 +37,11 @@ def crc32c(data: Buffer) -> int:
     if type(data) is bytes:
         return _value(data)  # type: ignore[no-any-return]
     return _value(_frombuffer(data, _U8))  # type: ignore[no-any-return]
+
+
+def crc32c_behind(crc: int, data: bytes) -> int:
+    """CRC32C of a message that goes on with `data`, from that of its beginning."""
+    return _extend(crc, data)  # type: ignore[no-any-return]
 
 
 def checksum_block_bytes(chunk_bytes: int) -> int:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threefs.checksums import append, block_crcs, checksum_block_bytes, combine, crc32c
+from threefs.checksums import append, block_crcs, checksum_block_bytes, combine, crc32c, crc32c_behind
 
 #: From RFC 3720, appendix B.4.
 VECTORS = [
@@ -64,3 +64,8 @@ def test_append(first: bytes, second: bytes) -> None:
 )
 def test_checksum_block_bytes(chunk_bytes: int, expected: int) -> None:
     assert checksum_block_bytes(chunk_bytes) == expected
+
+
+@given(st.binary(), st.binary())
+def test_a_message_that_goes_on(first: bytes, rest: bytes) -> None:
+    assert crc32c_behind(crc32c(first), rest) == crc32c(first + rest)

@@ -1,5 +1,6 @@
 """Randomness, in one place so that a simulation can seed it."""
 
+import os
 import random
 from typing import Protocol
 
@@ -17,8 +18,12 @@ class Random(Protocol):
 
 
 class RealRandom:
+    """Tokens come from the system. Other draws are many and need not be secret: they come from a generator of this
+    process, which a forked child seeds anew."""
+
     def __init__(self) -> None:
-        self._source = random.SystemRandom()
+        self._source = random.Random()
+        os.register_at_fork(after_in_child=self._source.seed)
 
     def uniform(self, low: float, high: float) -> float:
         return self._source.uniform(low, high)
@@ -27,7 +32,7 @@ class RealRandom:
         return self._source.randrange(bound)
 
     def token(self, size_bytes: int) -> bytes:
-        return self._source.randbytes(size_bytes)
+        return os.urandom(size_bytes)
 
 
 RANDOM = RealRandom()

@@ -20,6 +20,9 @@ _WINDOW_S = 2 * MAX_TRANSACTION_SECONDS
 class RocksEngine:
     """Use `await RocksEngine.open(directory)`."""
 
+    #: Reads are local and quick.
+    arrive = None
+
     def __init__(self, table: Table, *, clock: Clock = CLOCK) -> None:
         self._table = table
         self._clock = clock
@@ -40,9 +43,6 @@ class RocksEngine:
 
     async def close(self) -> None:
         await self._table.close()
-
-    async def arrive(self) -> None:
-        """Reads are local and quick; nothing to wait for."""
 
     async def confirm(self, attempt: BufferedTransaction) -> None:
         durable = self._table.durable

@@ -220,8 +220,12 @@ class TableView:
         self._rows = rows
 
     def get(self, key: bytes) -> bytes | None:
-        self._table._check_readable()
-        return self._table._checked(lambda: self._get(key))
+        if self._table.failure is not None or self._table._sequence is not None:
+            self._table._check_readable()
+        try:
+            return self._get(key)
+        except Exception as error:
+            raise self._table._fail(error) from error
 
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:
         """Pairs with begin <= key < end in key order (or reversed); limit 0 means all."""
@@ -236,7 +240,7 @@ class TableView:
         if not rows.valid():
             rows.status()
             return None
-        return bytes(rows.value()) if rows.key() == key else None
+        return rows.value() if rows.key() == key else None
 
     def _forward(self, begin: bytes, end: bytes, limit: int) -> list[Pair]:
         rows = self._rows

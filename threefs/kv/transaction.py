@@ -1,7 +1,7 @@
 """What the transactions of all engines have in common: writes wait in memory, reads are noted, the engine judges at
 commit. And the transaction of the built-in engines, whose reads are quick."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from threefs.env.clock import Clock
@@ -30,9 +30,8 @@ class View(Protocol):
 class Committer(Protocol):
     """What a transaction needs from its engine."""
 
-    async def arrive(self) -> None:
-        """Runs before every read, so that an engine can let others run or refuse."""
-        ...
+    #: Runs before every read, so that an engine can let others run or refuse. None: there is nothing to do.
+    arrive: Callable[[], Awaitable[None]] | None
 
     async def commit(self, attempt: "BufferedTransaction") -> None: ...
 
@@ -118,17 +117,27 @@ class BufferedTransaction(Draft):
         self.version = version  # of the store that the view shows
         self.seen = Reads()  # snapshot reads
         self._committer = committer
+        self._arrive = committer.arrive
         self._view: View | None = view
 
     async def get(self, key: bytes, *, snapshot: bool = False) -> bytes | None:
-        view = await self._reading()
+        # Written out: every step of a path comes through here.
+        if self._now() > self._ends:
+            self._check_age()
+        if self._arrive is not None:
+            await self._arrive()
         if key in self.writes:
             return self.writes[key]
+        assert self._view is not None, "the transaction has ended"
         (self.seen if snapshot else self.reads).points.add(key)
-        return view.get(key)
+        return self._view.get(key)
 
     async def get_many(self, keys: Sequence[bytes], *, snapshot: bool = False) -> list[bytes | None]:
-        return [await self.get(key, snapshot=snapshot) for key in keys]
+        if self._arrive is not None or self.writes:
+            return [await self.get(key, snapshot=snapshot) for key in keys]
+        view = await self._reading()
+        (self.seen if snapshot else self.reads).points.update(keys)
+        return [view.get(key) for key in keys]
 
     async def get_range(
         self, begin: bytes, end: bytes, *, limit: int = 0, reverse: bool = False, snapshot: bool = False
@@ -160,7 +169,8 @@ class BufferedTransaction(Draft):
 
     async def _reading(self) -> View:
         self._check_age()
-        await self._committer.arrive()
+        if self._arrive is not None:
+            await self._arrive()
         assert self._view is not None, "the transaction has ended"
         return self._view
 

@@ -1,3 +1,5 @@
+import os
+
 from threefs.env.random import RANDOM
 
 
@@ -10,3 +12,17 @@ def test_tokens_do_not_repeat() -> None:
     tokens = {RANDOM.token(16) for _ in range(100)}
     assert len(tokens) == 100
     assert {len(token) for token in tokens} == {16}
+
+
+def test_a_forked_child_draws_numbers_of_its_own() -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, RANDOM.below(1 << 62).to_bytes(8, "big"))
+        os._exit(0)
+    os.waitpid(child, 0)
+    try:
+        assert int.from_bytes(os.read(read, 8), "big") != RANDOM.below(1 << 62)
+    finally:
+        os.close(read)
+        os.close(write)
