@@ -37,16 +37,23 @@ from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.sync import sync
 from threefs_meta.operations.truncate import truncate
 
+#: They only read, and with an engine in this process that mostly waits for nothing.
+_QUICK = frozenset((methods.STAT, methods.BATCH_STAT, methods.LOOKUP, methods.LIST, methods.ACCESS))
+
 
 class Serves(Protocol):
-    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None: ...
+    def serve(
+        self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]], *, quick: bool = False
+    ) -> None: ...
 
 
 def bind(server: Serves, context: Context) -> None:
     """Serve all operations."""
 
     def add(method: Method[Req, Rep], operation: Callable[[Context, Req], Awaitable[Rep]]) -> None:
-        server.serve(method, lambda request: operation(context, request))
+        server.serve(
+            method, lambda request: operation(context, request), quick=context.engine.quick and method in _QUICK
+        )
 
     add(methods.CREATE, create)
     add(methods.OPEN, open_inode)

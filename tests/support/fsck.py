@@ -29,7 +29,7 @@ class LocalMeta:
         self.before: Callable[[Any], Awaitable[None]] | None = None
         bind(self, context)
 
-    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None:
+    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]], *, quick: bool = False) -> None:
         self._handlers[method.number] = handler
 
     def mutation(self) -> pb.Mutation:

@@ -34,6 +34,8 @@ _LOG = structlog.get_logger()
 class EtcdEngine:
     """Use `await EtcdEngine.open(["host:port", ...])`."""
 
+    quick = False
+
     def __init__(self, members: Members, name: str, clock: Clock) -> None:
         self._members = members
         self._data = name.encode() + b"/d"

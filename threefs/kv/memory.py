@@ -21,6 +21,8 @@ class MemoryEngine:
     with MaybeCommitted, of which one half was applied.
     """
 
+    quick = False
+
     def __init__(
         self,
         *,

@@ -62,6 +62,9 @@ class Transaction(Protocol):
 class Engine(Protocol):
     """A store. `threefs.kv.retry.run` is the usual way to use one."""
 
+    #: It lies in this process: reads never wait, and a commit only to become durable.
+    quick: bool
+
     def begin(self) -> Transaction: ...
 
     async def close(self) -> None: ...

@@ -72,6 +72,8 @@ SELECT ok FROM good
 class PostgresEngine:
     """Use `await PostgresEngine.open("postgresql://...")`."""
 
+    quick = False
+
     def __init__(self, connections: Connections, clock: Clock, random: Random) -> None:
         self._connections = connections
         self._clock = clock

@@ -5,6 +5,7 @@ then waits for the flush that it shares with the others. Later transactions see 
 that only reads waits too, until what it has read is durable.
 """
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from threefs.env.clock import CLOCK, Clock
@@ -20,8 +21,10 @@ _WINDOW_S = 2 * MAX_TRANSACTION_SECONDS
 class RocksEngine:
     """Use `await RocksEngine.open(directory)`."""
 
+    quick = True
+
     #: Reads are local and quick.
-    arrive = None
+    arrive: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, table: Table, *, clock: Clock = CLOCK) -> None:
         self._table = table

@@ -30,8 +30,10 @@ class View(Protocol):
 class Committer(Protocol):
     """What a transaction needs from its engine."""
 
-    #: Runs before every read, so that an engine can let others run or refuse. None: there is nothing to do.
-    arrive: Callable[[], Awaitable[None]] | None
+    @property
+    def arrive(self) -> Callable[[], Awaitable[None]] | None:
+        """Runs before every read, so that an engine can let others run or refuse. None: there is nothing to do."""
+        ...
 
     async def commit(self, attempt: "BufferedTransaction") -> None: ...
 

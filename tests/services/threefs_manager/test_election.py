@@ -204,6 +204,8 @@ def test_of_several_challengers_one_wins_each_epoch(seed: int) -> None:
 class Cable:
     """One manager's way to the store, which can be cut."""
 
+    quick = False
+
     def __init__(self, engine: MemoryEngine) -> None:
         self.cut = False
         self._engine = engine

@@ -15,7 +15,7 @@ class Served:
     def __init__(self) -> None:
         self.handlers: dict[str, Callable[[Any], Awaitable[Any]]] = {}
 
-    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None:
+    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]], *, quick: bool = False) -> None:
         self.handlers[method.name] = handler
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.rpc import RawPeer, Served, run
-from threefs.errors import Internal, LimitExceeded, ProtocolError, WrongVersion
+from tests.support.rpc import LOOPS, RawPeer, Served, run
+from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, WrongVersion
 from threefs.rpc import frames
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.limits import Limits
-from threefs.rpc.methods import READ, SPACE_INFO, WRITE
+from threefs.rpc.methods import LAST_CHUNK, READ, SPACE_INFO, WRITE
 from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
@@ -152,3 +152,49 @@ def test_a_handler_that_breaks_is_an_internal_error_and_logged(capsys: pytest.Ca
 
     run(test)
     assert "nobody expected this" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_quick_call_waits_if_it_has_to(loop: str) -> None:
+    """At once, after a turn of the loop, after a future, with an error at any of these, and cut off by its caller."""
+    steps: list[str] = []
+
+    async def quick(asked: pb.LastChunkRequest) -> pb.LastChunkReply:
+        try:
+            if asked.target >= 1:
+                await asyncio.sleep(0)
+            if asked.target >= 2:
+                await asyncio.sleep(0.001)
+            if asked.target >= 3:
+                with pytest.raises(ZeroDivisionError):
+                    await broken()
+            if asked.target == 4:
+                await asyncio.Event().wait()
+            if asked.inode:
+                raise ChunkNotFound("none")
+            return pb.LastChunkReply(found=True, index=asked.target)
+        finally:
+            steps.append("over")
+
+    async def broken() -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    async def test() -> None:
+        async with Served() as (server, peers, address):
+            server.serve(LAST_CHUNK, quick, quick=True)
+            for target in range(4):
+                asked = pb.LastChunkRequest(target=target)
+                assert (await peers.call(address, LAST_CHUNK, asked, timeout_s=30)).index == target
+                with pytest.raises(ChunkNotFound):
+                    await peers.call(address, LAST_CHUNK, pb.LastChunkRequest(target=target, inode=1), timeout_s=30)
+            steps.clear()
+            endless = asyncio.ensure_future(
+                peers.call(address, LAST_CHUNK, pb.LastChunkRequest(target=4), timeout_s=30)
+            )
+            await asyncio.sleep(0.05)
+            endless.cancel()
+            while not steps:
+                await asyncio.sleep(0.005)
+
+    run(test, loop)

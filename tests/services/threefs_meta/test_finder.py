@@ -1,0 +1,66 @@
+"""A batch finds what a walk finds for each place, whatever the places are."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_meta.actors import TRUSTED, Actor
+from threefs_meta.finder import Finder, is_plain
+from threefs_meta.mutations import look
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import find
+
+from tests.support.metadata import MetaBench, run
+from threefs.errors import ThreefsError
+from threefs.wire import meta_pb2 as pb
+
+part = st.sampled_from(
+    [b"a", b"b", b"closed", b"link", b"up", b"loop", b"f", b"none", b".", b"..", b"", b"n" * 256, b"\0"]
+)
+path = st.lists(part, max_size=5).map(b"/".join) | st.just(b"a/" * 2500)
+place = st.builds(pb.Place, base=st.integers(0, 9), path=path)
+
+
+@given(st.lists(place, max_size=30), st.booleans(), st.booleans())
+def test_as_a_walk_would(places: list[pb.Place], follow: bool, trusted: bool) -> None:
+    actor = TRUSTED if trusted else Actor(7, 7, frozenset(), False)
+
+    async def one(names: Namespace, wanted: pb.Place) -> pb.Inode | int:
+        try:
+            _, inode = await find(names, wanted, actor, follow=follow)
+            return await names.shown(inode)
+        except ThreefsError as error:
+            return error.code
+
+    async def test(bench: MetaBench) -> None:
+        await bench.mkdir("/a/b", parents=True)
+        await bench.mkdir("/closed")
+        await bench.create("/closed/f")
+        await bench.create("/a/f")
+        await bench.symlink("/a/b", "/a/link")
+        await bench.symlink("../a", "/a/up")
+        await bench.symlink("loop", "/loop")
+        closed = await bench.stat("/closed")
+        await close(bench, closed)
+
+        async def work(names: Namespace) -> None:
+            finder = Finder(names, actor, follow=follow)
+            half = len(places) // 2
+            found = [*await finder.find(places[:half]), *await finder.find(places[half:])]
+            shown = [one if isinstance(one, pb.Inode) else one.code for one in found]
+            assert shown == [await one(names, wanted) for wanted in places]
+
+        await look(bench.context, work)
+
+    async def close(bench: MetaBench, inode: pb.Inode) -> None:
+        tx = bench.engine.begin()
+        names = Namespace(tx)
+        stored = await names.named(inode.inode)
+        stored.mode = 0o700
+        names.put_inode(stored)
+        await tx.commit()
+
+    run(test)
+
+
+def test_names_that_can_be_looked_up() -> None:
+    assert is_plain(b"a") and is_plain(b"n" * 255) and is_plain(b"...")
+    assert not any(is_plain(name) for name in (b"", b".", b"..", b"n" * 256, b"a\0"))
