@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
 
 from threefs.errors import ThreefsError
-from threefs_bench import smoke
+from threefs_bench import engines, smoke
 
 
 @click.group()
@@ -55,3 +56,27 @@ async def _smoke(address: str | None, disk: Path | None, rounds: int, console: C
             return (await smoke.measure(started.address, Path(place), console.print, rounds=rounds)).table()
         finally:
             await cluster.down()
+
+
+@main.command("engines")
+@click.option(
+    "--engine", "urls", multiple=True, required=True, metavar="URL", help="An empty store; several may be named."
+)
+@click.option("--seconds", default=engines.SECONDS, show_default=True, help="For each figure.")
+@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here too.")
+def engines_command(urls: tuple[str, ...], seconds: float, file: Path | None) -> None:
+    """Durable transactions per second of the engines that metadata can be kept in.
+
+    \b
+    Example: python -m threefs_bench engines --engine rocks:///tmp/kv --engine etcd://127.0.0.1:2379/bench
+    """
+    try:
+        rates = [rate for url in urls for rate in uvloop.run(engines.measure(url, seconds=seconds))]
+    except ThreefsError as error:
+        raise click.ClickException(str(error)) from None
+    table = Table("engine", "transaction", "in flight", "per second")
+    for rate in rates:
+        table.add_row(rate.engine, rate.what, str(rate.in_flight), f"{rate.per_s:,.0f}")
+    Console().print(table)
+    if file is not None:
+        file.write_text(json.dumps([asdict(rate) for rate in rates], indent=2) + "\n", encoding="utf-8")

@@ -27,8 +27,13 @@ class Reading:
         self._connection: Connection | None = None
 
     def __del__(self) -> None:
-        if self._connection is not None:  # nobody wants to know any more
-            self._connections.give_back(self._connection)
+        self.drop()  # nobody wants to know any more
+
+    def drop(self) -> None:
+        """Read nothing more."""
+        connection = self.hand_over()
+        if connection is not None:
+            self._connections.give_back(connection)
 
     async def fetch(self, keys: Sequence[bytes]) -> list[Row]:
         if len(keys) == 1:

@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 from click.testing import CliRunner
 from threefs_bench.main import main
 
@@ -12,3 +15,12 @@ def test_no_cluster_is_one_clear_line() -> None:
     result = CliRunner().invoke(main, ["smoke", "--address", "not an address"])
     assert result.exit_code == 1
     assert result.output.startswith("Error: ") and result.output.count("\n") == 1
+
+
+def test_engines_are_measured_by_url(tmp_path: Path) -> None:
+    url, file = f"rocks://{tmp_path}/kv", tmp_path / "rates.json"
+    result = CliRunner().invoke(main, ["engines", "--engine", url, "--seconds", "0.2", "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    assert {row["engine"] for row in json.loads(file.read_text())} == {url}
+    result = CliRunner().invoke(main, ["engines", "--engine", "sqlite://x"])
+    assert result.exit_code == 1 and "none of them" in result.output

@@ -1,0 +1,83 @@
+"""How many transactions an engine of the metadata does: like those of a create, and reads of one key."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from threefs.env.clock import CLOCK
+from threefs.errors import AlreadyExists
+from threefs.kv import retry
+from threefs.kv.dump import KEYS_END
+from threefs.kv.engines import open_engine, parse
+from threefs.kv.port import Engine, Transaction
+
+IN_FLIGHT = (1, 64)
+SECONDS = 3.0
+_VALUE = b"v" * 120  # as large as an inode's record
+_CLEAR_KEYS = 1000
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    engine: str
+    what: str
+    in_flight: int
+    per_s: float
+
+
+async def measure(url: str, *, seconds: float = SECONDS) -> list[Rate]:
+    """Fills an empty store and empties it. Raises AlreadyExists when it is not empty."""
+    shown = str(parse(url))
+    engine = await open_engine(parse(url))
+    try:
+        if await engine.begin().get_range(b"", KEYS_END, limit=1):
+            raise AlreadyExists(f"{shown} is not empty; measure with an empty store")
+        rates = []
+        for what, step in (("create", _create), ("get", _get)):
+            for tasks in IN_FLIGHT:
+                done = await _during(engine, step, tasks, seconds)
+                rates.append(Rate(shown, what, tasks, done / seconds))
+        await _empty(engine)
+        return rates
+    finally:
+        await engine.close()
+
+
+async def _during(engine: Engine, step: Callable[..., Awaitable[None]], tasks: int, s: float) -> int:
+    """Transactions that ended within the time."""
+    end = CLOCK.monotonic() + s
+    numbers = iter(range(10**9))
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        while CLOCK.monotonic() < end:
+            once = functools.partial(step, number=next(numbers))
+            await retry.run(engine, once, timeout_s=_TIMEOUT_S, replayable=True)
+            done += CLOCK.monotonic() < end
+
+    await asyncio.gather(*(work() for _ in range(tasks)))
+    return done
+
+
+async def _create(tx: Transaction, number: int) -> None:
+    """What a create reads and writes: the parent, the entry, the inode, the time of the parent, which all write."""
+    entry = b"DENT|parent|%d" % number
+    await tx.get_many([b"INOD|parent", entry])
+    tx.set(entry, _VALUE[:12])
+    tx.set(b"INOD|%d" % number, _VALUE)
+    tx.set(b"TIME|parent", b"%d" % number)
+
+
+async def _get(tx: Transaction, number: int) -> None:
+    await tx.get(b"INOD|%d" % (number % 100))
+
+
+async def _empty(engine: Engine) -> None:
+    async def clear(tx: Transaction) -> bool:
+        return await tx.clear_range(b"", KEYS_END, max_keys=_CLEAR_KEYS)
+
+    while not await retry.run(engine, clear, timeout_s=_TIMEOUT_S, replayable=True):
+        pass

@@ -1,0 +1,33 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from threefs_bench.engines import measure
+
+from threefs.errors import AlreadyExists
+from threefs.kv.dump import KEYS_END
+from threefs.kv.engines import open_engine, parse
+
+
+def test_an_empty_store_is_measured_and_left_empty(tmp_path: Path) -> None:
+    url = f"rocks://{tmp_path}/kv"
+
+    async def body() -> None:
+        rates = await measure(url, seconds=0.3)
+        assert {(rate.what, rate.in_flight) for rate in rates} == {
+            ("create", 1),
+            ("create", 64),
+            ("get", 1),
+            ("get", 64),
+        }
+        assert all(rate.engine == url for rate in rates)
+        engine = await open_engine(parse(url))
+        assert await engine.begin().get_range(b"", KEYS_END) == []
+        tx = engine.begin()
+        tx.set(b"a", b"1")
+        await tx.commit()
+        await engine.close()
+        with pytest.raises(AlreadyExists, match="not empty"):
+            await measure(url)
+
+    asyncio.run(body())

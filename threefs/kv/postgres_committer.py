@@ -1,0 +1,224 @@
+"""Commits to PostgreSQL: all that wait in this process go together, in one transaction, as one statement.
+
+Each of them is judged by itself: if a key that it read has another version, or a range another count or sum of
+versions, it writes nothing. One statement for all spares them the flush of a log each; and where many write one key, as
+creates in one directory do, PostgreSQL would let only one of them through at a time and make the others start over.
+
+Two transactions go together only if the later one has not read what the earlier one writes: both are judged by the
+state before.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from threefs.env.clock import Clock
+from threefs.env.random import Random
+from threefs.errors import Conflict, MaybeCommitted, ThreefsError, TooLarge, Unavailable
+from threefs.kv.port import MAX_TRANSACTION_SECONDS
+from threefs.kv.postgres_connections import CALL_S, Connection, Connections, error_of
+from threefs.kv.remote import Scan
+
+MOST_TOGETHER = 64
+_MOST_BYTES = 4_000_000
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.05
+
+_COMMIT = """
+WITH bad AS MATERIALIZED (
+    SELECT was.n
+    FROM unnest(%(point_n)b::int[], %(points)b::bytea[], %(versions)b::bigint[]) AS was (n, key, version)
+    WHERE coalesce((SELECT kv.version FROM threefs_kv AS kv WHERE kv.key = was.key), 0) <> was.version
+    UNION
+    SELECT was.n
+    FROM unnest(
+        %(scan_n)b::int[], %(begins)b::bytea[], %(ends)b::bytea[], %(counts)b::bigint[], %(sums)b::text[]
+    ) AS was (n, first, behind, count, sum)
+    WHERE NOT (
+        SELECT count(*) = was.count AND coalesce(sum(kv.version), 0) = was.sum::numeric
+        FROM threefs_kv AS kv WHERE kv.key >= was.first AND kv.key < was.behind
+    )
+), change AS MATERIALIZED (
+    SELECT DISTINCT ON (key) key, value
+    FROM unnest(%(write_n)b::int[], %(keys)b::bytea[], %(values)b::bytea[]) AS asked (n, key, value)
+    WHERE n NOT IN (SELECT n FROM bad)
+    ORDER BY key, n DESC
+), cleared AS (
+    DELETE FROM threefs_kv AS kv WHERE kv.key = ANY (ARRAY(SELECT key FROM change WHERE value IS NULL))
+), written AS (
+    INSERT INTO threefs_kv (key, value, version)
+    SELECT key, value, %(version)b::bigint FROM change WHERE value IS NOT NULL
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = excluded.version
+)
+SELECT n FROM bad
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A transaction that waits."""
+
+    versions: dict[bytes, int]  # of the keys that it depends on
+    scans: Sequence[Scan]
+    writes: dict[bytes, bytes | None]
+    end: asyncio.Future[None] = field(compare=False)
+
+    @property
+    def length_bytes(self) -> int:
+        return sum(len(key) + len(value or b"") for key, value in self.writes.items())
+
+    def depends_on(self, keys: set[bytes]) -> bool:
+        """Has it read one of these?"""
+        if not keys.isdisjoint(self.versions):
+            return True
+        return any(scan.begin <= key < scan.end for scan in self.scans for key in keys)
+
+
+class Committer:
+    def __init__(self, connections: Connections, clock: Clock, random: Random) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._random = random
+        self._waiting: deque[Commit] = deque()
+        self._working: asyncio.Task[None] | None = None
+
+    async def commit(
+        self, versions: dict[bytes, int], scans: Sequence[Scan], writes: dict[bytes, bytes | None]
+    ) -> None:
+        """Raises Conflict, MaybeCommitted, Throttled, TooLarge, NoSpace, Unavailable."""
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Commit(versions, scans, writes, end))
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        await end
+
+    async def close(self) -> None:
+        if self._working is not None:
+            await asyncio.gather(self._working, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            batch = together(self._waiting)
+            try:
+                bad = await self._commit(batch)
+            except TooLarge as error:
+                if len(batch) == 1:
+                    _fail(batch, error)
+                else:  # it is the fault of one of them
+                    for one in batch:
+                        await self._alone(one)
+            except ThreefsError as error:
+                _fail(batch, error)
+            except BaseException as error:
+                _fail([*batch, *self._waiting], MaybeCommitted(f"the commit was broken off: {error!r}"))
+                raise
+            else:
+                _tell(batch, bad)
+
+    async def _alone(self, one: Commit) -> None:
+        try:
+            _tell([one], await self._commit([one]))
+        except ThreefsError as error:
+            _fail([one], error)
+
+    async def _commit(self, batch: Sequence[Commit]) -> set[int]:
+        """The places in the batch of those that conflict."""
+        statement = _statement(batch, (int.from_bytes(self._random.token(8), "big") >> 1) or 1)
+        connection = await self._connections.take()
+        try:
+            bad = await self._write(connection, statement)
+        except Unavailable as error:
+            await self._connections.give_up(connection)
+            raise MaybeCommitted(f"the connection was lost in the commit: {error}") from None
+        except ThreefsError:
+            self._connections.give_back(connection)
+            raise
+        except BaseException:
+            await self._connections.give_up(connection)
+            raise
+        self._connections.give_back(connection)
+        return bad
+
+    async def _write(self, connection: Connection, statement: dict[str, Any]) -> set[int]:
+        """Again while PostgreSQL cannot put it into an order: nothing was judged. Raises Unavailable if the end is not
+        known."""
+        deadline = self._clock.monotonic() + MAX_TRANSACTION_SECONDS
+        longest = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await _attempt(connection, statement)
+            except (psycopg.Error, TimeoutError) as error:
+                failure = error_of(error)
+            pause = self._random.uniform(0.0, longest)
+            if not isinstance(failure, Conflict) or self._clock.monotonic() + pause > deadline:
+                raise failure
+            await self._clock.sleep(pause)
+            longest = min(2 * longest, _LONGEST_PAUSE_S)
+
+
+async def _attempt(connection: Connection, statement: dict[str, Any]) -> set[int]:
+    """COMMIT is a statement of its own: only its answer says that the transaction was possible."""
+    async with asyncio.timeout(CALL_S):
+        if connection.info.transaction_status is not TransactionStatus.IDLE:
+            await connection.execute("ROLLBACK")
+        await connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        cursor = await connection.execute(_COMMIT, statement, binary=True)
+        bad = {row[0] for row in await cursor.fetchall()}
+        await connection.execute("COMMIT")
+    return bad
+
+
+def together(waiting: deque[Commit]) -> list[Commit]:
+    """Take the next ones that can go in one transaction; the order stays."""
+    batch: list[Commit] = []
+    written: set[bytes] = set()
+    length = 0
+    while waiting and len(batch) < MOST_TOGETHER:
+        one = waiting[0]
+        if batch and (length + one.length_bytes > _MOST_BYTES or one.depends_on(written)):
+            break
+        batch.append(waiting.popleft())
+        written.update(one.writes)
+        length += one.length_bytes
+    return batch
+
+
+def _statement(batch: Sequence[Commit], version: int) -> dict[str, Any]:
+    points = [(n, key, version) for n, one in enumerate(batch) for key, version in one.versions.items()]
+    scans = [(n, scan) for n, one in enumerate(batch) for scan in one.scans]
+    writes = [(n, key, value) for n, one in enumerate(batch) for key, value in one.writes.items()]
+    return {
+        "point_n": [n for n, _, _ in points],
+        "points": [key for _, key, _ in points],
+        "versions": [version for _, _, version in points],
+        "scan_n": [n for n, _ in scans],
+        "begins": [scan.begin for _, scan in scans],
+        "ends": [scan.end for _, scan in scans],
+        "counts": [scan.count for _, scan in scans],
+        "sums": [str(scan.versions) for _, scan in scans],
+        "write_n": [n for n, _, _ in writes],
+        "keys": [key for _, key, _ in writes],
+        "values": [value for _, _, value in writes],
+        "version": version,
+    }
+
+
+def _tell(batch: Sequence[Commit], bad: set[int]) -> None:
+    for n, one in enumerate(batch):
+        if one.end.done():
+            continue  # nobody waits any more
+        if n in bad:
+            one.end.set_exception(Conflict())
+        else:
+            one.end.set_result(None)
+
+
+def _fail(batch: Sequence[Commit], error: ThreefsError) -> None:
+    for one in batch:
+        if not one.end.done():
+            one.end.set_exception(type(error)(str(error)))
