@@ -29,7 +29,9 @@ def needs_postgres() -> None:
 
 
 class PostgresServer:
-    def __init__(self) -> None:
+    def __init__(self, *, fsync: bool = False) -> None:
+        """Without fsync it is quicker; no test cuts the power."""
+        self._fsync = "on" if fsync else "off"
         self._user = "nobody" if os.geteuid() == 0 else None
         self._directory = Path(tempfile.mkdtemp(prefix="threefs-postgres-"))
         self._port = free_port()
@@ -48,7 +50,7 @@ class PostgresServer:
                 "initdb", "--pgdata", str(data), "--username", USER, "--auth", "trust", "--no-sync", "--no-locale"
             )
         options = {"port": self._port, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
-        options |= {"max_pred_locks_per_transaction": 256, "fsync": "off"}  # no test cuts the power
+        options |= {"max_pred_locks_per_transaction": 256, "fsync": self._fsync}
         command = [str(_binary("postgres")), "-D", str(data)]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
