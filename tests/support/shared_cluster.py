@@ -21,6 +21,7 @@ from threefs.wire import manager_pb2 as pb
 _TRIES = 300
 _PAUSE_S = 0.1
 STORAGE = 3
+LEASE_S = 30.0  # managers change after a quarter of it: on a busy machine none must lose its term for being slow
 
 
 class SharedCluster:
@@ -34,6 +35,7 @@ class SharedCluster:
                 port=free_port(),
                 control_port=free_port(),
                 engine=manager_engine,
+                lease_s=LEASE_S,
             )
             for number in range(managers)
         ]
