@@ -102,6 +102,19 @@ class Handle:
             raise
         self.wrote(offset + len(data))
 
+    async def append(self, data: memoryview) -> int:
+        """Write behind all that anybody has written or appended; the end of it. Durable on all replicas then."""
+        self.check_write(self.file.length, len(data))
+        if not len(data):
+            return self.file.length
+        request = pb.ReserveRequest(
+            mutation=self.link.meta.mutation(), inode=self.inode, session=self._session, length=len(data)
+        )
+        reply = await self._call(methods.RESERVE, request)
+        self.file.learn(reply.inode)
+        await self.write(reply.offset, data)
+        return reply.offset + len(data)
+
     def check_write(self, offset: int, length: int) -> None:
         """Raises before anything is sent."""
         layouts.check_range(self.layout.chunk_bytes, offset, length)

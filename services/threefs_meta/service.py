@@ -26,6 +26,7 @@ from threefs_meta.operations.remove import remove
 from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.renew import renew
+from threefs_meta.operations.reserve import reserve
 from threefs_meta.operations.set_layout import set_layout
 from threefs_meta.operations.set_quota import set_quota
 from threefs_meta.operations.set_xattr import set_xattr
@@ -85,4 +86,5 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.SET_XATTR, set_xattr)
     add(methods.REMOVE_XATTR, remove_xattr)
     add(methods.LOCK, lock)
+    add(methods.RESERVE, reserve)
     add(methods.FIND_LOCK, find_lock)

@@ -93,6 +93,11 @@ class MemoryMeta:
         self.held -= set(request.drop)
         return pb.RenewReply(lease=0 if request.end else self.lease)
 
+    async def _reserve(self, request: pb.ReserveRequest) -> pb.ReserveReply:
+        inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
+        inode.length += request.length
+        return pb.ReserveReply(offset=inode.length - request.length, inode=inode)
+
     async def _stat(self, request: pb.StatRequest) -> pb.InodeReply:
         return pb.InodeReply(inode=self._at(request.place))
 

@@ -72,6 +72,7 @@ LIST_XATTR = _method(_F, "Meta", "ListXattr", _F.ListXattrRequest, _F.ListXattrR
 SET_XATTR = _method(_F, "Meta", "SetXattr", _F.SetXattrRequest, _F.InodeReply)
 REMOVE_XATTR = _method(_F, "Meta", "RemoveXattr", _F.RemoveXattrRequest, _F.InodeReply)
 LOCK = _method(_F, "Meta", "Lock", _F.LockRequest, _F.LockReply)
+RESERVE = _method(_F, "Meta", "Reserve", _F.ReserveRequest, _F.ReserveReply)
 FIND_LOCK = _method(_F, "Meta", "FindLock", _F.FindLockRequest, _F.FindLockReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)

@@ -357,3 +357,21 @@ def _put(model: bytearray, at: int, data: bytes) -> None:
     if data:
         model.extend(bytes(max(0, at - len(model))))
         model[at : at + len(data)] = data
+
+
+def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
+    async def run() -> None:
+        files = MemoryFiles()
+        fs = AsyncFileSystem(files.link)
+        pieces = [bytes([number]) * size for number, size in enumerate((10, 3 << 20, 7, 5 << 20, 1))]
+        opened = [await fs.open("/log", "ab") for _ in pieces]
+        for file, piece in zip(opened, pieces, strict=True):
+            await file.write(piece)
+        for file in reversed(opened):
+            await file.close()
+        whole = await fs.read_file("/log")
+        assert len(whole) == sum(map(len, pieces))
+        for piece in pieces:
+            assert piece in whole
+
+    asyncio.run(run())

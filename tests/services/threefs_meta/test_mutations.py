@@ -17,6 +17,7 @@ from threefs_meta.operations.open import open_inode
 from threefs_meta.operations.remove import remove
 from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
+from threefs_meta.operations.reserve import reserve
 from threefs_meta.operations.set_layout import set_layout
 from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
@@ -54,6 +55,7 @@ def requests(file: pb.Inode) -> list[tuple[Operation, Any]]:
         (set_xattr, pb.SetXattrRequest(place=at("/other"), name=b"user.new", value=b"v", create=True)),
         (remove_xattr, pb.RemoveXattrRequest(place=at("/other"), name=b"user.old")),
         (lock, pb.LockRequest(inode=file.inode, lock=pb.FileLock(kind=pb.FLOCK, type=pb.SHARED, end=(1 << 64) - 1))),
+        (reserve, pb.ReserveRequest(inode=file.inode, session=SESSION, length=5)),
         (set_layout, pb.SetLayoutRequest(place=at("/d"), layout=pb.Layout(stripe=1))),
     ]
 

@@ -1,0 +1,37 @@
+"""Make a file longer by as much as somebody is about to append, and say where: so appends of many clients never mix.
+
+Until the bytes are written, readers see zeros there. They stay zeros if the writer dies before.
+"""
+
+from threefs.errors import InvalidArgument, SessionLost
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import permissions
+from threefs_meta.actors import actor_of
+from threefs_meta.arguments import check_session
+from threefs_meta.context import Context
+from threefs_meta.lengths import check_length
+from threefs_meta.mutations import Outside, mutate
+from threefs_meta.namespace import Namespace
+
+
+async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveReply:
+    check_session(request.session)
+    if not request.length:
+        raise InvalidArgument("an append has at least one byte")
+    actor = actor_of(request)
+
+    async def work(names: Namespace) -> pb.ReserveReply | Outside:
+        inode = await names.inode(request.inode)
+        if inode is None or not await names.has_session(request.inode, request.session):
+            raise SessionLost(f"inode {request.inode} is not open under this write session")
+        offset = inode.length
+        check_length(inode, offset + request.length)
+        context.quotas.check_longer(inode, request.length)
+        inode.length = offset + request.length
+        inode.mtime_ns = inode.ctime_ns = context.clock.wall_ns()
+        permissions.written_by(inode, actor)
+        names.put_inode(inode)
+        return pb.ReserveReply(offset=offset, inode=inode)
+
+    return await mutate(context, methods.RESERVE, request.mutation, work)
