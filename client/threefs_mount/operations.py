@@ -23,6 +23,7 @@ from threefs_mount.listing import Listing
 from threefs_mount.open_files import OpenFiles
 
 _PAGE_ENTRIES = 1024
+_CAPABILITY = b"security.capability"
 _PERMISSIONS = 0o7777
 #: A time that a program has set to "now" is at most so old when it comes to us.
 _NOW_NS = 60 * 10**9
@@ -62,7 +63,7 @@ class Operations(pyfuse3.Operations):  # type: ignore[misc]
 
     supports_dot_lookup = False
     enable_writeback_cache = False  # the kernel would believe its own lengths, and never see those of other clients
-    enable_acl = False
+    enable_acl = True
 
     def __init__(self, link: Link, files: OpenFiles, cache_s: float, ready: Callable[[], None]) -> None:
         super().__init__()
@@ -289,6 +290,35 @@ class Operations(pyfuse3.Operations):  # type: ignore[misc]
             return await file.truncate(length, caller)
         request = pb.TruncateRequest(mutation=self._mutation(), place=paths.of_inode(inode), length=length)
         return (await self._call(methods.TRUNCATE, request, context)).inode
+
+    # ---- extended attributes, and ACLs, which come as such ----
+
+    @answered
+    async def getxattr(self, inode: int, name: bytes, context: Context) -> bytes:
+        file = self._files.get(inode)
+        if name == _CAPABILITY and file is not None and not file.inode.xattr_bytes:
+            raise pyfuse3.FUSEError(errno.ENODATA)  # the kernel asks for it before every write
+        request = pb.GetXattrRequest(place=paths.of_inode(inode), name=name)
+        return (await self._call(methods.GET_XATTR, request, context)).value
+
+    @answered
+    async def listxattr(self, inode: int, context: Context) -> Sequence[bytes]:
+        return (await self._call(methods.LIST_XATTR, pb.ListXattrRequest(place=paths.of_inode(inode)), context)).names
+
+    @answered
+    async def setxattr(self, inode: int, name: bytes, value: bytes, context: Context) -> None:
+        request = pb.SetXattrRequest(mutation=self._mutation(), place=paths.of_inode(inode), name=name, value=value)
+        self._learn((await self._call(methods.SET_XATTR, request, context)).inode)
+
+    @answered
+    async def removexattr(self, inode: int, name: bytes, context: Context) -> None:
+        request = pb.RemoveXattrRequest(mutation=self._mutation(), place=paths.of_inode(inode), name=name)
+        self._learn((await self._call(methods.REMOVE_XATTR, request, context)).inode)
+
+    def _learn(self, inode: pb.Inode) -> None:
+        file = self._files.get(inode.inode)
+        if file is not None:
+            file.learn(inode)
 
     # ---- files ----
 

@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import stat
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.support.mounts import Mount, need_mounts
 need_mounts()
 
 NOBODY = 65534
+NO_ID = 0xFFFFFFFF
 AT_FDCWD = -100
 
 
@@ -228,3 +230,38 @@ def test_a_write_takes_privileges(root: Path) -> None:
     path.chmod(0o6777)
     assert as_nobody(root, write) == ""
     assert stat.S_IMODE(path.stat().st_mode) == 0o777
+
+
+def test_extended_attributes(root: Path) -> None:
+    path = root / "a"
+    path.touch()
+    assert os.listxattr(path) == []
+    os.setxattr(path, "user.colour", b"blue")
+    os.setxattr(path, "trusted.large", bytes(4000))
+    assert sorted(os.listxattr(path)) == ["trusted.large", "user.colour"]
+    assert os.getxattr(path, "user.colour") == b"blue" and len(os.getxattr(path, "trusted.large")) == 4000
+    with pytest.raises(FileExistsError):
+        os.setxattr(path, "user.colour", b"red", os.XATTR_CREATE)
+    os.removexattr(path, "user.colour")
+    for wrong in (
+        lambda: os.getxattr(path, "user.colour"),
+        lambda: os.removexattr(path, "user.colour"),
+        lambda: os.setxattr(path, "user.colour", b"red", os.XATTR_REPLACE),
+    ):
+        with pytest.raises(OSError) as caught:
+            wrong()
+        assert caught.value.errno == errno.ENODATA
+
+
+def test_an_acl_admits_a_user(root: Path) -> None:
+    root.chmod(0o755)
+    (root / "a").write_bytes(b"content")
+    (root / "a").chmod(0o600)
+    assert as_nobody(root, Path("a").read_bytes) == "EACCES"
+    entries = ((1, 6, NO_ID), (2, 4, NOBODY), (4, 0, NO_ID), (16, 4, NO_ID), (32, 0, NO_ID))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    os.setxattr(root / "a", "system.posix_acl_access", acl)
+    assert os.getxattr(root / "a", "system.posix_acl_access") == acl
+    assert stat.S_IMODE((root / "a").stat().st_mode) == 0o640
+    assert as_nobody(root, Path("a").read_bytes) == ""
+    assert as_nobody(root, lambda: Path("a").write_bytes(b"")) == "EACCES"
