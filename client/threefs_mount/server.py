@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyfuse3
-import pyfuse3.asyncio
 import structlog
 from threefs_client import connect_async
 
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
+from threefs_mount.kernel_tasks import KernelTasks
 from threefs_mount.open_files import OpenFiles
 from threefs_mount.operations import Operations
 from threefs_mount.options import MountOptions
@@ -28,7 +28,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
     """
     async with await connect_async(url, timeout_s=options.timeout_s, connect_timeout_s=_CONNECT_S) as fs:
         files = OpenFiles(fs.link, options.held_bytes)
-        pyfuse3.asyncio.enable()
+        vars(pyfuse3)["trio"] = KernelTasks()  # where its own layer for asyncio puts itself too
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)
