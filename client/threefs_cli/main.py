@@ -16,6 +16,7 @@ from threefs_cli import (
     look_commands,
     meta_commands,
     mount_commands,
+    quota_commands,
     transfer_commands,
 )
 
@@ -68,6 +69,7 @@ MODULES = (
     transfer_commands,
     change_commands,
     mount_commands,
+    quota_commands,
     fsck_command,
     meta_commands,
     demo_command,

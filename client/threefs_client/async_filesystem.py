@@ -91,7 +91,9 @@ class AsyncFileSystem(Tree):
             else:
                 reply = await self._open(path, mode, session)
             lease.entered(reply.lease)
-            return self._file(reply.inode, mode, path, session, reply.lease)
+            file = self._file(reply.inode, mode, path, session, reply.lease)
+            file.handle.over_quota = reply.over_quota
+            return file
         except BaseException:
             lease.leave()
             raise
@@ -236,6 +238,8 @@ class AsyncFileSystem(Tree):
         for file, offset, view in checked:
             if len(view):
                 file.handle.wrote(offset + len(view))
+        for file in {id(file): file for file, _, _ in checked}.values():
+            await file.handle.report()
         return sum(len(view) for _, _, view in checked)
 
     async def read_file(self, path: Path) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
-from threefs.errors import OutcomeUnknown, SessionLost
+from threefs.errors import OutcomeUnknown, QuotaExceeded, SessionLost
 from threefs.ids import ChunkId
 from threefs.layout import spans
 from threefs.rpc import methods
@@ -13,6 +13,9 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_client import paths, reads
 from threefs_client.link import Link
+
+#: By so much each open file may exceed a quota.
+_REPORT_BYTES = 64 << 20
 
 
 class Handle:
@@ -30,6 +33,9 @@ class Handle:
         self._noted = False  # that it is open for reading
         if not session:
             self._note()
+        self.over_quota = False  # it may not become longer
+        self._counts = bool(inode.tree or inode.by_user)  # for a quota
+        self._reported_end = self.file.length
         self._attempted_end = 0  # of all writes that were begun
         self._unsettled = False  # something was written that the meta service does not know of
         self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
@@ -101,6 +107,12 @@ class Handle:
             self.wrote(0, unsure=True)
             raise
         self.wrote(offset + len(data))
+        await self.report()
+
+    async def report(self) -> None:
+        """Let a quota know of a file that grows: nothing but the length tells the meta service what is written."""
+        if self._counts and self.file.written_end - self._reported_end >= _REPORT_BYTES:
+            await self.sync()
 
     async def append(self, data: memoryview) -> int:
         """Write behind all that anybody has written or appended; the end of it. Durable on all replicas then."""
@@ -120,6 +132,8 @@ class Handle:
         layouts.check_range(self.layout.chunk_bytes, offset, length)
         if not self._session:
             raise SessionLost("the file is not open for writing in this process; open it again")
+        if self.over_quota and offset + length > self.file.length:
+            raise QuotaExceeded("the quota is used up: the file cannot become longer")
         self._attempted_end = max(self._attempted_end, offset + length)
         if self._lease < self.link.lease.number:
             raise SessionLost("this process was silent for too long, and the file was closed for it; open it again")
@@ -151,6 +165,8 @@ class Handle:
             self._unsettled = True
             raise
         self._unsure = False
+        self.over_quota = reply.over_quota
+        self._reported_end = reply.inode.length
         self.file.learn(reply.inode)
 
     async def truncate(self, length: int) -> None:

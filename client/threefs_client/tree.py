@@ -13,6 +13,7 @@ from threefs_client import attributes, paths
 from threefs_client.attributes import Attributes, Entry, Space, Usage
 from threefs_client.link import Link
 from threefs_client.paths import Path
+from threefs_client.quotas import Quotas
 
 _PAGE = 1024
 _STAT_MANY = 1024
@@ -26,6 +27,11 @@ class Tree:
 
     async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
         return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s, caller=self.caller)
+
+    @property
+    def quotas(self) -> Quotas:
+        """Limits of trees and users."""
+        return Quotas(self)
 
     # ---- looking ----
 

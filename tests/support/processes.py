@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 90.0
+START_S = 120.0
 
 
 def environment() -> dict[str, str]:

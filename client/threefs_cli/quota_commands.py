@@ -1,0 +1,110 @@
+"""`threefs quota`: limits of trees and users."""
+
+import dataclasses
+import re
+
+import click
+from rich.table import Table
+from threefs_client import AsyncFileSystem
+from threefs_client.quotas import Quota
+
+from threefs_cli import output
+from threefs_cli.reach import Reach, reaching
+
+_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+class Size(click.ParamType[int]):
+    """Bytes, or with a unit: 10G is 10 GiB."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+)([kmgtp]?)(i?b)?", str(value).lower())
+        if found is None:
+            self.fail(f"{value!r} is not a size: say for example 500M, 10G, 2T or a number of bytes", param, ctx)
+        return int(found[1]) << 10 * _UNITS[found[2]]
+
+
+@click.group()
+def quota() -> None:
+    """Limits of what may be in a directory tree, or belong to a user."""
+
+
+@quota.command(
+    name="set",
+    epilog="""
+\b
+Examples:
+  threefs quota set /projects/vision --bytes 10T --inodes 5000000
+  threefs quota set --user 1000 --bytes 500G
+  threefs quota set /scratch                    no limit: only counted
+""",
+)
+@click.argument("path", required=False)
+@click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
+@click.option("--bytes", "limit_bytes", type=Size(), default=0, help="Lengths of all files; 0: no limit.")
+@click.option("--inodes", "limit_inodes", type=click.IntRange(0), default=0, help="Files, directories, links.")
+@reaching
+def set_quota(reach: Reach, path: str | None, user: int | None, limit_bytes: int, limit_inodes: int) -> None:
+    """Set or change a quota. What is there already is counted in the background."""
+
+    async def work(fs: AsyncFileSystem) -> Quota | None:
+        await fs.quotas.set(path, uid=user, limit_bytes=limit_bytes, limit_inodes=limit_inodes)
+        return await fs.quotas.show(path, uid=user)
+
+    _print(reach, reach.run(work))
+
+
+@quota.command()
+@click.argument("path", required=False)
+@click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
+@reaching
+def show(reach: Reach, path: str | None, user: int | None) -> None:
+    """Show the quota that PATH counts for, or a user's; without both, all quotas."""
+
+    async def work(fs: AsyncFileSystem) -> Quota | list[Quota] | None:
+        if path is None and user is None:
+            return await fs.quotas.list()
+        return await fs.quotas.show(path, uid=user)
+
+    _print(reach, reach.run(work))
+
+
+@quota.command()
+@click.argument("path", required=False)
+@click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
+@reaching
+def clear(reach: Reach, path: str | None, user: int | None) -> None:
+    """Take a quota away."""
+    reach.run(lambda fs: fs.quotas.clear(path, uid=user))
+    _print(reach, None)
+
+
+def _print(reach: Reach, found: Quota | list[Quota] | None) -> None:
+    if reach.as_json:
+        output.print_json(
+            [dataclasses.asdict(one) for one in found]
+            if isinstance(found, list)
+            else None
+            if found is None
+            else dataclasses.asdict(found)
+        )
+        return
+    rows = found if isinstance(found, list) else [] if found is None else [found]
+    if not rows:
+        return
+    table = Table("of", "bytes", "limit", "inodes", "limit", "", box=None)
+    for one in rows:
+        table.add_row(
+            f"user {one.uid}" if one.path is None else output.printable(one.path),
+            output.size(one.used_bytes),
+            output.size(one.limit_bytes) if one.limit_bytes else "-",
+            str(one.used_inodes),
+            str(one.limit_inodes) if one.limit_inodes else "-",
+            "counting" if one.counting else "",
+        )
+    output.print_table(table)
+
+
+COMMANDS = (quota,)

@@ -1,0 +1,57 @@
+"""Quotas, by the command line and real services."""
+
+import time
+
+import click
+import pytest
+from threefs_cli.quota_commands import Size
+from threefs_client import FileSystem
+
+from tests.support.command_line import CommandLine
+from threefs.errors import QuotaExceeded
+
+
+def settled(threefs: CommandLine, *of: str) -> tuple[int, int]:
+    """Once everything is counted: twice the same."""
+    seen = None
+    for _ in range(300):
+        quota = threefs.json("quota", "show", *of)
+        now = None if quota["counting"] else (quota["used_bytes"], quota["used_inodes"])
+        if now is not None and now == seen:
+            return now
+        seen = now
+        time.sleep(1.0)
+    raise AssertionError(f"still counting: {seen}")
+
+
+def test_a_tree_has_a_limit_until_it_is_cleared(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/quota/tree", parents=True)
+    fs.write_file("/quota/tree/before", b"x" * 1000)
+    assert threefs.json("quota", "set", "/quota/tree", "--bytes", "4k")["limit_bytes"] == 4096
+    assert settled(threefs, "/quota/tree") == (1000, 2)
+    fs.write_file("/quota/tree/full", b"x" * 4000)
+    assert settled(threefs, "/quota/tree/full") == (5000, 3)
+    with pytest.raises(QuotaExceeded):
+        fs.write_file("/quota/tree/more", b"x")
+    fs.write_file("/quota/outside", b"x")
+    assert "/quota/tree" in threefs.ok("quota", "show")
+    threefs.ok("quota", "clear", "/quota/tree")
+    assert threefs.json("quota", "show", "/quota/tree") is None
+    fs.write_file("/quota/tree/more", b"x")
+
+
+def test_what_is_no_quota(threefs: CommandLine) -> None:
+    assert threefs.run("quota", "set", "--bytes", "1").exit_code == 2
+    assert threefs.run("quota", "set", "/", "--user", "1").exit_code == 2
+    assert threefs.run("quota", "set", "/", "--bytes", "much").exit_code == 2
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0), ("10", 10), ("4k", 4096), ("3GiB", 3 << 30), ("2TB", 2 << 40)])
+def test_sizes(text: str, value: int) -> None:
+    assert Size().convert(text, None, None) == value
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5g", "g", "10x"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Size().convert(text, None, None)
