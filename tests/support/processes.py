@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 120.0
+START_S = 120.0  # a loaded machine
 
 
 def environment() -> dict[str, str]:
