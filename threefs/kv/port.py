@@ -10,7 +10,7 @@ from typing import Protocol
 MAX_KEY_BYTES = 10_000
 MAX_VALUE_BYTES = 100_000
 MAX_TRANSACTION_BYTES = 1_000_000
-MAX_TRANSACTION_KEYS = 5_000  # that it writes, and as many that it depends on
+MAX_TRANSACTION_KEYS = 8_000  # that it writes, and as many that it depends on
 MAX_TRANSACTION_SECONDS = 5.0
 
 Pair = tuple[bytes, bytes]
