@@ -17,6 +17,8 @@ need_mounts()
 def lonely(tmp_path: Path) -> Iterator[LocalCluster]:
     """A cluster of the test's own, which it may kill."""
     with LocalCluster(tmp_path / "cluster", storage=2, replicas=2, targets_per_disk=2, lease_s=2.0) as running:
+        for setting, address in zip(("port", "control_port"), running.manager.addresses, strict=True):
+            running.manager.settings[setting] = int(address.rpartition(":")[2])  # where it is looked for again
         yield running
 
 
@@ -68,6 +70,8 @@ def test_a_mount_ends_while_the_cluster_is_down(lonely: LocalCluster, tmp_path: 
     lonely.kill()
     mount.umount()
     assert not os.path.ismount(root)
-    lonely.manager.start()
-    for program in (lonely.meta, *lonely.storage.values()):
-        program.start()
+    programs = (lonely.manager, lonely.meta, *lonely.storage.values())
+    for program in programs:
+        program.launch()
+    for program in programs:
+        program.wait_ready()

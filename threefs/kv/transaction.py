@@ -129,6 +129,7 @@ class BufferedTransaction(Draft):
         if self._arrive is not None:
             await self._arrive()
         if key in self.writes:
+            assert not self._ended, "the transaction has ended"
             return self.writes[key]
         assert self._view is not None, "the transaction has ended"
         (self.seen if snapshot else self.reads).points.add(key)

@@ -25,16 +25,22 @@ NAMES = [
     "demo",
     "fsck",
     "init",
+    "meta",
+    "mount",
+    "quota",
+    "umount",
 ]
 
 
 def test_all_commands_are_there_and_explain_themselves() -> None:
     assert sorted(main.commands) == sorted(NAMES)
-    for name in NAMES:
-        result = CliRunner().invoke(main, [name, "--help"])
-        assert result.exit_code == 0, name
-        assert "--json" in result.output, name
-        assert (main.commands[name].help or "").strip(), name
+    for name, command in main.commands.items():
+        parts = [[name, part] for part in command.commands] if isinstance(command, click.Group) else [[name]]
+        for words in parts:
+            result = CliRunner().invoke(main, [*words, "--help"])
+            assert result.exit_code == 0, words
+            assert "--json" in result.output, words
+        assert (command.help or "").strip(), name
     assert "threefs put -r" in CliRunner().invoke(main, ["--help"]).output
 
 

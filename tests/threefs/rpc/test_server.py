@@ -6,10 +6,12 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import CapturingLogger
 
 from tests.support.rpc import LOOPS, RawPeer, Served, run
 from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, WrongVersion
 from threefs.rpc import frames
+from threefs.rpc import server as server_module
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import LAST_CHUNK, READ, SPACE_INFO, WRITE
@@ -131,7 +133,10 @@ def test_whatever_comes_after_hello_the_server_stays_up(parts: list[bytes | int]
     run(test)
 
 
-def test_a_handler_that_breaks_is_an_internal_error_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_handler_that_breaks_is_an_internal_error_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = CapturingLogger()
+    monkeypatch.setattr(server_module, "_LOG", logged)
+
     async def test() -> None:
         async with Served() as (server, peers, address):
 
@@ -151,7 +156,7 @@ def test_a_handler_that_breaks_is_an_internal_error_and_logged(capsys: pytest.Ca
             assert server.pool.lent == 0
 
     run(test)
-    assert "nobody expected this" in capsys.readouterr().out
+    assert "nobody expected this" in str(logged.calls)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
