@@ -147,10 +147,12 @@ class Cluster:
     def end(self) -> list[str]:
         """Stop everything that runs; what did not stop well."""
         failures = []
-        for name in ["manager", *self.storage, "meta"]:
+        running = [name for name in ["manager", *self.storage, "meta"] if self.alive(name)]
+        for name in running:
+            self.programs[name].settle()  # while there is a manager to register with
+        for name in running:
             try:
-                if self.alive(name):
-                    self.programs[name].stop()
+                self.programs[name].stop()
             except AssertionError as error:
                 failures.append(str(error)[:2000])
         return failures

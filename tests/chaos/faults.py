@@ -109,6 +109,7 @@ class Faults:
 
     async def _restart(self, fault: Fault) -> None:
         name = fault.victim
+        await asyncio.to_thread(self._cluster.programs[name].settle)
         self._cluster.signal(name, signal.SIGTERM)
         end = asyncio.get_running_loop().time() + _STOP_S
         while self._cluster.alive(name) and asyncio.get_running_loop().time() < end:

@@ -49,6 +49,7 @@ class Program:
         self._file = directory / "settings.toml"
         self._log = directory / "log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
 
     def start(self) -> "Program":
         """Start, or start again, and wait until it serves."""
@@ -59,6 +60,7 @@ class Program:
         if self._process is not None:
             assert self._process.poll() is not None, "it runs already"
             self._reap()
+        self._ready = False
         self._file.write_text(toml(self.settings))
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -75,7 +77,13 @@ class Program:
         line = process.stdout.readline().decode() if readable else ""
         assert line.startswith("ready "), f"{self.module} did not get ready: {line!r}\n{self.log()}"
         self.addresses = line.split()[1:]
+        self._ready = True
         return self
+
+    def settle(self) -> None:
+        """Wait until it serves, if it was launched and nobody has waited: until then SIGTERM just ends it."""
+        if not self._ready:
+            self.wait_ready()
 
     @property
     def launched(self) -> bool:
