@@ -65,6 +65,7 @@ async def run(cluster: Cluster, seconds: float, seed: int, clients: int) -> dict
         await load.read(last, "last", chunk)
     await load.close()
     problems += await audit.replicas(cluster.address)
+    problems += await audit.fsck(cluster.address)
     problems += load.errors + faults.problems
     problems += cluster.end()
     problems += await audit.namespace(Path(cluster.programs["meta"].settings["data_dir"]))

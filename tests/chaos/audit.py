@@ -1,9 +1,12 @@
-"""After a chaos run: all replicas of a chunk, read from their processes, must be the same, and the namespace whole."""
+"""After a chaos run: replicas of a chunk, read from their processes, must be the same, and the file system whole."""
 
 from functools import partial
 from pathlib import Path
 
-from tests.chaos.load import CHUNKS, place
+import threefs_client
+from threefs_fsck.check import check
+
+from tests.chaos.load import CHUNKS, FIRST_INODE, place
 from tests.support.namespace_audit import audit as audit_namespace
 from threefs.cluster import Cluster
 from threefs.env.net import RealNet
@@ -51,6 +54,23 @@ async def _states(peers: Peers, cluster: Cluster, chunk: int) -> dict[int, tuple
 
 def _front(into: memoryview, _: object, size: int) -> list[memoryview]:
     return [into[:size]]
+
+
+async def fsck(address: str) -> list[str]:
+    """What `threefs fsck` finds, but for the chunks that the load wrote without a file."""
+    fs = await threefs_client.connect_async(f"threefs://{address}", timeout_s=60.0)
+    try:
+        report = await check(fs)
+    finally:
+        await fs.close()
+    found = [
+        f"fsck: {one.kind}: {one.detail}"
+        for one in report.findings
+        if not (one.kind == "orphan_chunk" and FIRST_INODE <= one.inode < FIRST_INODE + CHUNKS)
+    ]
+    if not report.inodes or not report.chunks:
+        found.append("fsck looked at nothing")
+    return found
 
 
 async def namespace(directory: Path) -> list[str]:

@@ -19,7 +19,7 @@ from threefs.layout import FileLayout
 
 CHUNK_BYTES = 64 << 10
 CHUNKS = 60
-_FIRST_INODE = 1 << 40  # far from those that the meta service gives away
+FIRST_INODE = 1 << 40  # far from those that the meta service gives away
 _LENGTH = 2000
 _TIMEOUT_S = 60.0
 
@@ -174,4 +174,4 @@ class Load:
 
 
 def place(chunk: int) -> tuple[InodeId, FileLayout]:
-    return InodeId(_FIRST_INODE + chunk), FileLayout(CHUNK_BYTES, TableId(1), 1, table_offset=chunk % 3)
+    return InodeId(FIRST_INODE + chunk), FileLayout(CHUNK_BYTES, TableId(1), 1, table_offset=chunk % 3)
