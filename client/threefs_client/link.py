@@ -39,6 +39,7 @@ class Link:
 
     async def close(self) -> None:
         await self.lease.close()
+        await self.meta.close()
         await self.cluster.close()
         await self.peers.close()
 

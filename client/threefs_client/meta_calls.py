@@ -9,13 +9,10 @@ from threefs.ids import ClientId
 from threefs.routing import Routing
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
+from threefs_client.meta_services import Connections, MetaServices
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
-
-
-class Calls(Protocol):
-    async def call(self, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
 
 
 class RoutingSource(Protocol):
@@ -28,7 +25,7 @@ class RoutingSource(Protocol):
 class MetaCalls:
     def __init__(
         self,
-        calls: Calls,
+        peers: Connections,
         cluster: RoutingSource,
         client: ClientId,
         *,
@@ -36,14 +33,13 @@ class MetaCalls:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
     ) -> None:
-        self._calls = calls
         self._cluster = cluster
         self._client = bytes(client)
         self._attempt_timeout_s = attempt_timeout_s
         self._clock = clock
         self._random = random
         self._request = 0
-        self._turn = random.below(1 << 16)  # clients spread over the meta services
+        self._services = MetaServices(peers, lambda: cluster.routing.meta_addresses(), clock=clock, random=random)
 
     def mutation(self) -> pb.Mutation:
         """A new identity: the meta service answers each one only once, however often it is asked."""
@@ -64,27 +60,31 @@ class MetaCalls:
         attempt = 0
         while True:
             routing = self._cluster.routing
+            addresses = routing.meta_addresses()
+            address = self._services.choose(addresses, attempt) if addresses else ""
             try:
-                left_s = max(0.001, deadline - self._clock.monotonic())
-                return await self._calls.call(
-                    self._address(routing), method, request, timeout_s=min(self._attempt_timeout_s, left_s)
-                )
+                left_s = min(self._attempt_timeout_s, max(0.001, deadline - self._clock.monotonic()))
+                return await self._attempt(address, method, request, left_s)
             except ThreefsError as error:
                 unsure = unsure or error.retry is Retry.UNKNOWN
                 if error.retry is Retry.NEVER:
                     raise
                 if self._clock.monotonic() >= deadline:
                     raise _final(error, method, request, unsure) from None
-            self._turn += 1
+            self._services.failed(address)
             attempt += 1
-            if attempt >= len(routing.meta_addresses()):
+            if attempt >= len(addresses):
                 await self._pause(routing.version, attempt, deadline)
 
-    def _address(self, routing: Routing) -> str:
-        addresses = routing.meta_addresses()
-        if not addresses:
+    async def _attempt(self, address: str, method: Method[Req, Rep], request: Req, timeout_s: float) -> Rep:
+        if not address:
             raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
-        return addresses[self._turn % len(addresses)]
+        connection = await self._services.connect(address, timeout_s)
+        reply: Rep = await connection.call(method, request, timeout_s=timeout_s)
+        return reply
+
+    async def close(self) -> None:
+        await self._services.close()
 
     async def _pause(self, version: int, attempt: int, deadline: float) -> None:
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))

@@ -38,7 +38,8 @@ def requests(service: str) -> list[bytes]:
         bodies = (b"", full, full, b"\x08\x01\x10\x01", b"\x0a\x02ab")
         found += [frames.encode(frames.REQUEST, method.number, 0, 7, len(body), 0, 200, 1) + body for body in bodies]
         found.append(frames.encode(frames.REQUEST, method.number, 0, 8, 0, 100, 200, 1) + bytes(100))
-    return [*found, frames.encode(frames.CANCEL, call_id=7), frames.encode(frames.SEGMENT, call_id=8, payload_bytes=9)]
+    found += [frames.encode(frames.CANCEL, call_id=7), frames.encode(frames.PING)]
+    return [*found, frames.encode(frames.SEGMENT, call_id=8, payload_bytes=9)]
 
 
 class Ports:

@@ -163,6 +163,11 @@ class MemoryPeers:
 class MemoryConnection:
     peers: MemoryPeers
     address: str
+    outstanding: int = 0
+    frames: int = 0
+
+    async def ping(self, timeout_s: float) -> None:
+        pass
 
     def call(
         self,

@@ -26,8 +26,17 @@ LEASE_S = 30.0  # managers change after a quarter of it: on a busy machine none 
 
 class SharedCluster:
     def __init__(
-        self, directory: Path, manager_engine: str, meta_engine: str, *, managers: int = 2, metas: int = 2
+        self,
+        directory: Path,
+        manager_engine: str,
+        meta_engine: str,
+        *,
+        managers: int = 2,
+        metas: int = 2,
+        **options: Any,
     ) -> None:
+        """`options` are those of the clients."""
+        self._options = {"timeout_s": 90.0, "connect_timeout_s": 60.0} | options
         self.managers = [
             Program(
                 "threefs_manager",
@@ -76,7 +85,7 @@ class SharedCluster:
 
     def connect(self) -> threefs_client.FileSystem:
         url = "threefs://" + ",".join(self._addresses("port"))
-        return threefs_client.connect(url, timeout_s=90.0, connect_timeout_s=60.0)
+        return threefs_client.connect(url, **self._options)
 
     def ask(self, method: Method[Req, Rep], request: Req) -> Rep:
         """Of whichever manager is primary, once one is."""

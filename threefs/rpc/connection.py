@@ -73,6 +73,7 @@ class Connection:
         self.address = address
         self.cluster_id = ""
         self.outstanding = 0
+        self.frames = 0  # received: a service from which nothing comes may hang
         self.closing = False  # no new calls: the server is stopping, or the link is closed
         #: Told why the connection is lost; if it is this side that closes it, before the peer can know.
         self.on_lost: Callable[[ThreefsError], None] | None = None
@@ -85,6 +86,7 @@ class Connection:
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
+        self._pong: asyncio.Future[None] | None = None
         self._link = Link(stream, limits, self)
 
     async def shake_hands(self, timeout_s: float) -> None:
@@ -132,6 +134,22 @@ class Connection:
         self._link.send(head + body, call_id, payload, length)
         self._watch(deadline)
         return future
+
+    async def ping(self, timeout_s: float) -> None:
+        """Raises ConnectionLost, and ends the connection with it for all its calls, if the service does not answer: it
+        hangs, or its machine is gone without a word."""
+        if self._link.closed:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        if self._pong is None:
+            self._pong = self._loop.create_future()
+            self._link.send(frames.encode(frames.PING))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._pong)  # others may wait for it too
+        except TimeoutError:
+            error = ConnectionLost(f"{self.address} is silent")
+            self.close(error)
+            raise error from None
 
     def _refusal(self, body_bytes: int, payload_bytes: int) -> ThreefsError | None:
         if self._link.closed:
@@ -189,6 +207,10 @@ class Connection:
     # ---- what the link receives
 
     def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        self.frames += 1
+        if self._pong is not None:  # anything is an answer
+            self._pong.set_result(None)
+            self._pong = None
         if header.kind == frames.RESPONSE:
             return self._response(header, body)
         if header.kind == frames.SEGMENT:
@@ -203,6 +225,8 @@ class Connection:
             return ()
         if header.kind == frames.GOAWAY:
             self._goaway(frames.error_from(body))
+            return ()
+        if header.kind == frames.PONG:
             return ()
         raise ProtocolError(f"{self.address} sent a frame that only a client sends")
 
@@ -261,6 +285,9 @@ class Connection:
         if not self._hello.done():
             self._hello.set_exception(error)
             self._hello.exception()  # nobody may be waiting any more
+        if self._pong is not None:
+            self._pong.set_exception(error)
+            self._pong.exception()
         for pending in list(self._pending.values()):
             if not pending.future.done():
                 pending.future.set_exception(error)

@@ -32,9 +32,11 @@ class Kind(enum.IntEnum):
     SEGMENT = 4
     CANCEL = 5
     GOAWAY = 8
+    PING = 9  # of a client, to tell a service that works from one that hangs
+    PONG = 10
 
 
-HELLO, REQUEST, RESPONSE, SEGMENT, CANCEL, GOAWAY = (int(kind) for kind in Kind)
+HELLO, REQUEST, RESPONSE, SEGMENT, CANCEL, GOAWAY, PING, PONG = (int(kind) for kind in Kind)
 _KINDS = frozenset(int(kind) for kind in Kind)
 _WITH_PAYLOAD = frozenset((REQUEST, RESPONSE, SEGMENT))
 

@@ -170,6 +170,10 @@ class Session:
         if header.kind == frames.GOAWAY:
             self.link.close(frames.error_from(body))
             return ()
+        if header.kind == frames.PING:
+            if not self.link.sending:  # else what is being sent tells as much, and a peer that never reads gets no more
+                self.link.send(frames.encode(frames.PONG))
+            return ()
         raise ProtocolError("a frame that only a server sends")
 
     def _greet(self, header: Header, body: bytes) -> None:

@@ -288,3 +288,26 @@ def test_a_stopping_server_answers_what_it_has_begun_and_takes_nothing_new() -> 
             await stopping
 
     run(test)
+
+
+def test_a_server_answers_a_ping_beside_calls_that_wait() -> None:
+    async def test() -> None:
+        async with Served() as (server, peers, address):
+            enough = asyncio.Event()
+
+            async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+                await enough.wait()
+                return pb.SpaceInfoReply()
+
+            server.serve(SPACE_INFO, space)
+            connection = await peers.connect(address, 5)
+            waiting = connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
+            await asyncio.gather(*(connection.ping(30) for _ in range(3)))
+            assert not waiting.done()
+            enough.set()
+            await waiting
+            connection.close()
+            with pytest.raises(ConnectionLost):
+                await connection.ping(30)
+
+    run(test)

@@ -107,7 +107,7 @@ def test_a_peer_that_leaves_in_the_middle_of_its_payload_leaves_nothing_behind()
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.one_of(st.binary(max_size=300), st.integers(0, 5)), max_size=8), st.integers(0, 2**32))
+@given(st.lists(st.one_of(st.binary(max_size=300), st.integers(0, 6)), max_size=8), st.integers(0, 2**32))
 def test_whatever_comes_after_hello_the_server_stays_up(parts: list[bytes | int], seed: int) -> None:
     valid = [
         request(SPACE_INFO.number),
@@ -115,6 +115,7 @@ def test_whatever_comes_after_hello_the_server_stays_up(parts: list[bytes | int]
         frames.encode(frames.CANCEL, call_id=1),
         frames.encode(frames.SEGMENT, call_id=1, payload_bytes=3) + b"abc",
         request(READ.number, pb.ReadRequest(target=[1]).SerializeToString()),
+        frames.encode(frames.PING),
         frames.encode(frames.GOAWAY),
     ]
 
