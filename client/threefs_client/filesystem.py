@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from threefs.env import loop_thread
-from threefs.errors import InvalidArgument
+from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError
 from threefs_client import addresses, link, modes, options, paths
 from threefs_client.async_filesystem import AsyncFileSystem, ReadRow, WriteRow
 from threefs_client.attributes import Attributes, Entry, Space, Usage
@@ -14,6 +14,7 @@ from threefs_client.file import File
 from threefs_client.link import Link
 from threefs_client.options import Options
 from threefs_client.tree import checked_permissions, wanted_layout
+from threefs_client.walking import Step, Walk
 
 T = TypeVar("T")
 Path = paths.Path
@@ -163,6 +164,38 @@ class FileSystem:
         """Make or replace a file."""
         self.run(self._core().write_file(path, data))
 
+    # ---- many at once ----
+
+    def create_many(
+        self,
+        names: Sequence[Path],
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        exclusive: bool = True,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+    ) -> Sequence[Attributes | ThreefsError]:
+        """Make empty files, any number of them, in no particular order; per path what was made, or why not.
+
+        Each is made once or not at all, whatever becomes of the others. `parents` makes missing directories. Without
+        `exclusive` an existing file is no error. `chunk_bytes` and `stripe` are as of `open`.
+        """
+        work = self._core().create_many(
+            names,
+            permissions=permissions,
+            parents=parents,
+            exclusive=exclusive,
+            chunk_bytes=chunk_bytes,
+            stripe=stripe,
+        )
+        return self.run(work)
+
+    def remove_many(self, names: Sequence[Path]) -> Sequence[ThreefsError | None]:
+        """Remove files, links and empty directories, any number of them, in no particular order; per path None, or why
+        it was not removed."""
+        return self.run(self._core().remove_many(names))
+
     # ---- looking ----
 
     def stat(self, path: Path, *, follow: bool = True) -> Attributes:
@@ -185,15 +218,22 @@ class FileSystem:
             yield from page
             after = page[-1].name if page else ""
 
-    def walk(self, top: Path) -> Iterator[tuple[str, Sequence[Entry], Sequence[Entry]]]:
-        """(path of a directory, its directories, its other entries), from the top down, links not followed."""
-        waiting = [paths.shown(top)]
-        while waiting:
-            directory = waiting.pop()
-            entries = [*self.list(directory)]
-            directories = [entry for entry in entries if entry.is_directory]
-            yield directory, directories, [entry for entry in entries if not entry.is_directory]
-            waiting += [paths.join(directory, entry.name) for entry in reversed(directories)]
+    def walk(self, top: Path, *, with_attributes: bool = True) -> Iterator[Step]:
+        """(path of a directory, its directories, its other entries), from the top down, links not followed.
+
+        A large directory comes in several steps, each with the entries that follow by name; what lies below the
+        directories of a step comes before the next one. Directories that are taken out of a step's list are not walked,
+        nor those that are gone when it is their turn.
+        """
+        walk = Walk(top)
+        while (page := walk.next_page()) is not None:
+            try:
+                entries, more = self.run(self._core().list_page(*page, with_attributes=with_attributes))
+            except (NotFound, NotADirectory):
+                if not walk.skip():
+                    raise
+                continue
+            yield walk.step(entries, more)
 
     def usage(self, top: Path) -> Usage:
         """Sums over a tree, what `du` shows."""

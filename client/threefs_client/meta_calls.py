@@ -41,10 +41,11 @@ class MetaCalls:
         self._request = 0
         self._services = MetaServices(peers, lambda: cluster.routing.meta_addresses(), clock=clock, random=random)
 
-    def mutation(self) -> pb.Mutation:
-        """A new identity: the meta service answers each one only once, however often it is asked."""
-        self._request += 1
-        return pb.Mutation(client=self._client, request=self._request)
+    def mutation(self, count: int = 1) -> pb.Mutation:
+        """A new identity, or the first of so many. Each is answered only once, however often it is asked."""
+        first = self._request + 1
+        self._request += count
+        return pb.Mutation(client=self._client, request=first)
 
     async def call(
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None

@@ -5,15 +5,16 @@ import stat
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from threefs import layout as layouts
-from threefs.errors import InvalidArgument, NotADirectory, NotFound, error_of
+from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError, error_of
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
-from threefs_client import attributes, paths
+from threefs_client import attributes, changes, paths
 from threefs_client.attributes import Attributes, Entry, Space, Usage
 from threefs_client.link import Link
 from threefs_client.paths import Path
 from threefs_client.quotas import Quotas
+from threefs_client.walking import Step, Walk
 
 _PAGE = 1024
 _STAT_MANY = 1024
@@ -32,6 +33,49 @@ class Tree:
     def quotas(self) -> Quotas:
         """Limits of trees and users."""
         return Quotas(self)
+
+    # ---- many at once ----
+
+    async def create_many(
+        self,
+        names: Sequence[Path],
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        exclusive: bool = True,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+    ) -> Sequence[Attributes | ThreefsError]:
+        """Make empty files, any number of them, in no particular order; per path what was made, or why not.
+
+        Each is made once or not at all, whatever becomes of the others. `parents` makes missing directories. Without
+        `exclusive` an existing file is no error. `chunk_bytes` and `stripe` are as of `open`.
+        """
+        request = pb.CreateRequest(
+            mode=checked_permissions(permissions),
+            uid=os.geteuid(),
+            gid=os.getegid(),
+            exclusive=exclusive,
+            parents=parents,
+            layout=wanted_layout(chunk_bytes, stripe),
+        )
+        wanted = []
+        for name in names:
+            change = pb.Change(create=request)
+            change.create.place.path = paths.encode(name)
+            wanted.append(change)
+        outcomes = await changes.change_many(self.link.meta, self._change_many, wanted)
+        return [one if isinstance(one, ThreefsError) else attributes.of_inode(one.create.inode) for one in outcomes]
+
+    async def remove_many(self, names: Sequence[Path]) -> Sequence[ThreefsError | None]:
+        """Remove files, links and empty directories, any number of them, in no particular order; per path None, or why
+        it was not removed."""
+        wanted = [pb.Change(remove=pb.RemoveRequest(place=paths.place(name))) for name in names]
+        outcomes = await changes.change_many(self.link.meta, self._change_many, wanted)
+        return [one if isinstance(one, ThreefsError) else None for one in outcomes]
+
+    async def _change_many(self, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+        return await self._call(methods.CHANGE_MANY, request)
 
     # ---- looking ----
 
@@ -84,17 +128,22 @@ class Tree:
                 yield entry
             after = page[-1].name if page else ""
 
-    async def walk(self, top: Path) -> AsyncIterator[tuple[str, Sequence[Entry], Sequence[Entry]]]:
-        """(path of a directory, its directories, its other entries), from the top down, links not followed."""
-        waiting = [paths.shown(top)]
-        while waiting:
-            directory = waiting.pop()
-            directories: list[Entry] = []
-            others: list[Entry] = []
-            async for entry in self.list(directory):
-                (directories if entry.is_directory else others).append(entry)
-            yield directory, directories, others
-            waiting += [paths.join(directory, entry.name) for entry in reversed(directories)]
+    async def walk(self, top: Path, *, with_attributes: bool = True) -> AsyncIterator[Step]:
+        """(path of a directory, its directories, its other entries), from the top down, links not followed.
+
+        A large directory comes in several steps, each with the entries that follow by name; what lies below the
+        directories of a step comes before the next one. Directories that are taken out of a step's list are not walked,
+        nor those that are gone when it is their turn.
+        """
+        walk = Walk(top)
+        while (page := walk.next_page()) is not None:
+            try:
+                entries, more = await self.list_page(*page, with_attributes=with_attributes)
+            except (NotFound, NotADirectory):
+                if not walk.skip():
+                    raise
+                continue
+            yield walk.step(entries, more)
 
     async def usage(self, top: Path) -> Usage:
         """Sums over a tree, what `du` shows."""
@@ -146,9 +195,9 @@ class Tree:
     async def _remove_piecewise(self, top: Path) -> None:
         """A user may remove a tree only as far as it may remove each thing in it."""
         if (await self.stat(top, follow=False)).is_directory:
-            directories = []
-            async for directory, _, others in self.walk(top):
-                directories.append(directory)
+            directories: dict[str, None] = {}
+            async for directory, _, others in self.walk(top, with_attributes=False):
+                directories[directory] = None
                 for entry in others:
                     await self.unlink(paths.join(directory, entry.name))
             for directory in reversed(directories):

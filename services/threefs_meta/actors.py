@@ -55,6 +55,9 @@ class Makes(NamesCaller, Protocol):
 
 def maker_of(request: Makes) -> Actor:
     """The same for what makes inodes: a trusted program says itself to whom they belong. Raises InvalidArgument."""
-    if not request.HasField("caller"):
-        return Actor(request.uid, request.gid)
-    return actor_of(request)
+    return made_by(actor_of(request), request)
+
+
+def made_by(actor: Actor, request: Makes) -> Actor:
+    """The maker, where it is known who acts."""
+    return Actor(request.uid, request.gid) if actor is TRUSTED else actor

@@ -13,6 +13,7 @@ from threefs.layout import FileLayout
 from threefs.routing import Routing
 from threefs.wire import manager_pb2
 from threefs_meta.allocator import Allocator
+from threefs_meta.known import Known
 from threefs_meta.namespace import Namespace
 from threefs_meta.quotas import Quotas
 from threefs_meta.ticks import Ticks
@@ -45,6 +46,6 @@ class Context:
     random: Random
     quotas: Quotas = field(default_factory=Quotas)
 
-    def names(self, tx: Transaction) -> Namespace:
-        """For a transaction that changes something."""
-        return Namespace(tx, self.ticks.stamp(), self.random, self.quotas)
+    def names(self, tx: Transaction, known: Known | None = None) -> Namespace:
+        """For a transaction that changes something, or one step of it."""
+        return Namespace(tx, self.ticks.stamp(), self.random, self.quotas, known)

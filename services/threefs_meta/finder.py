@@ -46,7 +46,7 @@ class Finder:
             at = directories.get((base, above))
             if at is None:
                 at = await self._directory(base, above)
-            if at and is_plain(name) and len(path) <= paths.MAX_PATH_BYTES:
+            if at and paths.is_plain(name) and len(path) <= paths.MAX_PATH_BYTES:
                 rows.append((number, keys.entry(at, name)))
         values = await self._names.tx.get_many([key for _, key in rows])
         for (number, key), value in zip(rows, values, strict=True):
@@ -98,8 +98,3 @@ class Finder:
             raise
         except ThreefsError as error:
             return error
-
-
-def is_plain(name: bytes) -> bool:
-    """It names an entry, and nothing has to be said about it."""
-    return 0 < len(name) <= paths.MAX_NAME_BYTES and name != b"." and name != b".." and b"\0" not in name

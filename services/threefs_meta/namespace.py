@@ -16,6 +16,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, WriteSession
 from threefs_meta import keys, leases
 from threefs_meta.charges import NOTHING, Account, Charges, Cost, add, charges_of, to_record
+from threefs_meta.known import Known
 from threefs_meta.quotas import Quotas
 
 MOST_COUNTED = 1024  # subdirectories
@@ -30,9 +31,11 @@ class Namespace:
         stamp: int | None = None,
         random: Random | None = None,
         quotas: Quotas | None = None,
+        known: Known | None = None,
     ) -> None:
         """`stamp` is the tick that what is removed here is stamped with. Who only reads needs no more than `tx`."""
         self.tx = tx
+        self.known = known
         self._stamp = stamp
         self._random = random
         self._quotas = quotas
@@ -51,9 +54,12 @@ class Namespace:
             return None
         inode = records.decode(value, pb.Inode, key)
         if inode.tree or inode.by_user:
-            self._charged.setdefault(number, charges_of(inode))
-            self._marks[number] = inode.tree, inode.by_user
+            self._charges_seen(inode)
         return inode
+
+    def _charges_seen(self, inode: pb.Inode) -> None:
+        self._charged.setdefault(inode.inode, charges_of(inode))
+        self._marks[inode.inode] = inode.tree, inode.by_user
 
     async def named(self, number: int) -> pb.Inode:
         """The inode that an entry names."""
@@ -64,11 +70,19 @@ class Namespace:
 
     async def directory(self, number: int) -> pb.Inode:
         """A directory that entries may be put into. Raises NotFound when it has been removed, NotADirectory."""
+        if self.known is not None:
+            found = self.known.directories.get(number)
+            if found is not None:
+                if found.tree or found.by_user:
+                    self._charges_seen(found)
+                return found
         inode = await self.inode(number)
         if inode is None or not inode.nlink:
             raise NotFound(f"directory inode {number} does not exist any more")
         if inode.type != pb.DIRECTORY:
             raise NotADirectory(f"inode {number} is not a directory")
+        if self.known is not None:
+            self.known.directories[number] = inode
         return inode
 
     async def shown(self, inode: pb.Inode) -> pb.Inode:
@@ -92,13 +106,20 @@ class Namespace:
         if inode.tree or inode.by_user:
             self._marks[inode.inode] = inode.tree, inode.by_user
         self._charge(inode.inode, charges_of(inode))
+        self._changes(inode.type)
         self.tx.set(keys.inode(inode.inode), records.encode(inode))
 
     def clear_inode(self, inode: pb.Inode) -> None:
         self._charge(inode.inode, NOTHING)
+        self._changes(inode.type)
         self.tx.clear(keys.inode(inode.inode))
         if inode.type == pb.DIRECTORY:
             self.tx.clear(keys.times(inode.inode))
+
+    def _changes(self, kind: pb.InodeType) -> None:
+        """Where paths lead may be different from now on."""
+        if self.known is not None and kind != pb.FILE:
+            self.known.forget()
 
     def _charge(self, number: int, after: Charges) -> None:
         """Note what the change of an inode costs, or gives back. Written unseen, to be added up later."""
@@ -131,6 +152,7 @@ class Namespace:
 
     def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
         record = EntryRecord(inode=inode.inode, type=inode.type)
+        self._changes(inode.type)
         self.tx.set(keys.entry(parent, name), records.encode(record))
         if inode.type == pb.DIRECTORY:
             self.count(parent, inode.inode)
@@ -146,6 +168,7 @@ class Namespace:
     def clear_entry(self, parent: int, name: bytes, entry: EntryRecord | pb.Inode, now_ns: int) -> None:
         """`entry`: what it names."""
         self.tx.clear(keys.entry(parent, name))
+        self._changes(entry.type)
         if entry.type == pb.DIRECTORY:
             self.discount(parent, entry.inode)
         self.touch(parent, now_ns)

@@ -31,6 +31,11 @@ def check_name(name: bytes) -> None:
         raise InvalidArgument(f"{shown(name)!r} is not the name of an entry")
 
 
+def is_plain(name: bytes) -> bool:
+    """It names an entry, and nothing has to be said about it."""
+    return 0 < len(name) <= MAX_NAME_BYTES and name != b"." and name != b".." and b"\0" not in name
+
+
 def check_target(target: bytes) -> None:
     """What a symbolic link points to."""
     if len(target) > MAX_TARGET_BYTES:

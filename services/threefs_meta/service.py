@@ -8,6 +8,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs_meta.context import Context
 from threefs_meta.operations.access import access
 from threefs_meta.operations.batch_stat import batch_stat
+from threefs_meta.operations.change_many import change_many
 from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
 from threefs_meta.operations.find_lock import find_lock
@@ -59,6 +60,7 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.CREATE, create)
     add(methods.OPEN, open_inode)
     add(methods.CLOSE, close)
+    add(methods.CHANGE_MANY, change_many)
     add(methods.SYNC, sync)
     add(methods.STAT, stat)
     add(methods.BATCH_STAT, batch_stat)

@@ -8,6 +8,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import EntryRecord
 from threefs_meta import paths
 from threefs_meta.actors import TRUSTED, Actor
+from threefs_meta.known import Known
 from threefs_meta.namespace import Namespace
 from threefs_meta.paths import shown_place as _shown
 from threefs_meta.permissions import SEARCH, permits
@@ -29,6 +30,11 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
     A missing entry is no error, unless '..' comes behind it. Raises NotFound, NotADirectory, TooManySymlinks,
     NameTooLong, InvalidArgument, and AccessDenied where the actor may not search a directory on the way.
     """
+    known = names.known
+    if known is not None:
+        spot = await _known(names, place, follow)
+        if spot is not None:
+            return spot
     rest = paths.split(place.path)
     at = place.base or ROOT
     if at != ROOT:
@@ -45,6 +51,9 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
         name = rest.pop()
         if not actor.is_super and not permits(await names.directory(at), actor, SEARCH):
             raise AccessDenied(f"user {actor.uid} may not search a directory on the way to {_shown(place)}")
+        if not rest and known is not None:
+            _remember(known, place, at)
+            known = None  # what comes after is behind a link in the last component
         if name == b"..":
             at = (await names.directory(at)).parent
         elif name != b".":
@@ -61,6 +70,27 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
                 raise NotADirectory(f"{paths.shown(name)} in {_shown(place)} is not a directory")
             at = entry.inode
     return _itself(at, pb.DIRECTORY)
+
+
+async def _known(names: Namespace, place: pb.Place, follow: bool) -> Spot | None:
+    """The end of a walk through directories that an earlier one has gone through; None: it has to be walked."""
+    assert names.known is not None
+    path = place.path
+    above, _, name = path.rpartition(b"/")
+    at = names.known.places.get((place.base, above))
+    if at is None or not paths.is_plain(name) or len(path) > paths.MAX_PATH_BYTES:
+        return None
+    entry = await names.entry(at, name)
+    if entry is not None and entry.type == pb.SYMLINK and follow:
+        return None
+    return Spot(at, name, entry)
+
+
+def _remember(known: Known, place: pb.Place, at: int) -> None:
+    """`at` is where the last component of the path is looked for."""
+    above, _, name = place.path.rpartition(b"/")
+    if paths.is_plain(name):
+        known.places[place.base, above] = at
 
 
 async def _through(

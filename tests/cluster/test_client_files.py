@@ -19,10 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from threefs_client import FileSystem
+from threefs_client.attributes import Attributes
 
 import threefs
 from tests.support.cluster import LocalCluster
-from threefs.errors import AlreadyExists, InvalidArgument, NotEmpty, NotFound, SessionLost, Unavailable
+from threefs.errors import AlreadyExists, InvalidArgument, NotEmpty, NotFound, SessionLost, ThreefsError, Unavailable
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -232,6 +233,30 @@ def test_long_listings_come_in_pages(fs: FileSystem, place: str) -> None:
         list(pool.map(lambda name: fs.open(f"{place}/{name}", "xb").close(), names))
     assert [entry.name for entry in fs.list(place)] == names
     assert sum(1 for entry in fs.list(place, with_attributes=True) if entry.attributes is not None) == 2500
+
+
+def test_thousands_of_names_in_one_call(fs: FileSystem, place: str) -> None:
+    names = [f"{place}/{number % 7}/{number:05}" for number in range(3000)]
+    made = fs.create_many(names, parents=True)
+    assert [one.is_file for one in made if not isinstance(one, ThreefsError)] == [True] * 3000
+    again = fs.create_many([*names[:2], f"{place}/none/x", f"{place}/new"])
+    kinds = [type(one) for one in again]
+    assert kinds == [AlreadyExists, AlreadyExists, NotFound, Attributes]
+    assert f"{place}/0/00000" in str(again[0])
+    walked = {
+        f"{top}/{entry.name}": entry.attributes.inode
+        for top, _, others in fs.walk(place)
+        for entry in others
+        if entry.attributes is not None
+    }
+    made = [*made, *again[3:]]
+    assert walked == {
+        name: one.inode for name, one in zip([*names, f"{place}/new"], made, strict=True) if isinstance(one, Attributes)
+    }
+    gone = fs.remove_many([*names, place, f"{place}/none"])
+    assert gone[:3000] == [None] * 3000
+    assert [type(one) for one in gone[3000:]] == [NotEmpty, NotFound]
+    assert [entry.name for entry in fs.list(place)] == [*"0123456", "new"]
 
 
 def test_many_threads_share_a_connection_and_a_file(fs: FileSystem, place: str) -> None:

@@ -83,6 +83,29 @@ async def everything(engine: Engine) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in pairs}
 
 
+def test_what_was_written_since_a_savepoint_can_be_taken_back(check: Callable[[Body], None]) -> None:
+    async def body(engine: Engine, clock: SteppedClock) -> None:
+        await put(engine, a="1", b="2")
+        tx = engine.begin()
+        tx.set(b"a", b"3")
+        tx.savepoint()
+        tx.set(b"a", b"4")
+        tx.clear(b"a")
+        tx.clear(b"b")
+        tx.set(b"c", b"5")
+        tx.rollback()
+        assert await tx.get_range(b"", b"\xff") == [(b"a", b"3"), (b"b", b"2")]
+        tx.set(b"d", b"6")
+        tx.rollback()
+        tx.set(b"e", b"7")
+        tx.savepoint()
+        tx.rollback()
+        await tx.commit()
+        assert await everything(engine) == {"a": "3", "b": "2", "e": "7"}
+
+    check(body)
+
+
 def test_a_committed_value_is_read_back(check: Callable[[Body], None]) -> None:
     async def body(engine: Engine, clock: SteppedClock) -> None:
         await put(engine, a="1", b="2")

@@ -47,6 +47,14 @@ class Transaction(Protocol):
         """Remove up to max_keys pairs; True when nothing is left in the range."""
         ...
 
+    def savepoint(self) -> None:
+        """What is written from here on can be taken back, until the next one."""
+        ...
+
+    def rollback(self) -> None:
+        """Take back what was written since the last savepoint. What was read since then still counts as read."""
+        ...
+
     async def confirm(self) -> None:
         """What has been read is durable when it returns; for an answer that is given without a commit."""
         ...

@@ -46,6 +46,8 @@ class Draft:
     def __init__(self, clock: Clock, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> None:
         self.reads = Reads()  # a later commit that changed one of these is a conflict
         self.writes: Writes = {}
+        # since the savepoint: key, whether it was written before, what
+        self._undo: list[tuple[bytes, bool, bytes | None]] | None = None
         self._now: Callable[[], float] = clock.monotonic
         self._lifetime_s = lifetime_s
         self._ends = self._now() + lifetime_s
@@ -82,7 +84,21 @@ class Draft:
         assert not self._ended, "the transaction has ended"
         if len(key) > MAX_KEY_BYTES:
             raise TooLarge(f"a key of {len(key)} bytes is larger than {MAX_KEY_BYTES}")
+        if self._undo is not None:
+            self._undo.append((key, key in self.writes, self.writes.get(key)))
         self.writes[key] = value
+
+    def savepoint(self) -> None:
+        self._undo = []
+
+    def rollback(self) -> None:
+        assert self._undo is not None, "there is no savepoint"
+        for key, was_there, value in reversed(self._undo):
+            if was_there:
+                self.writes[key] = value
+            else:
+                del self.writes[key]
+        self._undo = []
 
     def _own(self, begin: bytes, end: bytes) -> Writes:
         """What it has written in the range."""

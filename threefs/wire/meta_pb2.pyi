@@ -469,6 +469,42 @@ class RemoveReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ChangeManyRequest(_message.Message):
+    __slots__ = ("mutation", "changes", "caller")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("create", "remove")
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    create: CreateRequest
+    remove: RemoveRequest
+    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ...) -> None: ...
+
+class ChangeManyReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[Changed]
+    def __init__(self, results: _Optional[_Iterable[_Union[Changed, _Mapping]]] = ...) -> None: ...
+
+class Changed(_message.Message):
+    __slots__ = ("code", "message", "create", "request")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    create: CreateReply
+    request: int
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ...) -> None: ...
+
 class RenameRequest(_message.Message):
     __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange")
     MUTATION_FIELD_NUMBER: _ClassVar[int]

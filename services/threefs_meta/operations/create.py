@@ -4,11 +4,13 @@ The transaction reads the parent (so that its removal is a conflict) and the new
 nor anything else that two creates in one directory would share.
 """
 
+from collections.abc import Awaitable, Callable
+
 from threefs.errors import AlreadyExists, IsADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions
-from threefs_meta.actors import actor_of, maker_of
+from threefs_meta.actors import Actor, actor_of, made_by
 from threefs_meta.arguments import check_access, check_mode, check_session
 from threefs_meta.context import Context
 from threefs_meta.lengths import Cut
@@ -23,28 +25,38 @@ _OWN_WAY = 0o300  # the maker must be able to go on below
 
 
 async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
+    work = creation(context, request, actor_of(request), request.mutation.client)
+    return await mutate(context, methods.CREATE, request.mutation, work)
+
+
+def creation(
+    context: Context, request: pb.CreateRequest, actor: Actor, client: bytes
+) -> Callable[[Namespace], Awaitable[pb.CreateReply | Outside]]:
+    """The transaction, for a client that may want a session. Raises InvalidArgument."""
     check_mode(request.mode)
     check_session(request.session)
     check_access(request.access)
-    maker = maker_of(request)
+    maker = made_by(actor, request)
     cut = Cut(context, 0) if request.truncate else None
 
     async def work(names: Namespace) -> pb.CreateReply | Outside:
         spot = await walk(names, request.place, maker, follow=not request.exclusive)
         if spot.entry is not None:
-            return await _existing(context, names, request, spot, cut)
+            existing = await _existing(names, request, actor, spot, cut)
+            if isinstance(existing, Outside):
+                return existing
+            return await _reply(context, names, request, existing, client)
         if spot.rest and not request.parents:
             raise not_found(request.place)
         above = Birth(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
         spot = await add_parents(context, names, spot, above)
-        inode = await _new(context, names, request, spot)
-        return await _reply(context, names, request, inode, True)
+        inode = await _new(context, names, request, maker, spot)
+        return await _reply(context, names, request, inode, client, created=True)
 
-    return await mutate(context, methods.CREATE, request.mutation, work)
+    return work
 
 
-async def _new(context: Context, names: Namespace, request: pb.CreateRequest, spot: Spot) -> pb.Inode:
-    maker = maker_of(request)
+async def _new(context: Context, names: Namespace, request: pb.CreateRequest, maker: Actor, spot: Spot) -> pb.Inode:
     directory = await parent_of(names, spot, maker)
     inode = await new_inode(context, directory, Birth(pb.FILE, maker, request.mode, request.umask))
     set_file_layout(context, inode, request.layout, directory)
@@ -53,30 +65,35 @@ async def _new(context: Context, names: Namespace, request: pb.CreateRequest, sp
 
 
 async def _reply(
-    context: Context, names: Namespace, request: pb.CreateRequest, inode: pb.Inode, created: bool
+    context: Context,
+    names: Namespace,
+    request: pb.CreateRequest,
+    inode: pb.Inode,
+    client: bytes,
+    *,
+    created: bool = False,
 ) -> pb.CreateReply:
     """With the client's lease, if it wants a session."""
     reply = pb.CreateReply(inode=inode, created=created, over_quota=context.quotas.is_over(inode))
     if request.session:
-        client = request.mutation.client
         reply.lease = await names.open_session(inode.inode, request.session, client, context.clock.wall_ns())
     return reply
 
 
 async def _existing(
-    context: Context, names: Namespace, request: pb.CreateRequest, spot: Spot, cut: Cut | None
-) -> pb.CreateReply | Outside:
+    names: Namespace, request: pb.CreateRequest, actor: Actor, spot: Spot, cut: Cut | None
+) -> pb.Inode | Outside:
     assert spot.entry is not None, "the caller has found it"
     if request.exclusive:
         raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
     if spot.entry.type == pb.DIRECTORY:
         raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
     inode = await names.named(spot.entry.inode)
-    check_open(inode, actor_of(request), request, paths.shown_place(request.place))
+    check_open(inode, actor, request, paths.shown_place(request.place))
     if cut is not None:
         first = cut.settle(inode, await names.chains_used(inode))
         if first is not None:
             return first
-        permissions.written_by(inode, actor_of(request))
+        permissions.written_by(inode, actor)
         names.put_inode(inode)
-    return await _reply(context, names, request, inode, False)
+    return inode

@@ -4,6 +4,8 @@ A recursive removal takes the directory out of the tree in one transaction, howe
 what was in it. Whoever is about to make an entry in that directory has read its inode, which changes here.
 """
 
+from collections.abc import Awaitable, Callable
+
 from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -16,7 +18,14 @@ from threefs_meta.walk import Spot, find
 
 
 async def remove(context: Context, request: pb.RemoveRequest) -> pb.RemoveReply:
-    actor = actor_of(request)
+    work = removal(context, request, actor_of(request))
+    return await mutate(context, methods.REMOVE, request.mutation, work)
+
+
+def removal(
+    context: Context, request: pb.RemoveRequest, actor: Actor
+) -> Callable[[Namespace], Awaitable[pb.RemoveReply | Outside]]:
+    """The transaction."""
 
     async def work(names: Namespace) -> pb.RemoveReply | Outside:
         spot, inode = await find(names, request.place, actor, follow=False)
@@ -37,7 +46,7 @@ async def remove(context: Context, request: pb.RemoveRequest) -> pb.RemoveReply:
         names.clear_entry(spot.parent, spot.name, inode, now_ns)
         return pb.RemoveReply()
 
-    return await mutate(context, methods.REMOVE, request.mutation, work)
+    return work
 
 
 async def check_removable(names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, shown: str) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_meta.actors import TRUSTED, Actor
-from threefs_meta.finder import Finder, is_plain
+from threefs_meta.finder import Finder
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
@@ -59,8 +59,3 @@ def test_as_a_walk_would(places: list[pb.Place], follow: bool, trusted: bool) ->
         await tx.commit()
 
     run(test)
-
-
-def test_names_that_can_be_looked_up() -> None:
-    assert is_plain(b"a") and is_plain(b"n" * 255) and is_plain(b"...")
-    assert not any(is_plain(name) for name in (b"", b".", b"..", b"n" * 256, b"a\0"))

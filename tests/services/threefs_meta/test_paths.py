@@ -86,3 +86,8 @@ def test_a_name_that_is_too_long_is_shown_even_if_it_is_cut_within_a_letter() ->
     """Found by fuzzing."""
     with pytest.raises(NameTooLong, match="at most 255 bytes, not 341"):
         paths.split(b"/x" + "ä".encode() * 170)
+
+
+def test_names_that_can_be_looked_up() -> None:
+    assert paths.is_plain(b"a") and paths.is_plain(b"n" * 255) and paths.is_plain(b"...")
+    assert not any(paths.is_plain(name) for name in (b"", b".", b"..", b"n" * 256, b"a\0"))

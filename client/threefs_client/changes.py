@@ -1,0 +1,50 @@
+"""Many changes at once: cut into calls that the meta service can make in few transactions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from threefs.errors import ThreefsError, error_of
+from threefs.wire import meta_pb2 as pb
+from threefs_client.meta_calls import MetaCalls
+
+#: A call has at most so many changes, and about so many bytes.
+MOST_CHANGES = 256
+_MOST_BYTES = 1 << 20
+_CALLS_IN_FLIGHT = 4
+
+Outcome = pb.Changed | ThreefsError
+Send = Callable[[pb.ChangeManyRequest], Awaitable[pb.ChangeManyReply]]
+
+
+async def change_many(meta: MetaCalls, send: Send, changes: Sequence[pb.Change]) -> list[Outcome]:
+    """What came of each change: what it made, or why it was not made.
+
+    If a call as a whole has failed, so have all changes in it, or their outcome is unknown; the error says which.
+    """
+    outcomes: list[Outcome] = []
+    turns = asyncio.Semaphore(_CALLS_IN_FLIGHT)
+
+    async def make(part: Sequence[pb.Change]) -> list[Outcome]:
+        async with turns:
+            request = pb.ChangeManyRequest(mutation=meta.mutation(len(part)), changes=part)
+            try:
+                reply = await send(request)
+            except ThreefsError as error:
+                return [error] * len(part)
+        return [error_of(one.code, one.message) if one.code else one for one in reply.results]
+
+    for found in await asyncio.gather(*(make(part) for part in _parts(changes))):
+        outcomes += found
+    return outcomes
+
+
+def _parts(changes: Sequence[pb.Change]) -> Iterator[Sequence[pb.Change]]:
+    start = size = 0
+    for number, change in enumerate(changes):
+        more = change.ByteSize()
+        if number > start and (number - start == MOST_CHANGES or size + more > _MOST_BYTES):
+            yield changes[start:number]
+            start, size = number, 0
+        size += more
+    if start < len(changes):
+        yield changes[start:]

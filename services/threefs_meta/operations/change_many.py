@@ -1,0 +1,199 @@
+"""Many changes of one client: as far as possible in one transaction, with one commit.
+
+A change that fails takes back what it has written, and the others go on. If the transaction as a whole cannot be had
+(it conflicts again and again, or is too large), its halves are tried, down to single changes. A change that must first
+ask or change chunks is made alone.
+
+Each transaction keeps its results in one record, under the identity of the first change that it made. Whoever makes a
+change reads the records of all identities of the request, so each is made once, however the request was divided before.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from threefs.errors import (
+    Conflict,
+    InvalidArgument,
+    MaybeCommitted,
+    Retry,
+    ThreefsError,
+    Throttled,
+    TooLarge,
+    TooOld,
+)
+from threefs.kv import records, retry
+from threefs.kv.port import Transaction
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import Replay
+from threefs_meta import keys
+from threefs_meta.actors import Actor, actor_of
+from threefs_meta.context import Context
+from threefs_meta.known import Known
+from threefs_meta.mutations import MOST_ROUNDS, Outside
+from threefs_meta.namespace import Namespace
+from threefs_meta.operations.create import creation
+from threefs_meta.operations.remove import removal
+
+MOST_CHANGES = 256
+#: For that long a transaction of several changes is tried before its halves are.
+_TOGETHER_S = 0.2
+_ALONE_S = 10.0
+_MOST_MESSAGE_CHARS = 1024
+_BREATH = 64  # changes between two chances for other calls
+
+Reply = pb.CreateReply | pb.RemoveReply
+Work = Callable[[Namespace], Awaitable[Reply | Outside]]
+
+
+async def change_many(context: Context, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+    count = len(request.changes)
+    mutation = request.mutation
+    if count > MOST_CHANGES:
+        raise InvalidArgument(f"a call has at most {MOST_CHANGES} changes, not {count}")
+    if len(mutation.client) != keys.CLIENT_BYTES or mutation.request + count >= 1 << 64:
+        raise InvalidArgument(f"changes need the identity of their client in {keys.CLIENT_BYTES} bytes, and numbers")
+    many = _Many(context, request)
+    await many.settle(0, count)
+    await many.settle_alone()
+    return pb.ChangeManyReply(results=many.results)
+
+
+class _Many:
+    def __init__(self, context: Context, request: pb.ChangeManyRequest) -> None:
+        self._context = context
+        self._client = request.mutation.client
+        self._first = request.mutation.request
+        self._actor = actor_of(request)
+        self._changes = request.changes
+        self._results: list[pb.Changed | None] = [None] * len(request.changes)
+        self._works: dict[int, Work] = {}  # a change keeps it: it knows what was done outside
+        self._outside: dict[int, Outside] = {}  # what must be done before these changes can be made
+
+    @property
+    def results(self) -> list[pb.Changed]:
+        return [result for result in self._results if result is not None]
+
+    async def settle(self, start: int, end: int) -> None:
+        """Find or make the results of these changes."""
+        if start == end:
+            return
+        try:
+            await self._run(start, end, _TOGETHER_S if end - start > 1 else _ALONE_S)
+        except (Conflict, TooOld, Throttled, MaybeCommitted, TooLarge) as error:
+            if end - start == 1:
+                if error.retry is not Retry.NEVER:
+                    raise
+                self._results[start] = _failed(error)
+                return
+            middle = (start + end) // 2
+            await self.settle(start, middle)
+            await self.settle(middle, end)
+
+    async def settle_alone(self) -> None:
+        """Those that must first ask or change chunks."""
+        for _ in range(MOST_ROUNDS):
+            waiting, self._outside = self._outside, {}
+            if not waiting:
+                return
+            for number, outside in waiting.items():
+                try:
+                    await outside.run()
+                except ThreefsError as error:
+                    if error.retry is not Retry.NEVER:
+                        raise
+                    self._results[number] = _failed(error)
+                else:
+                    await self.settle(number, number + 1)
+        raise Conflict("others keep changing the files; try again")
+
+    async def _run(self, start: int, end: int, timeout_s: float) -> None:
+        context = self._context
+        results, outside = await retry.run(
+            context.engine,
+            partial(self._attempt, start, end),
+            clock=context.clock,
+            random=context.random,
+            timeout_s=timeout_s,
+            replayable=True,
+        )
+        self._results[start:end] = results
+        self._outside.update(outside)
+
+    async def _attempt(
+        self, start: int, end: int, tx: Transaction
+    ) -> tuple[list[pb.Changed | None], dict[int, Outside]]:
+        results = await self._kept(tx)
+        outside: dict[int, Outside] = {}
+        known = Known()
+        record = pb.ChangeManyReply()
+        for number in range(start, end):
+            if results[number] is not None:
+                continue
+            tx.savepoint()
+            try:
+                done = await self._change(tx, number, known)
+            except (Conflict, TooOld, Throttled, MaybeCommitted):
+                raise
+            except ThreefsError as error:
+                if error.retry is not Retry.NEVER:
+                    raise
+                tx.rollback()
+                known.forget()
+                results[number] = _failed(error)
+                continue
+            if isinstance(done, Outside):
+                tx.rollback()
+                known.forget()
+                outside[number] = done
+                continue
+            result = results[number] = record.results.add(request=self._first + number)
+            if isinstance(done, pb.CreateReply):
+                result.create.CopyFrom(done)
+            if number % _BREATH == _BREATH - 1:
+                await asyncio.sleep(0)
+        self._keep(tx, record)
+        return results[start:end], outside
+
+    async def _change(self, tx: Transaction, number: int, known: Known) -> Reply | Outside:
+        work = self._works.get(number)
+        if work is None:
+            work = _work(self._context, self._changes[number], self._actor, self._client)
+            self._works[number] = work
+        return await work(self._context.names(tx, known))
+
+    async def _kept(self, tx: Transaction) -> list[pb.Changed | None]:
+        """Results of changes that were made before."""
+        results: list[pb.Changed | None] = [None] * len(self._changes)
+        first = self._first
+        some = keys.replay(self._client, first), keys.replay(self._client, first + len(results))
+        for key, value in await tx.get_range(*some):
+            replay = records.decode(value, Replay, key)
+            if replay.method != methods.CHANGE_MANY.number:
+                raise InvalidArgument("the identity of this request was used for another method before")
+            for result in pb.ChangeManyReply.FromString(replay.reply).results:
+                if first <= result.request < first + len(results):
+                    results[result.request - first] = result
+        return results
+
+    def _keep(self, tx: Transaction, record: pb.ChangeManyReply) -> None:
+        if record.results:
+            key = keys.replay(self._client, record.results[0].request)
+            tick = self._context.ticks.stamp()
+            replay = Replay(method=methods.CHANGE_MANY.number, tick=tick, reply=record.SerializeToString())
+            tx.set(key, records.encode(replay))
+
+
+def _work(context: Context, change: pb.Change, actor: Actor, client: bytes) -> Work:
+    """Raises InvalidArgument."""
+    kind = change.WhichOneof("kind")
+    if kind == "create":
+        return creation(context, change.create, actor, client)
+    if kind == "remove":
+        return removal(context, change.remove, actor)
+    raise InvalidArgument("a change of no known kind")
+
+
+def _failed(error: ThreefsError) -> pb.Changed:
+    return pb.Changed(code=error.code, message=error.message[:_MOST_MESSAGE_CHARS])

@@ -1,0 +1,65 @@
+"""Many changes are cut into calls, and each has its own outcome."""
+
+import asyncio
+
+from threefs_client import changes
+from threefs_client.meta_calls import MetaCalls
+
+from tests.support.memory_cluster import MemoryFiles
+from threefs.errors import AlreadyExists, OutcomeUnknown
+from threefs.wire import meta_pb2 as pb
+
+
+def meta_calls() -> MetaCalls:
+    return MemoryFiles().link.meta
+
+
+def created(path: bytes) -> pb.Change:
+    return pb.Change(create=pb.CreateRequest(place=pb.Place(path=path)))
+
+
+def test_identities_follow_each_other_and_no_call_is_too_large() -> None:
+    async def test() -> None:
+        meta = meta_calls()
+        requests: list[pb.ChangeManyRequest] = []
+
+        async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+            requests.append(request)
+            await asyncio.sleep(0)
+            numbers = range(len(request.changes))
+            return pb.ChangeManyReply(results=[pb.Changed(request=request.mutation.request + n) for n in numbers])
+
+        wanted = [created(b"%d" % number) for number in range(600)]
+        outcomes = await changes.change_many(meta, send, wanted)
+        assert [len(request.changes) for request in requests] == [256, 256, 88]
+        assert [change for request in requests for change in request.changes] == wanted
+        first = requests[0].mutation.request
+        assert [one.request - first for one in outcomes if isinstance(one, pb.Changed)] == list(range(600))
+        assert meta.mutation().request == first + 600
+
+        requests.clear()
+        await changes.change_many(meta, send, [created(b"x" * 300_000)] * 7)
+        assert [len(request.changes) for request in requests] == [3, 3, 1]
+        requests.clear()
+        await changes.change_many(meta, send, [created(b"x" * 3_000_000)] * 2)
+        assert [len(request.changes) for request in requests] == [1, 1]
+        assert await changes.change_many(meta, send, []) == []
+
+    asyncio.run(test())
+
+
+def test_an_error_is_of_its_change_and_that_of_a_call_is_of_all_in_it() -> None:
+    async def test() -> None:
+        async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+            if len(request.changes) < changes.MOST_CHANGES:
+                raise OutcomeUnknown("who knows")
+            failed = pb.Changed(code=AlreadyExists.code, message="/0 is there")
+            return pb.ChangeManyReply(results=[failed] + [pb.Changed()] * (len(request.changes) - 1))
+
+        outcomes = await changes.change_many(meta_calls(), send, [created(b"n")] * (changes.MOST_CHANGES + 2))
+        assert isinstance(outcomes[0], AlreadyExists)
+        assert str(outcomes[0]) == "/0 is there"
+        assert outcomes[1:-2] == [pb.Changed()] * (changes.MOST_CHANGES - 1)
+        assert all(isinstance(one, OutcomeUnknown) for one in outcomes[-2:])
+
+    asyncio.run(test())

@@ -1,0 +1,199 @@
+"""Many changes at once come out as if each had been made alone."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threefs_meta import keys
+from threefs_meta.operations.change_many import MOST_CHANGES, change_many
+from threefs_meta.operations.create import create
+from threefs_meta.operations.remove import remove
+
+from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
+from threefs.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    IsADirectory,
+    NotEmpty,
+    NotFound,
+    QuotaExceeded,
+    ThreefsError,
+    Unavailable,
+)
+from threefs.wire import meta_pb2 as pb
+
+
+def create_of(path: str, **options: object) -> pb.Change:
+    return pb.Change(create=pb.CreateRequest(place=at(path), mode=0o644, **options))  # type: ignore[arg-type]
+
+
+def remove_of(path: str, **options: object) -> pb.Change:
+    return pb.Change(remove=pb.RemoveRequest(place=at(path), **options))  # type: ignore[arg-type]
+
+
+async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | None = None) -> list[int]:
+    """Codes."""
+    fs._request += len(changes)
+    identity = mutation or pb.Mutation(client=CLIENT, request=fs._request - len(changes) + 1)
+    request = pb.ChangeManyRequest(mutation=identity, changes=changes, caller=fs.caller)
+    return [result.code for result in (await change_many(fs.context, request)).results]
+
+
+part = st.sampled_from(["a", "b", "closed", "link", "f", "g", ".", "..", ""])
+path = st.lists(part, min_size=1, max_size=4).map("/".join)
+change = st.one_of(
+    st.builds(create_of, path, exclusive=st.booleans(), parents=st.booleans(), session=st.sampled_from([b"", SESSION])),
+    st.builds(remove_of, path, recursive=st.booleans(), kind=st.sampled_from([0, 1, 2])),
+)
+
+
+async def plant(fs: MetaBench) -> None:
+    await fs.mkdir("/a/b", parents=True, mode=0o777)
+    await fs.mkdir("/closed", mode=0o700)
+    await fs.create("/closed/f")
+    await fs.create("/a/f")
+    await fs.symlink("/a/b", "/a/link")
+    await fs.mkdir("/a/b/b", mode=0o777)
+
+
+async def singly(fs: MetaBench, changes: list[pb.Change]) -> list[int]:
+    codes = []
+    for one in changes:
+        try:
+            if one.WhichOneof("kind") == "create":
+                request = pb.CreateRequest(mutation=fs.mutation(), caller=fs.caller)
+                request.MergeFrom(one.create)
+                await create(fs.context, request)
+            else:
+                removal = pb.RemoveRequest(mutation=fs.mutation(), caller=fs.caller)
+                removal.MergeFrom(one.remove)
+                await remove(fs.context, removal)
+            codes.append(0)
+        except ThreefsError as error:
+            codes.append(error.code)
+    return codes
+
+
+async def stored(fs: MetaBench) -> list[tuple[bytes, bytes]]:
+    """All but the records of what was done, and layouts, which are drawn."""
+    pairs = await fs.engine.begin().get_range(b"", b"\xff")
+    return [(key, b"" if key.startswith(b"INOD") else value) for key, value in pairs if not key.startswith(b"IDEM")]
+
+
+@given(st.lists(change, max_size=12), st.booleans())
+@settings(max_examples=60)
+def test_as_one_by_one(changes: list[pb.Change], trusted: bool) -> None:
+    async def test(fs: MetaBench) -> None:
+        other = await MetaBench().start()
+        for bench in (fs, other):
+            await plant(bench)
+            if not trusted:
+                bench.caller = pb.Caller(uid=7, gid=7)
+        assert await changed(fs, *changes) == await singly(other, changes)
+        assert await stored(fs) == await stored(other)
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_change_is_made_once_however_often_it_is_asked_for(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        await plant(fs)
+        mutation = pb.Mutation(client=CLIENT, request=1000)
+        changes = [create_of(f"/a/{number % 5}/{number}", parents=True, exclusive=True) for number in range(20)]
+        changes += [remove_of("/closed/f"), remove_of("/none"), create_of("/a/f", truncate=True, session=SESSION)]
+        request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
+        copies = await asyncio.gather(*(change_many(fs.context, request) for _ in range(3)))
+        codes = [0] * 21 + [NotFound.code, 0]
+        inodes = [result.create.inode for result in copies[0].results]
+        for copy in copies:
+            assert [result.code for result in copy.results] == codes
+            assert [result.create.inode for result in copy.results] == inodes
+        before = await fs.engine.begin().get_range(b"", b"\xff")
+        again = await change_many(fs.context, request)
+        assert [result.create.inode for result in again.results] == inodes
+        assert await fs.engine.begin().get_range(b"", b"\xff") == before, "the repetition has changed something"
+
+    run(test, conflict_rate=0.2, unknown_rate=0.3, seed=seed)
+
+
+def test_what_needs_chunks_first_is_made_too() -> None:
+    async def test(fs: MetaBench) -> None:
+        for name in ("/a", "/b"):
+            file = (await fs.create(name, session=SESSION)).inode
+            await fs.write(file, 0, b"content")
+            await fs.close(file, SESSION, length_hint=7, written=True)
+        changes = [create_of("/a", truncate=True), create_of("/new"), create_of("/b", truncate=True)]
+        assert await changed(fs, *changes) == [0, 0, 0]
+        for name in ("/a", "/b"):
+            inode = await fs.stat(name)
+            assert inode.length == 0 and not fs.chunk_numbers(inode)
+
+    run(test)
+
+
+def test_a_failed_change_leaves_nothing_behind() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        await fs.set_quota("/d", limit_inodes=2)
+        await fs.count_all()
+        # It makes directories before the quota refuses the file.
+        await fs.create("/d/1")
+        await fs.create("/d/2")
+        await fs.count_all()
+        codes = await changed(
+            fs, create_of("/d/x/y/z", parents=True), create_of("/e/f", parents=True), create_of("/e/f", exclusive=True)
+        )
+        assert codes == [QuotaExceeded.code, 0, AlreadyExists.code]
+        assert await fs.names("/d") == ["1", "2"]
+        assert await changed(fs, remove_of("/e"), remove_of("/e", kind=pb.NOT_DIRECTORY)) == [
+            NotEmpty.code,
+            IsADirectory.code,
+        ]
+
+    run(test)
+
+
+def test_too_much_for_one_transaction_is_divided() -> None:
+    async def test(fs: MetaBench) -> None:
+        changes = [create_of(f"/{number}" + "/y" * 40, parents=True) for number in range(MOST_CHANGES)]
+        assert await changed(fs, *changes) == [0] * MOST_CHANGES
+        made = await fs.engine.begin().get_range(*keys.REPLAYS)
+        assert 1 < len(made) < 16, "a record of each transaction"
+
+    run(test)
+
+
+def test_limits() -> None:
+    async def test(fs: MetaBench) -> None:
+        assert await changed(fs) == []
+        with pytest.raises(InvalidArgument, match=str(MOST_CHANGES)):
+            await changed(fs, *[create_of("/a")] * (MOST_CHANGES + 1))
+        for mutation in (pb.Mutation(request=1), pb.Mutation(client=CLIENT, request=(1 << 64) - 1)):
+            with pytest.raises(InvalidArgument, match="identity"):
+                await changed(fs, create_of("/a"), mutation=mutation)
+        bad = pb.Change(create=pb.CreateRequest(place=at("/a"), mode=0o10000))
+        assert await changed(fs, pb.Change(), bad) == [InvalidArgument.code] * 2
+        single = fs.mutation()
+        await create(fs.context, pb.CreateRequest(mutation=single, place=at("/a")))
+        with pytest.raises(InvalidArgument, match="another method"):
+            await changed(fs, create_of("/a"), mutation=single)
+        assert [key for key, _ in await fs.engine.begin().get_range(*keys.REPLAYS)] == [
+            keys.replay(CLIENT, single.request)
+        ]
+
+    run(test)
+
+
+def test_what_may_succeed_later_is_for_the_caller_to_send_again() -> None:
+    async def test(fs: MetaBench) -> None:
+        routing = fs.cluster.routing
+        fs.cluster.routing = replace(routing, tables={})
+        with pytest.raises(Unavailable):
+            await changed(fs, create_of("/a"))
+        fs.cluster.routing = routing
+        assert await changed(fs, create_of("/a")) == [0]
+
+    run(test)

@@ -1,0 +1,75 @@
+"""Later steps of a transaction find what they would find without what earlier ones know."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_meta.actors import TRUSTED, Actor
+from threefs_meta.known import Known
+from threefs_meta.mutations import look
+from threefs_meta.namespace import Namespace
+from threefs_meta.walk import Spot, walk
+
+from tests.support.metadata import MetaBench, run
+from threefs.errors import ThreefsError
+from threefs.wire import meta_pb2 as pb
+
+part = st.sampled_from([b"a", b"b", b"closed", b"link", b"up", b"f", b"none", b".", b"..", b"", b"n" * 256, b"\0"])
+path = st.lists(part, max_size=5).map(b"/".join) | st.just(b"a/" * 2500)
+place = st.builds(pb.Place, base=st.integers(0, 9), path=path)
+
+
+@given(st.lists(place, max_size=30), st.booleans(), st.booleans())
+def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> None:
+    actor = TRUSTED if trusted else Actor(7, 7, frozenset(), False)
+
+    async def one(names: Namespace, wanted: pb.Place) -> Spot | int:
+        try:
+            return await walk(names, wanted, actor, follow=follow)
+        except ThreefsError as error:
+            return error.code
+
+    async def test(bench: MetaBench) -> None:
+        await bench.mkdir("/a/b", parents=True)
+        await bench.mkdir("/closed", mode=0o700)
+        await bench.create("/closed/f")
+        await bench.create("/a/f")
+        await bench.symlink("/a/b", "/a/link")
+        await bench.symlink("../a", "/a/up")
+
+        async def work(names: Namespace) -> None:
+            known = Known()
+            found = [await one(Namespace(names.tx, known=known), wanted) for wanted in places]
+            assert found == [await one(names, wanted) for wanted in places]
+
+        await look(bench.context, work)
+
+    run(test)
+
+
+def test_directories_that_change_are_not_known_any_more() -> None:
+    async def test(bench: MetaBench) -> None:
+        await bench.mkdir("/a/b", parents=True)
+        await bench.create("/a/b/f")
+        context = bench.context
+        known = Known()
+        tx = context.engine.begin()
+        spot = await walk(context.names(tx, known), pb.Place(path=b"a/b/f"), follow=True)
+        assert known.places == {(0, b"a/b"): spot.parent}
+        directory = await context.names(tx, known).directory(spot.parent)
+        assert known.directories == {spot.parent: directory}
+        context.names(tx, known).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
+        assert known.places and known.directories
+        changes: list[Callable[[Namespace], None]] = [
+            lambda names: names.put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
+            lambda names: names.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
+            lambda names: names.put_inode(directory),
+            lambda names: names.clear_inode(directory),
+        ]
+        for change in changes:
+            known.places[0, b"a/b"] = spot.parent
+            known.directories[spot.parent] = directory
+            change(context.names(tx, known))
+            assert not known.places and not known.directories
+
+    run(test)
