@@ -3,14 +3,29 @@
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.etcd import EtcdCluster, needs_etcd
 from tests.support.namespace_audit import audit
+from tests.support.postgres import PostgresServer, needs_postgres
 from tests.support.shared_cluster import Load, SharedCluster
 from threefs.kv.engines import open_engine, parse
+
+
+@pytest.fixture(params=["etcd", "postgresql"])
+def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Stores for managers and for meta services."""
+    if request.param == "etcd":
+        needs_etcd()
+        with EtcdCluster(tmp_path / "etcd", 1) as etcd:
+            yield f"{etcd.url}/manager", f"{etcd.url}/meta"
+    else:
+        needs_postgres()
+        with PostgresServer() as server:
+            yield server.schema("manager"), server.schema("meta")
 
 
 async def audited(url: str) -> None:
@@ -22,27 +37,22 @@ async def audited(url: str) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_applications_go_on_while_meta_services_die_and_hang(tmp_path: Path) -> None:
+def test_applications_go_on_while_meta_services_die_and_hang(urls: tuple[str, str], tmp_path: Path) -> None:
     """A call has so much time that none would come to its end by the next try of a stopped service."""
-    needs_etcd()
-    with EtcdCluster(tmp_path / "etcd", 1) as etcd:
-        url = f"{etcd.url}/meta"
-        with SharedCluster(
-            tmp_path, f"{etcd.url}/manager", url, managers=1, metas=3, attempt_timeout_s=300.0, timeout_s=300.0
-        ) as cluster:
-            with Load(cluster, workers=6) as load:
-                load.wait()
-                cluster.metas[0].kill()
-                load.wait()
-                hanging = cluster.metas[1].process.pid
-                os.kill(hanging, signal.SIGSTOP)
-                try:
-                    load.wait()  # all of them, whichever service they use
-                finally:
-                    os.kill(hanging, signal.SIGCONT)
-                load.wait()
-                cluster.metas[0].start()
-                cluster.metas[2].kill()
-                load.wait()
-            load.check()
-        asyncio.run(audited(url))
+    with SharedCluster(tmp_path, *urls, managers=1, metas=3, attempt_timeout_s=300.0, timeout_s=300.0) as cluster:
+        with Load(cluster, workers=6) as load:
+            load.wait()
+            cluster.metas[0].kill()
+            load.wait()
+            hanging = cluster.metas[1].process.pid
+            os.kill(hanging, signal.SIGSTOP)
+            try:
+                load.wait()  # all of them, whichever service they use, and whatever it has begun in the store
+            finally:
+                os.kill(hanging, signal.SIGCONT)
+            load.wait()
+            cluster.metas[0].start()
+            cluster.metas[2].kill()
+            load.wait()
+        load.check()
+    asyncio.run(audited(urls[1]))

@@ -162,15 +162,16 @@ class Committer:
 
 
 async def _attempt(connection: Connection, statement: dict[str, Any]) -> set[int]:
-    """COMMIT is a statement of its own: only its answer says that the transaction was possible."""
+    """COMMIT is a statement of its own: only its answer says that the transaction was possible. All is sent at once: a
+    service that hangs in between would stop everybody else by the locks of its half transaction."""
     async with asyncio.timeout(CALL_S):
         if connection.info.transaction_status is not TransactionStatus.IDLE:
             await connection.execute("ROLLBACK")
-        await connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-        cursor = await connection.execute(_COMMIT, statement, binary=True)
-        bad = {row[0] for row in await cursor.fetchall()}
-        await connection.execute("COMMIT")
-    return bad
+        async with connection.pipeline():
+            await connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+            cursor = await connection.execute(_COMMIT, statement, binary=True)
+            await connection.execute("COMMIT")
+        return {row[0] for row in await cursor.fetchall()}
 
 
 def together(waiting: deque[Commit]) -> list[Commit]:
