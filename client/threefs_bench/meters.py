@@ -58,3 +58,9 @@ def busy_ticks(fields: Sequence[str]) -> int:
     """Of the first line of /proc/stat: user, nice, system, irq, softirq, steal; not idle and iowait."""
     ticks = [int(value) for value in fields[:8]]
     return sum(ticks) - ticks[3] - ticks[4]
+
+
+def process_cpu_s(pid: int) -> float:
+    """CPU seconds of a process, with all its threads, since it started."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S

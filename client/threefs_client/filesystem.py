@@ -248,6 +248,27 @@ class FileSystem:
 
     # ---- changing ----
 
+    def create(
+        self,
+        path: Path,
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        exclusive: bool = True,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+    ) -> Attributes:
+        """Make an empty file without opening it; the arguments are those of `create_many`."""
+        work = self._core().create(
+            path,
+            permissions=permissions,
+            parents=parents,
+            exclusive=exclusive,
+            chunk_bytes=chunk_bytes,
+            stripe=stripe,
+        )
+        return self.run(work)
+
     def mkdir(self, path: Path, *, mode: int = 0o755, parents: bool = False) -> Attributes:
         """With `parents`, missing directories above are made too and an existing one is no error."""
         return self.run(self._core().mkdir(path, mode=mode, parents=parents))

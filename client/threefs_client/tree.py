@@ -51,14 +51,7 @@ class Tree:
         Each is made once or not at all, whatever becomes of the others. `parents` makes missing directories. Without
         `exclusive` an existing file is no error. `chunk_bytes` and `stripe` are as of `open`.
         """
-        request = pb.CreateRequest(
-            mode=checked_permissions(permissions),
-            uid=os.geteuid(),
-            gid=os.getegid(),
-            exclusive=exclusive,
-            parents=parents,
-            layout=wanted_layout(chunk_bytes, stripe),
-        )
+        request = new_file(permissions, parents, exclusive, chunk_bytes, stripe)
         wanted = []
         for name in names:
             change = pb.Change(create=request)
@@ -172,6 +165,22 @@ class Tree:
         return attributes.of_space(await self._call(methods.STAT_FS, pb.StatFsRequest()))
 
     # ---- changing ----
+
+    async def create(
+        self,
+        path: Path,
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        exclusive: bool = True,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+    ) -> Attributes:
+        """Make an empty file without opening it; the arguments are those of `create_many`."""
+        request = new_file(permissions, parents, exclusive, chunk_bytes, stripe)
+        request.mutation.CopyFrom(self.link.meta.mutation())
+        request.place.path = paths.encode(path)
+        return attributes.of_inode((await self._call(methods.CREATE, request)).inode)
 
     async def mkdir(self, path: Path, *, mode: int = 0o755, parents: bool = False) -> Attributes:
         """With `parents`, missing directories above are made too and an existing one is no error."""
@@ -341,6 +350,18 @@ class Tree:
             layout=wanted_layout(chunk_bytes, stripe, table_id),
         )
         return attributes.of_inode((await self._call(methods.SET_LAYOUT, request)).inode)
+
+
+def new_file(permissions: int, parents: bool, exclusive: bool, chunk_bytes: int, stripe: int) -> pb.CreateRequest:
+    """Raises InvalidArgument."""
+    return pb.CreateRequest(
+        mode=checked_permissions(permissions),
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        exclusive=exclusive,
+        parents=parents,
+        layout=wanted_layout(chunk_bytes, stripe),
+    )
 
 
 def wanted_layout(chunk_bytes: int, stripe: int, table_id: int = 0) -> pb.Layout | None:

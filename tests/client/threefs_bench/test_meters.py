@@ -1,7 +1,8 @@
+import os
 from pathlib import Path
 
 import pytest
-from threefs_bench.meters import Round, Series, busy_s, busy_ticks
+from threefs_bench.meters import Round, Series, busy_s, busy_ticks, process_cpu_s
 
 
 def test_rates_and_costs_are_medians() -> None:
@@ -24,3 +25,9 @@ def test_idle_and_waiting_cores_are_not_busy(tmp_path: Path) -> None:
     stat.write_text("cpu  100 0 50 9 9 0 0 0 0 0\ncpu0 1 2 3\n")
     assert busy_s(stat) > 0
     assert busy_s() > 0
+
+
+def test_a_process_uses_time() -> None:
+    before = process_cpu_s(os.getpid())
+    while process_cpu_s(os.getpid()) == before:
+        sum(range(100_000))

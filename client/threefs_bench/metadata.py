@@ -1,0 +1,153 @@
+"""Rates of metadata through the client library: many calls in flight, and many names in one call.
+
+Each figure has the CPU time that an operation took here and in the meta services, which says more on a machine where
+others are at work than the rate does.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import threefs_client
+from threefs_cli.cluster_file import Plan
+from threefs_cli.local_cluster import LocalCluster
+
+from threefs.env.clock import CLOCK
+from threefs.errors import ThreefsError
+from threefs_bench.meters import process_cpu_s
+
+SECONDS = 3.0
+IN_FLIGHT = 64
+PER_CALL = 1024  # names in a call of many
+_CALLS_IN_FLIGHT = 2
+_FILES = 4096  # that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    what: str
+    in_flight: int  # calls
+    operations: int
+    per_s: float
+    client_us: float  # CPU time per operation of this process
+    server_us: float  # CPU time per operation of the meta services; 0 if they are not known
+
+
+Step = Callable[[], Awaitable[int]]  # how many operations it was
+
+
+async def measure_fresh(directory: Path, *, seconds: float = SECONDS, in_flight: int = IN_FLIGHT) -> list[Figure]:
+    """Of a cluster that is started in `directory` for the time, with one meta service on the embedded engine."""
+    cluster = LocalCluster(directory)
+    started = await cluster.up(Plan(storage=3, replicas=3))
+    process = started.program("meta").process
+    assert process is not None, "it was started"
+    try:
+        return await measure(started.address, meta_pids=[process.pid], seconds=seconds, in_flight=in_flight)
+    finally:
+        await cluster.down()
+
+
+async def measure(
+    address: str, *, meta_pids: Sequence[int] = (), seconds: float = SECONDS, in_flight: int = IN_FLIGHT
+) -> list[Figure]:
+    """Of the cluster at `address`, in a directory of its own. `meta_pids`: its meta services, if they run here."""
+    async with await threefs_client.connect_async(address, timeout_s=60.0) as fs:
+        top = f"/bench-meta-{os.getpid()}"
+        await fs.mkdir(top)
+        try:
+            bench = _Bench(fs, top, meta_pids, seconds)
+            return await bench.run(in_flight)
+        finally:
+            await fs.remove(top, recursive=True)
+
+
+class _Bench:
+    def __init__(self, fs: threefs_client.AsyncFileSystem, top: str, meta_pids: Sequence[int], seconds: float) -> None:
+        self._fs = fs
+        self._top = top
+        self._meta_pids = meta_pids
+        self._seconds = seconds
+
+    async def run(self, in_flight: int) -> list[Figure]:
+        fs, top = self._fs, self._top
+        seen = [f"{top}/seen/{number}" for number in range(_FILES)]
+        _all_well(await fs.create_many(seen, parents=True))
+        for name in ("single", "many"):
+            await fs.mkdir(f"{top}/{name}")
+        single, many = _numbered(f"{top}/single/"), _numbered(f"{top}/many/")
+        looked = _around(seen)
+
+        async def create() -> int:
+            await fs.create(next(single))
+            return 1
+
+        async def stat() -> int:
+            await fs.stat(next(looked))
+            return 1
+
+        async def stat_many() -> int:
+            found = await fs.stat_many([next(looked) for _ in range(PER_CALL)])
+            assert None not in found
+            return PER_CALL
+
+        async def create_many() -> int:
+            _all_well(await fs.create_many([next(many) for _ in range(PER_CALL)]))
+            return PER_CALL
+
+        async def list_all() -> int:
+            return sum([1 async for _ in fs.list(f"{top}/seen", with_attributes=True)])
+
+        figures = [
+            await self._figure("create", in_flight, create),
+            await self._figure("stat", in_flight, stat),
+            await self._figure("stat, many in a call", _CALLS_IN_FLIGHT, stat_many),
+            await self._figure("create, many in a call", _CALLS_IN_FLIGHT, create_many),
+            await self._figure("list with attributes", 1, list_all),
+        ]
+        made, gone = next(single), _numbered(f"{top}/single/")
+
+        async def remove() -> int:
+            await fs.unlink(next(gone))
+            return 1
+
+        operations = int(made.rpartition("/")[2])
+        return [*figures, await self._figure("remove", in_flight, remove, most=operations)]
+
+    async def _figure(self, what: str, in_flight: int, step: Step, *, most: int = 1 << 62) -> Figure:
+        begun = done = 0
+        client, server = process_cpu_s(os.getpid()), sum(map(process_cpu_s, self._meta_pids))
+        start = CLOCK.monotonic()
+        end = start + self._seconds
+
+        async def work() -> None:
+            nonlocal begun, done
+            while begun < most and CLOCK.monotonic() < end:
+                begun += 1
+                operations = await step()  # others go on meanwhile: not to be written as one statement
+                done += operations
+
+        await asyncio.gather(*(work() for _ in range(in_flight)))
+        elapsed = CLOCK.monotonic() - start
+        client_s = process_cpu_s(os.getpid()) - client
+        server_s = sum(map(process_cpu_s, self._meta_pids)) - server
+        return Figure(what, in_flight, done, done / elapsed, client_s / done * 1e6, server_s / done * 1e6)
+
+
+def _numbered(prefix: str) -> Iterator[str]:
+    return (f"{prefix}{number}" for number in count())
+
+
+def _around(names: Sequence[str]) -> Iterator[str]:
+    while True:
+        yield from names
+
+
+def _all_well(outcomes: Sequence[object]) -> None:
+    """Raise the first error among them."""
+    for outcome in outcomes:
+        if isinstance(outcome, ThreefsError):
+            raise outcome
