@@ -224,6 +224,26 @@ class Chunks:
                     break
                 after = reply.index[-1] + 1
 
+    async def page(
+        self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float
+    ) -> tuple[list[tuple[int, int]], int]:
+        """The next few chunks from number `first` on, of all chains in one order: ([(number, length), ...], where to go
+        on; 0: there are no more)."""
+        deadline = self._clock.monotonic() + timeout_s
+        asked = [
+            asyncio.ensure_future(self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, first), deadline))
+            for chain in self._stripe(layout, chains)
+        ]
+        try:
+            replies = [await reply for reply in asked]
+        finally:
+            for reply in asked:
+                reply.cancel()
+        # Behind the end of the shortest page there may be chunks of that chain which nobody has seen yet.
+        following = min((reply.index[-1] + 1 for reply in replies if reply.more), default=0)
+        rows = sorted(row for reply in replies for row in zip(reply.index, reply.length, strict=True))
+        return [row for row in rows if not following or row[0] < following], following
+
     async def remove_file(self, layout: FileLayout, inode: InodeId, first: int = 0, *, timeout_s: float) -> int:
         """Remove all chunks from number `first` on. Returns how many there were."""
         deadline = self._clock.monotonic() + timeout_s

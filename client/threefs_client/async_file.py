@@ -6,6 +6,8 @@ from types import TracebackType
 import numpy as np
 
 from threefs.errors import InvalidArgument
+from threefs_client import allocation, extents
+from threefs_client.allocation import Allocation
 from threefs_client.buffering import ReadWindow, WriteBuffer
 from threefs_client.handles import Handle
 from threefs_client.locks import LockOwner
@@ -266,6 +268,31 @@ class AsyncFile:
         self._window.drop()
         await self.handle.truncate(size)
         return size
+
+    async def allocate(self, offset: int, length: int, mode: int = Allocation.RESERVE) -> None:
+        """What fallocate(2) does: reserve room, punch a hole, zero a range; see Allocation. The position stays.
+
+        Durable when it returns. Raises InvalidArgument, NotSupported, FileTooLarge, QuotaExceeded, NoSpace.
+        """
+        self.check(writing=True)
+        await self.send_held()
+        self._window.drop()
+        await allocation.allocate(self.handle, offset, length, mode)
+
+    async def seek_data(self, offset: int) -> int:
+        """The first byte of data from `offset` on; the position stays. Raises NoDataThere.
+
+        A hole shows if it takes a whole chunk, or the end of one.
+        """
+        self.check()
+        await self.send_held()
+        return await extents.seek_data(self.handle, offset)
+
+    async def seek_hole(self, offset: int) -> int:
+        """The first byte of a hole from `offset` on, at last the end of the file. Raises NoDataThere."""
+        self.check()
+        await self.send_held()
+        return await extents.seek_hole(self.handle, offset)
 
     # ---- locking ----
 

@@ -13,7 +13,7 @@ from threefs.chunks import ChunkUpdate
 from threefs.errors import InvalidArgument, IsADirectory, NotFound
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_client import addresses, link, modes, options, paths, reads
+from threefs_client import addresses, copying, link, modes, options, paths, reads
 from threefs_client.async_file import AsyncFile, flat
 from threefs_client.handles import Handle
 from threefs_client.modes import Mode
@@ -241,6 +241,22 @@ class AsyncFileSystem(Tree):
         for file in {id(file): file for file, _, _ in checked}.values():
             await file.handle.report()
         return sum(len(view) for _, _, view in checked)
+
+    async def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
+        """Copy bytes from one open file into another (or elsewhere into itself), without passing them to the caller.
+
+        Fewer than `length` only at the end of the source; returns how many. Holes stay holes. Durable when it returns.
+        Raises InvalidArgument when the ranges overlap within one file.
+        """
+        reader, writer = async_file(source), async_file(destination)
+        if reader is None or writer is None:
+            raise InvalidArgument("copy_range needs two open files")
+        reader.check(reading=True)
+        writer.check(writing=True)
+        await reader.send_held()
+        await writer.send_held()
+        writer.forget_ahead()
+        return await copying.copy_range(reader.handle, offset, writer.handle, at, length)
 
     async def read_file(self, path: Path) -> bytes:
         """All bytes of a file."""

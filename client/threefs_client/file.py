@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from threefs.env import loop_thread
+from threefs_client.allocation import Allocation
 from threefs_client.async_file import AsyncFile, flat
 
 if TYPE_CHECKING:
@@ -123,6 +124,30 @@ class File(io.RawIOBase):
         self._adopt()
         with self._lock:
             return self._run(self._file.truncate(size))
+
+    def allocate(self, offset: int, length: int, mode: int = Allocation.RESERVE) -> None:
+        """What fallocate(2) does: reserve room, punch a hole, zero a range; see Allocation. The position stays.
+
+        Durable when it returns. Raises InvalidArgument, NotSupported, FileTooLarge, QuotaExceeded, NoSpace.
+        """
+        self._adopt()
+        with self._lock:
+            self._run(self._file.allocate(offset, length, mode))
+
+    def seek_data(self, offset: int) -> int:
+        """The first byte of data from `offset` on; the position stays. Raises NoDataThere.
+
+        A hole shows if it takes a whole chunk, or the end of one.
+        """
+        self._adopt()
+        with self._lock:
+            return self._run(self._file.seek_data(offset))
+
+    def seek_hole(self, offset: int) -> int:
+        """The first byte of a hole from `offset` on, at last the end of the file. Raises NoDataThere."""
+        self._adopt()
+        with self._lock:
+            return self._run(self._file.seek_hole(offset))
 
     def lock(self, *, exclusive: bool = True, wait_s: float | None = None) -> None:
         """Lock the whole file as flock(2) does, against all clients that ask. What others wrote before is seen then.

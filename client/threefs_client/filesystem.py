@@ -156,6 +156,10 @@ class FileSystem:
         """See AsyncFileSystem.write_batch."""
         return self.run(self._core().write_batch(rows, timeout_s=timeout_s))
 
+    def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
+        """See AsyncFileSystem.copy_range."""
+        return self.run(self._core().copy_range(source, offset, destination, at, length))
+
     def read_file(self, path: Path) -> bytes:
         """All bytes of a file."""
         return self.run(self._core().read_file(path))

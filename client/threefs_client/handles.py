@@ -40,12 +40,17 @@ class Handle:
         self._unsettled = False  # something was written that the meta service does not know of
         self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
 
-    async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
+    async def call(self, method: Method[Req, Rep], request: Req) -> Rep:
         return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s, caller=self.caller)
 
     @property
     def length(self) -> int:
         return self.file.length
+
+    @property
+    def session(self) -> bytes:
+        """The write session; empty: it is open for reading only."""
+        return self._session
 
     def _note(self) -> None:
         """The file is to be kept while it is open here. A write session says so itself."""
@@ -122,7 +127,7 @@ class Handle:
         request = pb.ReserveRequest(
             mutation=self.link.meta.mutation(), inode=self.inode, session=self._session, length=len(data)
         )
-        reply = await self._call(methods.RESERVE, request)
+        reply = await self.call(methods.RESERVE, request)
         self.file.learn(reply.inode)
         await self.write(reply.offset, data)
         return reply.offset + len(data)
@@ -160,7 +165,7 @@ class Handle:
         self._attempted_end = 0  # of all writes that were begun
         self._unsettled = False  # a write that begins meanwhile sets it again
         try:
-            reply = await self._call(methods.SYNC, request)
+            reply = await self.call(methods.SYNC, request)
         except BaseException:
             self._unsettled = True
             raise
@@ -177,7 +182,7 @@ class Handle:
             length=length,
             session=self._session,
         )
-        reply = await self._call(methods.TRUNCATE, request)
+        reply = await self.call(methods.TRUNCATE, request)
         self.file.written_end = 0
         self.file.learn(reply.inode)
 
@@ -204,7 +209,7 @@ class Handle:
             attempted_end=self._attempted_end,
             written=self._unsettled,
         )
-        reply = await self._call(methods.CLOSE, request)
+        reply = await self.call(methods.CLOSE, request)
         self._unsettled = self._unsure = False
         self.file.learn(reply.inode)
 

@@ -95,8 +95,12 @@ class MemoryMeta:
 
     async def _reserve(self, request: pb.ReserveRequest) -> pb.ReserveReply:
         inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
-        inode.length += request.length
-        return pb.ReserveReply(offset=inode.length - request.length, inode=inode)
+        offset = inode.length
+        inode.length = max(offset, request.end) if request.end else offset + request.length
+        return pb.ReserveReply(offset=offset, inode=inode)
+
+    async def _statfs(self, request: pb.StatFsRequest) -> pb.StatFsReply:
+        return pb.StatFsReply(capacity_bytes=10 << 30, free_bytes=3 << 30, replicas=3)
 
     async def _stat(self, request: pb.StatRequest) -> pb.InodeReply:
         return pb.InodeReply(inode=self._at(request.place))

@@ -226,11 +226,37 @@ def test_length_listing_and_removal_of_a_whole_file() -> None:
     assert list(s.storage.data) == [ChunkId(InodeId(78), 0)]
 
 
+def test_pages_of_all_chains_come_in_one_order() -> None:
+    """Each chain shows three chunks at a time: behind the end of the shorter page something may be missing."""
+    s = Setting()
+    there = [0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 21]
+
+    async def work() -> None:
+        for number in there:
+            await s.chunks.write(LAYOUT, INODE, number, 0, b"abc", timeout_s=5)
+        found, first, pages = [], 1, 0
+        while True:
+            page, following = await s.chunks.page(LAYOUT, INODE, first, timeout_s=5)
+            found += page
+            pages += 1
+            if not following:
+                break
+            assert page
+            assert following > first
+            first = following
+        assert found == [(number, 3) for number in there[1:]]
+        assert pages > 2
+
+    go(work())
+
+
 def test_a_length_that_cannot_be_asked_for_is_a_plain_error() -> None:
     s = Setting()
     s.storage.down = {"storage-1:1", "storage-2:1", "storage-3:1"}
     with pytest.raises(Unavailable):
         go(s.chunks.file_length(LAYOUT, INODE, timeout_s=0.02))
+    with pytest.raises(Unavailable):
+        go(s.chunks.page(LAYOUT, INODE, timeout_s=0.02))
 
 
 @pytest.mark.parametrize("length", [0, 1, 64 * KIB, 64 * KIB + 1, 3 * 64 * KIB, 500 * KIB])

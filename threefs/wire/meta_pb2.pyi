@@ -960,18 +960,20 @@ class FindLockReply(_message.Message):
     def __init__(self, conflict: _Optional[_Union[FileLock, _Mapping]] = ..., same_client: _Optional[bool] = ...) -> None: ...
 
 class ReserveRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "session", "length", "caller")
+    __slots__ = ("mutation", "inode", "session", "length", "end", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     inode: int
     session: bytes
     length: int
+    end: int
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length: _Optional[int] = ..., end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class ReserveReply(_message.Message):
     __slots__ = ("offset", "inode")

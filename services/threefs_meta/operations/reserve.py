@@ -1,6 +1,7 @@
 """Make a file longer by as much as somebody is about to append, and say where: so appends of many clients never mix.
 
-Until the bytes are written, readers see zeros there. They stay zeros if the writer dies before.
+Until the bytes are written, readers see zeros there. They stay zeros if the writer dies before. So it is also how a
+file gets room ahead of time (fallocate): longer, and nothing that anybody has written is touched, unlike by a truncate.
 """
 
 from threefs.errors import InvalidArgument, SessionLost
@@ -17,8 +18,8 @@ from threefs_meta.namespace import Namespace
 
 async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveReply:
     check_session(request.session)
-    if not request.length:
-        raise InvalidArgument("an append has at least one byte")
+    if bool(request.length) == bool(request.end):
+        raise InvalidArgument("either an append of at least one byte, or an end that the file shall have")
     actor = actor_of(request)
 
     async def work(names: Namespace) -> pb.ReserveReply | Outside:
@@ -26,9 +27,10 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         if inode is None or not await names.has_session(request.inode, request.session):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
         offset = inode.length
-        check_length(inode, offset + request.length)
-        context.quotas.check_longer(inode, request.length)
-        inode.length = offset + request.length
+        length = max(offset, request.end) if request.end else offset + request.length
+        check_length(inode, length)
+        context.quotas.check_longer(inode, length - offset)
+        inode.length = length
         inode.mtime_ns = inode.ctime_ns = context.clock.wall_ns()
         permissions.written_by(inode, actor)
         names.put_inode(inode)

@@ -28,6 +28,24 @@ def test_nobody_gets_what_another_one_has(seed: int) -> None:
     run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_file_gets_as_long_as_wanted_and_never_shorter(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        made = (await fs.create("/a", session=SESSION)).inode
+        for end, length in ((100, 100), (30, 100), (101, 101)):
+            request = pb.ReserveRequest(mutation=fs.mutation(), inode=made.inode, session=SESSION, end=end)
+            first = await reserve(fs.context, request)
+            assert (await reserve(fs.context, request)) == first, "sent again, the answer is the same"
+            assert first.inode.length == (await fs.stat("/a")).length == length
+        for wrong in (pb.ReserveRequest(length=1, end=1), pb.ReserveRequest(end=1 << 63)):
+            wrong.mutation.CopyFrom(fs.mutation())
+            wrong.inode, wrong.session = made.inode, SESSION
+            with pytest.raises((InvalidArgument, FileTooLarge)):
+                await reserve(fs.context, wrong)
+
+    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+
+
 def test_what_is_refused() -> None:
     async def test(fs: MetaBench) -> None:
         made = (await fs.create("/a", session=SESSION)).inode

@@ -1,0 +1,79 @@
+"""Holes, room ahead of time and copies on a cluster of real processes."""
+
+import uuid
+
+import numpy as np
+import pytest
+from threefs_client import Allocation, FileSystem
+
+from tests.support.cluster import LocalCluster
+from threefs.errors import NoDataThere
+
+CHUNK = 64 << 10
+PUNCH = Allocation.PUNCH_HOLE | Allocation.KEEP_LENGTH
+
+
+def content_of(size: int, seed: int = 1) -> bytes:
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8).tobytes()
+
+
+@pytest.fixture
+def place(fs: FileSystem) -> str:
+    path = f"/ranges/{uuid.uuid4().hex}"
+    fs.mkdir(path, parents=True)
+    fs.set_layout(path, chunk_bytes=CHUNK)
+    return path
+
+
+def test_a_hole_is_seen_by_everybody_and_outlives_the_file_object(
+    fs: FileSystem, cluster: LocalCluster, place: str
+) -> None:
+    content = content_of(20 * CHUNK + 5)
+    fs.write_file(f"{place}/a", content)
+    with fs.open(f"{place}/a", "rb+") as file:
+        file.allocate(CHUNK + 7, 10 * CHUNK, PUNCH)
+    wanted = content[: CHUNK + 7] + bytes(10 * CHUNK) + content[11 * CHUNK + 7 :]
+    with cluster.connect() as other, other.open(f"{place}/a", "rb") as file:
+        assert file.read() == wanted
+        assert file.seek_hole(0) == 2 * CHUNK
+        assert file.seek_data(2 * CHUNK) == 11 * CHUNK
+        assert file.seek_hole(11 * CHUNK) == len(wanted)
+        with pytest.raises(NoDataThere):
+            file.seek_data(len(wanted))
+
+
+def test_a_file_whose_end_is_a_hole_keeps_its_length(fs: FileSystem, cluster: LocalCluster, place: str) -> None:
+    with fs.open(f"{place}/a", "wb+") as file:
+        file.write(content_of(5 * CHUNK))
+        file.allocate(0, 50 * CHUNK, PUNCH)
+        with pytest.raises(NoDataThere):
+            file.seek_data(0)
+    with cluster.connect() as other:
+        assert other.stat(f"{place}/a").length == 5 * CHUNK
+        assert other.read_file(f"{place}/a") == bytes(5 * CHUNK)
+
+
+def test_what_was_zeroed_can_be_written_again(fs: FileSystem, place: str) -> None:
+    with fs.open(f"{place}/a", "wb+") as file:
+        for turn in range(3):
+            file.seek(0)
+            file.write(content_of(4 * CHUNK, turn))
+            file.allocate(0, 3 * CHUNK + 9, Allocation.ZERO_RANGE)
+            file.seek(CHUNK)
+            file.write(b"x" * 10)
+            file.seek(0)
+            assert (
+                file.read()
+                == bytes(CHUNK) + b"x" * 10 + bytes(2 * CHUNK - 1) + content_of(4 * CHUNK, turn)[3 * CHUNK + 9 :]
+            )
+
+
+def test_a_large_copy_between_files_of_different_layout(fs: FileSystem, place: str) -> None:
+    content = content_of(21 << 20)
+    fs.write_file(f"{place}/a", content)
+    with (
+        fs.open(f"{place}/a", "rb") as source,
+        fs.open(f"{place}/b", "wb+", chunk_bytes=1 << 20) as destination,
+    ):
+        assert fs.copy_range(source, 5, destination, 3, len(content)) == len(content) - 5
+    assert fs.read_file(f"{place}/b") == bytes(3) + content[5:]
