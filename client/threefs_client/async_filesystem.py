@@ -13,8 +13,9 @@ from threefs.chunks import ChunkUpdate
 from threefs.errors import InvalidArgument, IsADirectory, NotFound
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_client import addresses, copying, link, modes, options, paths, reads
+from threefs_client import addresses, attributes, copying, link, modes, options, paths, reads
 from threefs_client.async_file import AsyncFile, flat
+from threefs_client.attributes import Attributes
 from threefs_client.handles import Handle
 from threefs_client.modes import Mode
 from threefs_client.reads import ReadFile
@@ -76,7 +77,14 @@ class AsyncFileSystem(Tree):
         return await self.open_as(path, wanted, checked_permissions(permissions), parents, layout)
 
     async def open_as(
-        self, path: Path, mode: Mode, permissions: int, parents: bool, layout: pb.Layout | None
+        self,
+        path: Path,
+        mode: Mode,
+        permissions: int,
+        parents: bool,
+        layout: pb.Layout | None,
+        *,
+        unnamed: bool = False,
     ) -> AsyncFile:
         session = self.link.random.token(16) if mode.writable else b""
         if not session:
@@ -86,7 +94,7 @@ class AsyncFileSystem(Tree):
         try:
             if mode.create:
                 reply: pb.CreateReply | pb.OpenReply = await self._create(
-                    path, mode, permissions, parents, layout, session
+                    path, mode, permissions, parents, layout, session, unnamed
                 )
             else:
                 reply = await self._open(path, mode, session)
@@ -97,6 +105,31 @@ class AsyncFileSystem(Tree):
         except BaseException:
             lease.leave()
             raise
+
+    async def create_unnamed(
+        self, directory: Path, *, permissions: int = 0o600, chunk_bytes: int = 0, stripe: int = 0
+    ) -> AsyncFile:
+        """A new file, open as with "wb+", that nobody else can see; it is gone when it is closed or this process dies,
+        unless `link_file` has given it a name. It inherits from the directory as if it were made in it (O_TMPFILE)."""
+        mode = modes.parse("w+b")
+        layout = wanted_layout(chunk_bytes, stripe)
+        return await self.open_as(directory, mode, checked_permissions(permissions), False, layout, unnamed=True)
+
+    async def link_file(self, file: Any, destination: Path) -> Attributes:
+        """Give an open file a name, or one more: all that was written is durable and seen under it at once.
+
+        Raises AlreadyExists; NotFound for a file whose last name is gone.
+        """
+        opened = async_file(file)
+        if opened is None:
+            raise InvalidArgument("link_file needs an open file; a path has hard_link")
+        await opened.flush()
+        request = pb.LinkRequest(
+            mutation=self.link.meta.mutation(),
+            source=paths.of_inode(opened.handle.inode),
+            destination=paths.place(destination),
+        )
+        return attributes.of_inode((await self._call(methods.LINK, request)).inode)
 
     def _file(self, inode: pb.Inode, mode: Mode, path: Path, session: bytes = b"", lease: int = 0) -> AsyncFile:
         if inode.type == pb.DIRECTORY:
@@ -112,7 +145,14 @@ class AsyncFileSystem(Tree):
         return await self._call(methods.OPEN, request)
 
     async def _create(
-        self, path: Path, mode: Mode, permissions: int, parents: bool, layout: pb.Layout | None, session: bytes
+        self,
+        path: Path,
+        mode: Mode,
+        permissions: int,
+        parents: bool,
+        layout: pb.Layout | None,
+        session: bytes,
+        unnamed: bool,
     ) -> pb.CreateReply:
         request = pb.CreateRequest(
             mutation=self.link.meta.mutation(),
@@ -126,6 +166,7 @@ class AsyncFileSystem(Tree):
             layout=layout,
             session=session,
             access=mode.access,
+            unnamed=unnamed,
         )
         return await self._call(methods.CREATE, request)
 

@@ -146,6 +146,22 @@ class FileSystem:
             return binary
         return io.TextIOWrapper(binary, encoding=encoding or "utf-8", errors=errors, newline=newline)
 
+    def create_unnamed(
+        self, directory: Path, *, permissions: int = 0o600, chunk_bytes: int = 0, stripe: int = 0
+    ) -> File:
+        """A new file, open as with "wb+", that nobody else can see; it is gone when it is closed or this process dies,
+        unless `link_file` has given it a name. It inherits from the directory as if it were made in it (O_TMPFILE)."""
+        core = self._core()
+        made = core.create_unnamed(directory, permissions=permissions, chunk_bytes=chunk_bytes, stripe=stripe)
+        return File(self, self.run(made))
+
+    def link_file(self, file: Any, destination: Path) -> Attributes:
+        """Give an open file a name, or one more: all that was written is durable and seen under it at once.
+
+        Raises AlreadyExists; NotFound for a file whose last name is gone.
+        """
+        return self.run(self._core().link_file(file, destination))
+
     def read_batch(
         self, rows: Sequence[ReadRow], into: Any = None, *, timeout_s: float | None = None
     ) -> list[memoryview]:

@@ -92,6 +92,10 @@ def session(inode: int, session_id: bytes) -> bytes:
     return _ONE.pack(b"SESS|", inode) + session_id
 
 
+def session_of(session_key: bytes) -> bytes:
+    return session_key[_ONE.size :]
+
+
 def sessions(inode: int) -> tuple[bytes, bytes]:
     return _ONE.pack(b"SESS|", inode), _ONE.pack(b"SESS|", inode + 1)
 

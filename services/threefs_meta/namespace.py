@@ -15,7 +15,7 @@ from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, WriteSession
 from threefs_meta import keys, leases
-from threefs_meta.charges import NOTHING, Account, Charges, Cost, add, charges_of, to_record
+from threefs_meta.charges import NOTHING, Account, Charges, Cost, add, charges_of, inherit, to_record
 from threefs_meta.known import Known
 from threefs_meta.quotas import Quotas
 
@@ -218,8 +218,28 @@ class Namespace:
         self.tx.set(keys.session(inode, session), records.encode(record))
         return lease
 
-    def close_session(self, inode: int, session: bytes) -> None:
-        self.tx.clear(keys.session(inode, session))
+    async def close_session(self, inode: pb.Inode, session: bytes, now_ns: int) -> None:
+        """What has no name and was kept by its sessions is to be freed with the last one. The caller has stored all
+        that it changed of the inode."""
+        self.tx.clear(keys.session(inode.inode, session))
+        if inode.unnamed and not await self.tx.get_range(*keys.sessions(inode.inode), limit=1):
+            inode.unnamed = False
+            self.put_inode(inode)
+            self.queue(inode, now_ns)
+
+    async def give_name(self, inode: pb.Inode, directory: pb.Inode) -> bool:
+        """The first name of a file that was made without one; False if that has been given up. Raises QuotaExceeded.
+
+        As long as a session keeps it, it is in no queue, and nobody frees it.
+        """
+        if not inode.unnamed or not await self.tx.get_range(*keys.sessions(inode.inode), limit=1):
+            return False
+        inode.unnamed = False
+        inherit(inode, directory)
+        if self._quotas is not None:
+            self._quotas.check_new(inode)
+            self._quotas.check_longer(inode, inode.length)
+        return True
 
     # ---- removal ----
 

@@ -144,6 +144,7 @@ async def end_session(context: Context, key: bytes) -> None:
                 return changed
             widen(inode, report)
             names.put_inode(inode)
+            await names.close_session(inode, keys.session_of(key), context.clock.wall_ns())
         tx.clear(key)
         return None
 

@@ -7,7 +7,7 @@ import pytest
 from threefs_client import Allocation, FileSystem
 
 from tests.support.cluster import LocalCluster
-from threefs.errors import NoDataThere
+from threefs.errors import AlreadyExists, NoDataThere
 
 CHUNK = 64 << 10
 PUNCH = Allocation.PUNCH_HOLE | Allocation.KEEP_LENGTH
@@ -77,3 +77,22 @@ def test_a_large_copy_between_files_of_different_layout(fs: FileSystem, place: s
     ):
         assert fs.copy_range(source, 5, destination, 3, len(content)) == len(content) - 5
     assert fs.read_file(f"{place}/b") == bytes(3) + content[5:]
+
+
+def test_a_file_without_a_name_is_published_whole(fs: FileSystem, cluster: LocalCluster, place: str) -> None:
+    content = content_of(5 * CHUNK)
+    with fs.create_unnamed(place) as file, cluster.connect() as other:
+        file.write(content)
+        assert [entry.name for entry in other.list(place)] == []
+        fs.link_file(file, f"{place}/a")
+        assert other.read_file(f"{place}/a") == content
+        fs.link_file(file, f"{place}/b")
+        assert other.stat(f"{place}/b").nlink == 2
+        with pytest.raises(AlreadyExists):
+            fs.link_file(file, f"{place}/b")
+    file = fs.create_unnamed(place, permissions=0o640)
+    inode = file.threefs_file().handle.inode
+    file.write(content)
+    file.close()
+    assert [entry.name for entry in fs.list(place)] == ["a", "b"]
+    assert inode not in {entry.inode for entry in fs.list(place)}

@@ -133,6 +133,7 @@ class MetaBench:
         mode: int = 0o644,
         umask: int = 0,
         access: int = 0,
+        unnamed: bool = False,
     ) -> pb.CreateReply:
         request = pb.CreateRequest(
             caller=self.caller,
@@ -146,6 +147,7 @@ class MetaBench:
             layout=layout,
             umask=umask,
             access=access,
+            unnamed=unnamed,
         )
         return await create(self.context, request)
 

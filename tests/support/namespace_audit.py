@@ -124,7 +124,9 @@ def check(store: Store) -> None:
         wanted = names[number] + (number == ROOT)
         assert inode.nlink == wanted, f"inode {number} has nlink {inode.nlink} and {wanted} names"
         queued = number in store.removals
-        assert queued == (inode.nlink == 0), f"inode {number}: nlink {inode.nlink}, queued for removal: {queued}"
+        kept = inode.unnamed and number in store.sessions
+        assert not inode.unnamed or (not inode.nlink and kept), f"inode {number} is kept by nobody"
+        assert queued == (inode.nlink == 0 and not kept), f"inode {number}: nlink {inode.nlink}, queued: {queued}"
     assert set(store.removals) <= set(inodes), "the removal queue names inodes that do not exist"
     assert set(store.sessions) <= set(inodes), "a write session is open on an inode that does not exist"
     assert store.leases_held <= store.leases, "something is held under a lease that has ended and is forgotten"
@@ -154,5 +156,5 @@ def _check_reachable(store: Store) -> None:
             if child not in reached:
                 reached.add(child)
                 waiting.append(child)
-    lost = set(store.inodes) - reached
+    lost = {number for number, inode in store.inodes.items() if not inode.unnamed} - reached
     assert not lost, f"inodes {sorted(lost)} cannot be reached"

@@ -191,7 +191,7 @@ async def judge_inode(names: Namespace, subject: pb.FsckSubject) -> list[Verdict
 
     directory = inode.type == pb.DIRECTORY
     right = bool(inode.nlink) == bool(found) if directory else inode.nlink == len(found)
-    if not found and not inode.nlink and not queued:
+    if not found and not inode.nlink and not queued and not (inode.unnamed and await names.is_open(number)):
         return verdict(pb.NOT_QUEUED, "has no name, and is not in the queue of what is to be freed")
     if not found and inode.nlink:
         return verdict(pb.ORPHAN, "has no name")

@@ -65,6 +65,8 @@ async def _mend_inode(context: Context, names: Namespace, verdict: Verdict, now_
         case pb.QUEUED_NAMED:
             _unqueue(names, verdict)
         case pb.NOT_QUEUED:
+            inode.unnamed = False
+            names.put_inode(inode)
             names.queue(inode, now_ns)
         case pb.ORPHAN:
             _unqueue(names, verdict)

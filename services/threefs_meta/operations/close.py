@@ -35,7 +35,7 @@ async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
                 permissions.written_by(inode, actor)
             names.put_inode(inode)
         if request.session:
-            names.close_session(request.inode, request.session)
+            await names.close_session(inode, request.session, context.clock.wall_ns())
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
     return await mutate(context, methods.CLOSE, request.mutation, work)

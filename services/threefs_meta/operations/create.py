@@ -6,19 +6,20 @@ nor anything else that two creates in one directory would share.
 
 from collections.abc import Awaitable, Callable
 
-from threefs.errors import AlreadyExists, IsADirectory
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions
 from threefs_meta.actors import Actor, actor_of, made_by
 from threefs_meta.arguments import check_access, check_mode, check_session
+from threefs_meta.charges import inherit
 from threefs_meta.context import Context
 from threefs_meta.lengths import Cut
 from threefs_meta.making import Birth, add_parents, new_inode, parent_of, set_file_layout
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.opening import check_open
-from threefs_meta.walk import Spot, not_found, walk
+from threefs_meta.walk import Spot, find, not_found, walk
 
 _PARENTS_MODE = 0o755
 _OWN_WAY = 0o300  # the maker must be able to go on below
@@ -40,6 +41,9 @@ def creation(
     cut = Cut(context, 0) if request.truncate else None
 
     async def work(names: Namespace) -> pb.CreateReply | Outside:
+        if request.unnamed:
+            inode = await _unnamed(context, names, request, maker)
+            return await _reply(context, names, request, inode, client, created=True)
         spot = await walk(names, request.place, maker, follow=not request.exclusive)
         if spot.entry is not None:
             existing = await _existing(names, request, actor, spot, cut)
@@ -61,6 +65,25 @@ async def _new(context: Context, names: Namespace, request: pb.CreateRequest, ma
     inode = await new_inode(context, directory, Birth(pb.FILE, maker, request.mode, request.umask))
     set_file_layout(context, inode, request.layout, directory)
     names.add(spot.parent, spot.name, inode)
+    return inode
+
+
+async def _unnamed(context: Context, names: Namespace, request: pb.CreateRequest, maker: Actor) -> pb.Inode:
+    """In no directory, though it inherits from one as if it were."""
+    shown = paths.shown_place(request.place)
+    if not request.session:
+        raise InvalidArgument("a file without a name is kept by the session that it is made with")
+    _, directory = await find(names, request.place, maker, follow=True)
+    if directory.type != pb.DIRECTORY:
+        raise NotADirectory(f"{shown} is not a directory")
+    if not directory.nlink:
+        raise not_found(request.place)
+    permissions.check_parent(directory, maker, shown)
+    inode = await new_inode(context, directory, Birth(pb.FILE, maker, request.mode, request.umask))
+    set_file_layout(context, inode, request.layout, directory)
+    inode.nlink, inode.unnamed = 0, True
+    inherit(inode, directory)
+    names.put_inode(inode)
     return inode
 
 

@@ -1,4 +1,4 @@
-"""Give a file one more name."""
+"""Give a file one more name, or its first one."""
 
 from threefs.errors import AlreadyExists, PermissionDenied, TooManyLinks
 from threefs.rpc import methods
@@ -21,7 +21,7 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
         _, inode = await find(names, request.source, actor, follow=False)
         if inode.type == pb.DIRECTORY:
             raise PermissionDenied(f"{paths.shown_place(request.source)} is a directory, which has only one name")
-        if not inode.nlink:
+        if not inode.nlink and not inode.unnamed:
             raise not_found(request.source)
         if inode.nlink >= MOST_LINKS:
             raise TooManyLinks(f"{paths.shown_place(request.source)} has {MOST_LINKS} names already")
@@ -29,7 +29,9 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
         if spot.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
         vacant(spot, request.destination)
-        await parent_of(names, spot, actor)
+        directory = await parent_of(names, spot, actor)
+        if not inode.nlink and not await names.give_name(inode, directory):
+            raise not_found(request.source)
         now_ns = context.clock.wall_ns()
         inode.nlink += 1
         inode.ctime_ns = now_ns

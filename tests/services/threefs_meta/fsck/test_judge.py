@@ -5,7 +5,7 @@ from threefs_meta.fsck import judge
 from threefs_meta.mutations import look
 
 from tests.support import damage
-from tests.support.metadata import MetaBench, run
+from tests.support.metadata import SESSION, MetaBench, run
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 
@@ -68,5 +68,19 @@ def test_an_inode_under_the_number_of_another() -> None:
         assert await kinds(bench, key=keys.inode(inode.inode + 1)) == [pb.UNREADABLE_RECORD]
         assert await kinds(bench, key=keys.inode(inode.inode)) == []
         await damage.put(bench, keys.inode(inode.inode + 1), None)
+
+    run(test)
+
+
+def test_a_file_without_a_name_that_is_kept_by_nobody_is_told() -> None:
+    async def test(bench: MetaBench) -> None:
+        made = (await bench.create("/", session=SESSION, unnamed=True)).inode
+        assert await kinds(bench, inode=made.inode) == []
+        key = keys.session(made.inode, SESSION)
+        value = await bench.engine.begin().get(key)
+        assert value is not None
+        await damage.put(bench, key, None)
+        assert await kinds(bench, inode=made.inode) == [pb.NOT_QUEUED]
+        await damage.put(bench, key, value)
 
     run(test)
