@@ -1,5 +1,6 @@
 """Calls of the meta service: any of its processes will do, and mutations are replayed under one identity."""
 
+from functools import partial
 from typing import Any, Protocol
 
 from threefs.env.clock import CLOCK, Clock
@@ -9,7 +10,9 @@ from threefs.ids import ClientId
 from threefs.routing import Routing
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
+from threefs_client.gathering import Gathering
 from threefs_client.meta_services import Connections, MetaServices
+from threefs_client.shared_calls import key_of, send_together
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
@@ -39,6 +42,7 @@ class MetaCalls:
         self._clock = clock
         self._random = random
         self._request = 0
+        self._gathering = Gathering(partial(send_together, self))
         self._services = MetaServices(peers, lambda: cluster.routing.meta_addresses(), clock=clock, random=random)
 
     def mutation(self, count: int = 1) -> pb.Mutation:
@@ -48,6 +52,16 @@ class MetaCalls:
         return pb.Mutation(client=self._client, request=first)
 
     async def call(
+        self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
+    ) -> Rep:
+        """As `send`; together with other calls of the same time where that is possible."""
+        key = key_of(method, request, caller, timeout_s)
+        if key is None:
+            return await self.send(method, request, timeout_s=timeout_s, caller=caller)
+        reply: Rep = await self._gathering.add(key, (method, request))
+        return reply
+
+    async def send(
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
     ) -> Rep:
         """Call until answered for good. A mutation that may have had its effect ends in OutcomeUnknown.
@@ -85,6 +99,7 @@ class MetaCalls:
         return reply
 
     async def close(self) -> None:
+        await self._gathering.close()
         await self._services.close()
 
     async def _pause(self, version: int, attempt: int, deadline: float) -> None:

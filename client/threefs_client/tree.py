@@ -89,7 +89,7 @@ class Tree:
             reply = await self._call(methods.BATCH_STAT, request)
             for name, result in zip(part, reply.results, strict=True):
                 if result.code not in (0, NotFound.code, NotADirectory.code):
-                    raise error_of(result.code, paths.shown(name))
+                    raise error_of(result.code, result.message or paths.shown(name))
                 found.append(None if result.code else result.inode)
         return found
 

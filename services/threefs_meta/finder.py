@@ -5,7 +5,7 @@ It finds what `walk.find` would find for each of them.
 
 from collections.abc import Sequence
 
-from threefs.errors import Conflict, Corrupt, NotFound, ThreefsError, Throttled, TooOld
+from threefs.errors import Conflict, Corrupt, ThreefsError, Throttled, TooOld
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import EntryRecord
@@ -13,7 +13,7 @@ from threefs_meta import keys, paths
 from threefs_meta.actors import Actor
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import SEARCH, permits
-from threefs_meta.walk import find, walk
+from threefs_meta.walk import find, not_found, walk
 
 Found = pb.Inode | ThreefsError
 
@@ -52,7 +52,7 @@ class Finder:
         for (number, key), value in zip(rows, values, strict=True):
             try:
                 if value is None:
-                    found[number] = NotFound(paths.shown_place(places[number]))
+                    found[number] = not_found(places[number])
                     continue
                 entry = records.decode(value, EntryRecord, key)
             except Corrupt as error:

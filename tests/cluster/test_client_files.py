@@ -259,6 +259,27 @@ def test_thousands_of_names_in_one_call(fs: FileSystem, place: str) -> None:
     assert [entry.name for entry in fs.list(place)] == [*"0123456", "new"]
 
 
+def test_calls_of_the_same_time_are_made_as_if_each_went_alone(cluster: LocalCluster, place: str) -> None:
+    async def work() -> None:
+        async with await threefs.connect_async(cluster.address) as fs:
+            names = [f"{place}/{number}" for number in range(100)]
+            made = await asyncio.gather(*(fs.create(name) for name in names * 2), return_exceptions=True)
+            for one, other in zip(made[:100], made[100:], strict=True):
+                assert {type(one), type(other)} == {Attributes, AlreadyExists}
+            inodes = [one.inode for one in made if isinstance(one, Attributes)]
+            looked = await asyncio.gather(*(fs.stat(name) for name in [*names, *names]))
+            assert sorted(one.inode for one in looked) == sorted([*inodes, *inodes])
+            files = await asyncio.gather(*(fs.open(name, "r+b") for name in names))
+            await asyncio.gather(*(file.write(name.encode()) for file, name in zip(files, names, strict=True)))
+            await asyncio.gather(*(file.close() for file in files))
+            assert await asyncio.gather(*(fs.read_file(name) for name in names)) == [name.encode() for name in names]
+            gone = await asyncio.gather(*(fs.unlink(name) for name in names * 2), return_exceptions=True)
+            for first, second in zip(gone[:100], gone[100:], strict=True):
+                assert {type(first), type(second)} == {type(None), NotFound}
+
+    asyncio.run(work())
+
+
 def test_many_threads_share_a_connection_and_a_file(fs: FileSystem, place: str) -> None:
     def work(number: int) -> None:
         content = content_of(200 * KIB, seed=number)

@@ -382,12 +382,14 @@ class BatchStatReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[StatResult, _Mapping]]] = ...) -> None: ...
 
 class StatResult(_message.Message):
-    __slots__ = ("code", "inode")
+    __slots__ = ("code", "inode", "message")
     CODE_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     code: int
     inode: Inode
-    def __init__(self, code: _Optional[int] = ..., inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+    message: str
+    def __init__(self, code: _Optional[int] = ..., inode: _Optional[_Union[Inode, _Mapping]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
     __slots__ = ("parent", "name", "caller")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from threefs.errors import InvalidArgument
+from threefs.errors import InvalidArgument, Retry
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
@@ -26,8 +26,10 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> pb.Batch
             for found in await finder.find(request.places[start : start + _BREATH]):
                 if isinstance(found, pb.Inode):
                     reply.results.add(inode=found)
+                elif found.retry is not Retry.NEVER:
+                    raise found
                 else:
-                    reply.results.add(code=found.code)
+                    reply.results.add(code=found.code, message=found.message)
             await asyncio.sleep(0)
         return reply
 

@@ -1,0 +1,101 @@
+"""Calls that are made at the same time travel together: one message, one transaction, one commit for many of them.
+
+Nobody waits for others to come. What is asked for in one turn of the loop goes out at its end; only while so many
+messages are under way that the service has work in any case, what comes is kept until one of them is answered. A call
+that is alone goes as it is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from threefs.errors import Cancelled, ThreefsError, error_of
+
+_MESSAGES = 3  # under way: one is received, one is worked on, one waits for the disk
+_LEAST = 16  # calls in a message, if there are so many
+_MOST = 256
+
+#: Told the key and the calls of a message; the outcome of each.
+Send = Callable[[Any, list[Any]], Awaitable[list[Any]]]
+
+
+_Waiting = tuple[Any, "asyncio.Future[Any]"]
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Calls that may share a message."""
+
+    waiting: list[_Waiting] = field(default_factory=list)
+    messages: int = 0
+    under_way: int = 0  # calls in them
+    soon: bool = False  # it is looked at in this turn of the loop
+
+
+class Gathering:
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._queues: dict[Hashable, _Queue] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, key: Hashable, call: Any) -> "asyncio.Future[Any]":
+        """The outcome of a call that goes out together with others of the same key."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
+        queue.waiting.append((call, future))
+        if not queue.soon and queue.messages < _MESSAGES:
+            queue.soon = True
+            loop.call_soon(self._go_on, key, queue)
+        return future
+
+    def _go_on(self, key: Hashable, queue: _Queue) -> None:
+        queue.soon = False
+        while queue.waiting and queue.messages < _MESSAGES:
+            share = -(-(len(queue.waiting) + queue.under_way) // _MESSAGES)
+            count = min(max(share, _LEAST), _MOST)
+            part, queue.waiting = queue.waiting[:count], queue.waiting[count:]
+            queue.messages += 1
+            queue.under_way += len(part)
+            task = asyncio.get_running_loop().create_task(self._message(key, queue, part))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if not queue.messages:
+            self._queues.pop(key, None)
+
+    async def _message(self, key: Hashable, queue: _Queue, part: list[_Waiting]) -> None:
+        try:
+            outcomes = await self._send(key, [call for call, _ in part])
+            for (_, future), outcome in zip(part, outcomes, strict=True):
+                if future.done():  # whoever waited has given up
+                    continue
+                if isinstance(outcome, ThreefsError):
+                    future.set_exception(outcome)
+                else:
+                    future.set_result(outcome)
+        except ThreefsError as error:
+            _fail(part, error)
+        finally:
+            _fail(part, Cancelled("the connection is being closed"))  # of no effect on those that are done
+            queue.messages -= 1
+            queue.under_way -= len(part)
+            self._go_on(key, queue)
+
+    async def close(self) -> None:
+        """What is under way is given up."""
+        for queue in self._queues.values():
+            waiting, queue.waiting = queue.waiting, []
+            _fail(waiting, Cancelled("the connection is being closed"))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _fail(part: list[_Waiting], error: ThreefsError) -> None:
+    for _, future in part:
+        if not future.done():
+            future.set_exception(error_of(error.code, error.message))  # each its own, with a traceback of its own

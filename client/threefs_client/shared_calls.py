@@ -1,0 +1,68 @@
+"""Which calls of the meta service can share a message, and how: looks become a batch of looks, changes of names one of
+changes."""
+
+from collections.abc import Awaitable
+from typing import Any, NamedTuple, Protocol
+
+from threefs.errors import ThreefsError, error_of
+from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import meta_pb2 as pb
+
+
+class Key(NamedTuple):
+    """Calls of the same key can share a message."""
+
+    changes: bool
+    follow: bool
+    caller: bytes
+    timeout_s: float
+
+
+Single = tuple[Method[Any, Any], Any]
+Outcome = Any | ThreefsError
+
+
+class Sender(Protocol):
+    def mutation(self, count: int = 1) -> pb.Mutation: ...
+
+    def send(
+        self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
+    ) -> Awaitable[Rep]: ...
+
+
+def key_of(method: Method[Any, Any], request: Any, caller: pb.Caller | None, timeout_s: float) -> Key | None:
+    """None: the call goes alone. One that cuts a file waits for its chunks, and others should not wait for it."""
+    if method is methods.STAT:
+        changes, follow = False, request.follow
+    elif method is methods.LOOKUP:
+        changes, follow = False, False
+    elif method is methods.REMOVE or (method is methods.CREATE and not request.truncate):
+        changes, follow = True, False
+    else:
+        return None
+    return Key(changes, follow, b"" if caller is None else b"c" + caller.SerializeToString(), timeout_s)
+
+
+async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[Outcome]:
+    caller = pb.Caller.FromString(key.caller[1:]) if key.caller else None
+    if len(calls) == 1:
+        method, request = calls[0]
+        return [await sender.send(method, request, timeout_s=key.timeout_s, caller=caller)]
+    if key.changes:
+        changes = pb.ChangeManyRequest(mutation=sender.mutation(len(calls)))
+        for method, request in calls:
+            if method is methods.CREATE:
+                changes.changes.add().create.CopyFrom(request)
+            else:
+                changes.changes.add().remove.CopyFrom(request)
+        made = await sender.send(methods.CHANGE_MANY, changes, timeout_s=key.timeout_s, caller=caller)
+        return [error_of(one.code, one.message) if one.code else one.create for one in made.results]
+    looks = pb.BatchStatRequest(follow=key.follow)
+    for method, request in calls:
+        if method is methods.STAT:
+            looks.places.add().CopyFrom(request.place)
+        else:
+            looks.places.add(base=request.parent, path=request.name)
+    found = await sender.send(methods.BATCH_STAT, looks, timeout_s=key.timeout_s, caller=caller)
+    return [error_of(one.code, one.message) if one.code else pb.InodeReply(inode=one.inode) for one in found.results]
