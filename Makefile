@@ -58,8 +58,6 @@ venv: $(READY) ## Set up .venv with the versions of constraints.txt
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuse]' || \
-	echo "the mount is left out: pyfuse3 needs libfuse3-dev, pkg-config and gcc to be built"
 	touch $@
 
 clean: ## Remove .venv, caches and build results

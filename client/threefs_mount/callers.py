@@ -1,33 +1,23 @@
 """On whose behalf the kernel asks."""
 
-from typing import Protocol
+from threefs_fuse.requests import Caller
 
 from threefs.wire import meta_pb2 as pb
 
 _MOST_GROUPS = 1024
 
 
-class Context(Protocol):
-    """What the kernel tells of a process."""
-
-    @property
-    def uid(self) -> int: ...
-    @property
-    def gid(self) -> int: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def umask(self) -> int: ...
-
-
-def of(context: Context) -> pb.Caller:
-    """The kernel does not tell the supplementary groups, so they are looked up; for root they decide nothing."""
-    groups = _groups(context.pid) if context.uid and context.pid else ()
-    return pb.Caller(uid=context.uid, gid=context.gid, groups=groups)
+def of(caller: Caller) -> pb.Caller:
+    """The kernel does not tell all supplementary groups, so they are looked up; for root they decide nothing."""
+    if not caller.uid:
+        return pb.Caller(uid=caller.uid, gid=caller.gid)
+    return pb.Caller(uid=caller.uid, gid=caller.gid, groups={*caller.groups, *_groups(caller.pid)})
 
 
 def _groups(pid: int) -> list[int]:
     """Of the thread `pid`; none if it is gone, or in a place of which we do not see the processes."""
+    if not pid:
+        return []
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             return groups_in(file.read())

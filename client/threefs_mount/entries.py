@@ -1,9 +1,8 @@
 """What the kernel is told of inodes."""
 
 import stat
-from typing import Any
 
-import pyfuse3
+from threefs_fuse.replies import Entry, Space
 
 from threefs.wire import meta_pb2 as pb
 
@@ -22,44 +21,42 @@ TYPE_BITS = {
     pb.BLOCK_DEVICE: stat.S_IFBLK,
 }
 TYPES = {bits: kind for kind, bits in TYPE_BITS.items()}
+#: Nothing has that name, for now: the kernel asks again each time.
+ABSENT = Entry(0)
 
 
-def entry(inode: pb.Inode, cache_s: float) -> Any:
+def entry(inode: pb.Inode, cache_s: float) -> Entry:
     """The kernel may keep it for `cache_s` seconds."""
-    shown = pyfuse3.EntryAttributes()
-    length = len(inode.target) if inode.type == pb.SYMLINK else inode.length
-    shown.st_ino = inode.inode
-    shown.st_mode = TYPE_BITS[inode.type] | inode.mode
-    shown.st_nlink = inode.nlink
-    shown.st_uid = inode.uid
-    shown.st_gid = inode.gid
-    shown.st_rdev = inode.rdev
-    shown.st_size = length
-    shown.st_blocks = (length + _SECTOR_BYTES - 1) // _SECTOR_BYTES
-    shown.st_blksize = BLOCK_BYTES
-    shown.st_atime_ns = inode.atime_ns
-    shown.st_mtime_ns = inode.mtime_ns
-    shown.st_ctime_ns = inode.ctime_ns
-    shown.entry_timeout = shown.attr_timeout = cache_s
-    return shown
+    kind = inode.type
+    length = len(inode.target) if kind == pb.SYMLINK else inode.length
+    return Entry(
+        inode.inode,
+        TYPE_BITS[kind] | inode.mode,
+        inode.nlink,
+        inode.uid,
+        inode.gid,
+        inode.rdev,
+        length,
+        (length + _SECTOR_BYTES - 1) // _SECTOR_BYTES,
+        BLOCK_BYTES,
+        inode.atime_ns,
+        inode.mtime_ns,
+        inode.ctime_ns,
+        cache_s,
+        cache_s,
+    )
 
 
-def absent() -> Any:
-    """Nothing has that name, for now: the kernel asks again each time."""
-    shown = pyfuse3.EntryAttributes()
-    shown.st_ino = 0
-    shown.entry_timeout = shown.attr_timeout = 0
-    return shown
-
-
-def space(reply: pb.StatFsReply) -> Any:
+def space(reply: pb.StatFsReply) -> Space:
     """In bytes of content: a stored byte takes as many bytes of the disks as it has replicas."""
-    shown = pyfuse3.StatvfsData()
     unit = _UNIT_BYTES * max(1, reply.replicas)
-    shown.f_bsize = shown.f_frsize = _UNIT_BYTES
-    shown.f_blocks = reply.capacity_bytes // unit
-    shown.f_bfree = shown.f_bavail = reply.free_bytes // unit
-    shown.f_ffree = shown.f_favail = reply.free_bytes // unit
-    shown.f_files = reply.inodes + shown.f_ffree
-    shown.f_namemax = _NAME_BYTES
-    return shown
+    free = reply.free_bytes // unit
+    return Space(
+        block_bytes=_UNIT_BYTES,
+        blocks=reply.capacity_bytes // unit,
+        free=free,
+        available=free,
+        inodes=reply.inodes + free,
+        free_inodes=free,
+        name_bytes=_NAME_BYTES,
+    )

@@ -13,7 +13,7 @@ def of(error: BaseException) -> int:
     """What the caller could not know better has its own number; the rest of the cluster's troubles are EIO or, when
     nobody answered within the deadline, ETIMEDOUT."""
     if not isinstance(error, ThreefsError):
-        return errno.EIO
+        return (isinstance(error, OSError) and error.errno) or errno.EIO
     if error.retry is Retry.NEVER:
         return errno.EIO if error.posix in _FOREIGN else error.posix
     return errno.EIO if isinstance(error, _BROKEN) else errno.ETIMEDOUT

@@ -12,8 +12,8 @@ class Held:
         self.size = 0  # bytes
         self.end = 0  # the file offset behind the last one
 
-    def add(self, offset: int, data: bytes) -> int:
-        """Hold `data`; how many bytes that takes. Whole chunks are kept as they came, not copied."""
+    def add(self, offset: int, data: bytes | memoryview) -> int:
+        """Hold a copy of `data`; how many bytes that takes."""
         before = self.size
         at = 0
         while at < len(data):
@@ -24,7 +24,7 @@ class Held:
         self.end = max(self.end, offset + len(data))
         return self.size - before
 
-    def _add(self, offset: int, part: bytes) -> None:
+    def _add(self, offset: int, part: bytes | memoryview) -> None:
         if self._extents:
             start, last = self._extents[-1]
             at = offset - start
@@ -36,7 +36,7 @@ class Held:
                 last[at : at + len(part)] = part
                 self.size += len(last) - before
                 return
-        self._extents.append((offset, part))
+        self._extents.append((offset, bytes(part)))
         self.size += len(part)
 
     def touches(self, offset: int, length: int) -> bool:

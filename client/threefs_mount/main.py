@@ -7,6 +7,7 @@ import uvloop
 
 from threefs.errors import ThreefsError
 from threefs.telemetry import logs
+from threefs_mount import server
 from threefs_mount.options import MountOptions
 
 
@@ -19,10 +20,6 @@ from threefs_mount.options import MountOptions
 @click.argument("point")
 def main(address: str, cache_s: float, timeout_s: float, private: bool, flags: tuple[str, ...], point: str) -> None:
     logs.configure("threefs-mount")
-    try:
-        from threefs_mount import server  # needs pyfuse3, which not every installation has
-    except ImportError as error:
-        sys.exit(f"the mount needs the extra `fuse`: pip install 'threefs[fuse]' ({error})")
     options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, others=not private, flags=flags)
     try:
         uvloop.run(server.serve(address, point, options, lambda: print("ready", point, flush=True)))

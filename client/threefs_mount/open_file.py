@@ -23,6 +23,8 @@ MOST_BYTES = 4 * SEND_BYTES
 class Room(Protocol):
     """The bytes that all files together may hold."""
 
+    def try_take(self, size: int) -> bool: ...
+
     async def take(self, size: int) -> None: ...
 
     def give(self, size: int) -> None: ...
@@ -58,6 +60,8 @@ class OpenFile:
     def shown(self, inode: pb.Inode) -> pb.Inode:
         """The same with what has been written here since."""
         self.learn(inode)
+        if self._handle.caller is not None:
+            inode.mode = written(inode.mode)
         if self.dirty:
             inode.length = self.length
             inode.mtime_ns = max(inode.mtime_ns, self._dirty_ns)
@@ -72,6 +76,11 @@ class OpenFile:
     def dirty(self) -> bool:
         """Something was written that others cannot see yet."""
         return self._dirty_ns != 0
+
+    @property
+    def unsettled(self) -> bool:
+        """`settle` has something to do or to say."""
+        return self.dirty or self._failure is not None
 
     def waits_long(self, seconds: float) -> bool:
         """It was written that long ago, and others cannot see it yet."""
@@ -88,6 +97,7 @@ class OpenFile:
         """A write session has been opened for it under that lease; writing may go on."""
         written_end = self._handle.file.written_end
         same_content = inode.truncate_version == self.inode.truncate_version
+        caller = self._handle.caller
         lost, self._session = self._session, b""
         if not lost:
             await self._handle.close()  # as open for reading
@@ -95,7 +105,7 @@ class OpenFile:
             self._link.lease.leave()
         self.inode = inode
         self._session, self._lease = session, lease
-        self._handle = Handle(self._link, inode, session, lease)
+        self._handle = Handle(self._link, inode, session, lease, caller)
         if lost and written_end and same_content:
             self._handle.wrote(written_end, unsure=True)  # nobody has settled it
 
@@ -133,19 +143,38 @@ class OpenFile:
 
     # ---- writing ----
 
-    async def write(self, offset: int, data: bytes) -> None:
-        """Take the bytes over; they are sent when there are enough of them, or by `send` or `settle`."""
+    async def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Take a copy of the bytes; they are sent when there are enough of them, or by `send` or `settle`."""
+        if self.write_at_once(offset, data):
+            return
         self._raise_failure()
-        self._handle.check_write(offset, len(data))
         await self._room.take(len(data))
+        self._hold(offset, data)
+        if self._held.size >= MOST_BYTES:
+            await self.send()
+
+    def write_at_once(self, offset: int, data: bytes | memoryview) -> bool:
+        """The same without I/O: False when that is needed."""
+        self._handle.check_write(offset, len(data))
+        if self._failure is not None or self._held.size + len(data) >= MOST_BYTES:
+            return False
+        if not self._room.try_take(len(data)):
+            return False
+        self._hold(offset, data)
+        if self._held.size >= SEND_BYTES:
+            self.start_sending()
+        return True
+
+    def _hold(self, offset: int, data: bytes | memoryview) -> None:
         kept = self._held.add(offset, data)
         self._room.give(len(data) - kept)
         self._dirty_ns = self._link.clock.wall_ns()
         self._reach = max(self._reach, offset + len(data))
-        if self._held.size >= MOST_BYTES:
-            await self.send()
-        elif self._held.size >= SEND_BYTES:
-            self.start_sending()
+
+    def written_by(self, caller: pb.Caller) -> bool:
+        """Somebody writes in whose hands the file loses its privileges. Whether it has any."""
+        self._handle.caller = caller
+        return written(self.inode.mode) != self.inode.mode
 
     def start_sending(self) -> None:
         """Send what is held in the background; a failure is told to the next who asks."""
@@ -186,7 +215,7 @@ class OpenFile:
 
     async def settle(self) -> None:
         """All is durable, and others see the length. Raises what went wrong with what was written."""
-        if self.dirty or self._failure is not None:
+        if self.unsettled:
             await self._settle(self._handle.sync)
 
     async def settle_unseen(self) -> None:
@@ -205,6 +234,7 @@ class OpenFile:
         await finish()
         if self._dirty_ns == dirty_ns and not self._held.size:
             self._dirty_ns = self._reach = 0
+            self._handle.caller = None
         if failure is not None:
             raise failure
 
@@ -226,3 +256,8 @@ class OpenFile:
             self._handle.file.written_end = self._reach = 0
             self.learn(reply.inode)
         return self.inode
+
+
+def written(mode: int) -> int:
+    """What a write leaves of the permission bits: set-group-id only means a privilege where the group may execute."""
+    return mode & ~0o4000 if not mode & 0o010 else mode & ~0o6000

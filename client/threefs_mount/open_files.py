@@ -146,7 +146,15 @@ class OpenFiles:
 
     # ---- handles ----
 
-    async def write(self, number: int, offset: int, data: bytes) -> None:
+    def write_at_once(self, number: int, offset: int, data: bytes | memoryview) -> bool:
+        """False if something has to be waited for."""
+        file = self._handles[number].file
+        if not self._link.lease.certain or not file.session:
+            return False
+        self._kept.pop(file.inode.inode, None)
+        return file.write_at_once(offset, data)
+
+    async def write(self, number: int, offset: int, data: bytes | memoryview) -> None:
         file = self._handles[number].file
         self._kept.pop(file.inode.inode, None)
         if not self._link.lease.certain:
@@ -223,6 +231,9 @@ class _Room:
         self._budget = ByteBudget(limit_bytes)
         self._files = files
 
+    def try_take(self, size: int) -> bool:
+        return self._budget.try_take(size)
+
     async def take(self, size: int) -> None:
         if not self._budget.try_take(size):
             for file in self._files.values():
@@ -244,8 +255,3 @@ _EXECUTED = 0o40  # FMODE_EXEC: the kernel opens a program that way, which needs
 def access_of(flags: int) -> int:
     """What must be permitted, as access(2) takes it."""
     return os.X_OK if flags & _EXECUTED else _ACCESS.get(flags & os.O_ACCMODE, os.R_OK | os.W_OK)
-
-
-def written(mode: int) -> int:
-    """What a write leaves of the permission bits: set-group-id only means a privilege where the group may execute."""
-    return mode & ~0o4000 if not mode & 0o010 else mode & ~0o6000

@@ -1,319 +1,248 @@
 """What the kernel asks, answered by the cluster. Inode numbers are those of the cluster."""
 
-import asyncio
 import errno
-import functools
 import os
 import stat
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
-import pyfuse3
 import structlog
 from threefs_client import paths
 from threefs_client.link import Link
+from threefs_fuse import notices, protocol
+from threefs_fuse.filesystem import Answer, FileSystem
+from threefs_fuse.protocol import Feature, OpenFlag
+from threefs_fuse.replies import Entry, Opened, Page, Space
+from threefs_fuse.requests import Caller, Setting
 
-from threefs.errors import NotFound, PermissionDenied, ThreefsError
+from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount import callers, entries, errnos, open_files
-from threefs_mount.callers import Context
-from threefs_mount.listing import Listing
+from threefs_mount.directories import OpenDirectories
 from threefs_mount.open_files import OpenFiles
 
+#: Not the kernel's write-back cache: it would believe its own lengths, and never see those of other clients.
+FEATURES = (
+    Feature.ASYNC_READ
+    | Feature.ATOMIC_O_TRUNC
+    | Feature.BIG_WRITES
+    | Feature.DONT_MASK
+    | Feature.AUTO_INVAL_DATA
+    | Feature.DO_READDIRPLUS
+    | Feature.READDIRPLUS_AUTO
+    | Feature.ASYNC_DIO
+    | Feature.PARALLEL_DIROPS
+    | Feature.POSIX_ACL
+    | Feature.CACHE_SYMLINKS
+    | Feature.HANDLE_KILLPRIV_V2
+    | Feature.SETXATTR_EXT
+    | Feature.CREATE_SUPP_GROUP
+    | Feature.DIRECT_IO_ALLOW_MMAP
+)
 _PAGE_ENTRIES = 1024
 _CAPABILITY = b"security.capability"
 _PERMISSIONS = 0o7777
-#: A time that a program has set to "now" is at most so old when it comes to us.
-_NOW_NS = 60 * 10**9
-_RENAME_FLAGS = int(pyfuse3.RENAME_NOREPLACE) | int(pyfuse3.RENAME_EXCHANGE)
-
-P = ParamSpec("P")
-T = TypeVar("T")
+_NO_REPLACE, _EXCHANGE = 1, 2
 
 _LOG = structlog.get_logger()
 
 
-def answered(
-    handler: Callable[Concatenate["Operations", P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate["Operations", P], Coroutine[Any, Any, T]]:
-    """The kernel waits for an answer to every request, so there must be one whatever happens."""
-
-    @functools.wraps(handler)
-    async def answering(self: "Operations", *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return await handler(self, *args, **kwargs)
-        except pyfuse3.FUSEError:
-            raise
-        except ThreefsError as error:
-            number = errnos.of(error)
-            if number in (errno.EIO, errno.ETIMEDOUT):
-                _LOG.warning("a request failed", request=handler.__name__, error=str(error))
-            raise pyfuse3.FUSEError(number) from None
-        except Exception:
-            _LOG.exception("a request failed", request=handler.__name__)
-            raise pyfuse3.FUSEError(errno.EIO) from None
-
-    return answering  # type: ignore[return-value]  # wraps() types a method as an object that is called
-
-
-class Operations(pyfuse3.Operations):  # type: ignore[misc]
-    """The handlers that pyfuse3 calls. It answers for those that are not here: the kernel does not ask again."""
-
-    supports_dot_lookup = False
-    enable_writeback_cache = False  # the kernel would believe its own lengths, and never see those of other clients
-    enable_acl = True
-
+class Operations(FileSystem):
     def __init__(self, link: Link, files: OpenFiles, cache_s: float, ready: Callable[[], None]) -> None:
-        super().__init__()
+        self.ready = ready  # type: ignore[method-assign]
+        self.tell: Callable[[bytes], None] = lambda notice: None  # the kernel, once it is there
         self._link = link
         self._files = files
         self._cache_s = cache_s
-        self._ready = ready
-        self._listings: dict[int, tuple[int, Listing[pb.Entry]]] = {}
-        self._next_listing = 1
+        self._directories = OpenDirectories(self._list, self._entry)
 
-    def init(self) -> None:
-        """The kernel has begun to ask; it goes on when we have returned."""
-        asyncio.get_running_loop().call_soon(self._ready)
+    def error_number(self, error: Exception) -> int:
+        number = errnos.of(error)
+        if number in (errno.EIO, errno.ETIMEDOUT):
+            _LOG.warning("a request failed", error=repr(error), exc_info=not isinstance(error, OSError))
+        return number
 
-    async def _call(self, method: Method[Req, Rep], request: Req, context: Context | None = None) -> Rep:
-        caller = None if context is None else callers.of(context)
-        return await self._link.meta.call(method, request, timeout_s=self._link.options.timeout_s, caller=caller)
+    async def _call(self, method: Method[Req, Rep], request: Req, caller: Caller | None = None) -> Rep:
+        return await self._link.meta.call(
+            method,
+            request,
+            timeout_s=self._link.options.timeout_s,
+            caller=None if caller is None else callers.of(caller),
+        )
 
     def _mutation(self) -> pb.Mutation:
         return self._link.meta.mutation()
 
-    def _entry(self, inode: pb.Inode) -> Any:
+    def _entry(self, inode: pb.Inode) -> Entry:
         return entries.entry(self._files.shown(inode), self._cache_s)
 
     # ---- looking ----
 
-    @answered
-    async def lookup(self, parent: int, name: bytes, context: Context) -> Any:
+    async def lookup(self, parent: int, caller: Caller, name: bytes) -> Entry:
         try:
             reply = await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))
         except NotFound:
-            return entries.absent()
+            return entries.ABSENT
         return self._entry(reply.inode)
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
         """Nothing is kept for what the kernel knows: its numbers are ours."""
 
-    @answered
-    async def getattr(self, inode: int, context: Context) -> Any:
+    async def getattr(self, inode: int, caller: Caller, handle: int | None) -> Entry:
         return self._entry(await self._stat(inode))
 
     async def _stat(self, inode: int) -> pb.Inode:
         return (await self._call(methods.STAT, pb.StatRequest(place=paths.of_inode(inode)))).inode
 
-    @answered
-    async def readlink(self, inode: int, context: Context) -> bytes:
+    async def readlink(self, inode: int, caller: Caller) -> bytes:
         found = await self._stat(inode)
         if found.type != pb.SYMLINK:
-            raise pyfuse3.FUSEError(errno.EINVAL)
+            raise _error(errno.EINVAL)
         return found.target
 
-    @answered
-    async def statfs(self, context: Context) -> Any:
+    async def statfs(self, inode: int, caller: Caller) -> Space:
         return entries.space(await self._call(methods.STAT_FS, pb.StatFsRequest()))
 
     # ---- directories ----
 
-    @answered
-    async def opendir(self, inode: int, context: Context) -> int:
-        async def fetch(after: bytes) -> tuple[Sequence[pb.Entry], bool]:
-            request = pb.ListRequest(place=paths.of_inode(inode), after=after, limit=_PAGE_ENTRIES, attributes=True)
-            try:
-                reply = await self._call(methods.LIST, request)
-            except NotFound:  # it was removed while it is open
-                return (), False
-            return reply.entries, reply.more
+    def opendir(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
+        return Opened(self._directories.add(inode))
 
-        number = self._next_listing
-        self._next_listing += 1
-        self._listings[number] = (inode, Listing(fetch))
-        return number
+    async def _list(self, inode: int, after: bytes, attributes: bool) -> tuple[Sequence[pb.Entry], bool]:
+        request = pb.ListRequest(place=paths.of_inode(inode), after=after, limit=_PAGE_ENTRIES, attributes=attributes)
+        try:
+            reply = await self._call(methods.LIST, request)
+        except NotFound:  # it was removed while it is open
+            return (), False
+        return reply.entries, reply.more
 
-    @answered
-    async def readdir(self, number: int, start: int, token: Any) -> None:
-        """Positions 0 and 1 are "." and ".."; the entries follow."""
-        inode, listing = self._listings[number]
-        if start == 0:
-            listing.restart()
-        for position, name in enumerate((b".", b"..")):
-            if position >= start and not pyfuse3.readdir_reply(token, name, _directory(inode), position + 1):
-                return
-        number = max(start - 2, 0)
-        while True:
-            number, rest = await listing.rest(number)
-            if not rest:
-                return
-            for entry in rest:
-                number += 1
-                if not pyfuse3.readdir_reply(token, entry.name, self._entry(entry.attributes), number + 2):
-                    return
+    def readdir(self, inode: int, caller: Caller, handle: int, offset: int, page: Page) -> Answer[Page]:
+        return self._directories.get(handle).read(offset, page)
 
-    @answered
-    async def releasedir(self, number: int) -> None:
-        del self._listings[number]
+    def releasedir(self, inode: int, caller: Caller, handle: int) -> None:
+        self._directories.remove(handle)
 
-    @answered
-    async def fsyncdir(self, number: int, only_data: bool) -> None:
+    def fsyncdir(self, inode: int, caller: Caller, handle: int, only_data: bool) -> None:
         """Every change of a directory was durable when it was answered."""
 
     # ---- names ----
 
-    @answered
-    async def mkdir(self, parent: int, name: bytes, mode: int, context: Context) -> Any:
+    async def mkdir(self, parent: int, caller: Caller, name: bytes, mode: int, umask: int) -> Entry:
         request = pb.MkdirRequest(
-            mutation=self._mutation(),
-            place=_place(parent, name),
-            mode=mode & _PERMISSIONS,
+            mutation=self._mutation(), place=_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
-        return self._entry((await self._call(methods.MKDIR, request, context)).inode)
+        return self._entry((await self._call(methods.MKDIR, request, caller)).inode)
 
-    @answered
-    async def mknod(self, parent: int, name: bytes, mode: int, device: int, context: Context) -> Any:
+    async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
         request = pb.MknodRequest(
             mutation=self._mutation(),
             place=_place(parent, name),
             type=entries.TYPES[stat.S_IFMT(mode) or stat.S_IFREG],
             mode=mode & _PERMISSIONS,
+            umask=umask,
             rdev=device,
         )
-        return self._entry((await self._call(methods.MKNOD, request, context)).inode)
+        return self._entry((await self._call(methods.MKNOD, request, caller)).inode)
 
-    @answered
-    async def symlink(self, parent: int, name: bytes, target: bytes, context: Context) -> Any:
-        request = pb.SymlinkRequest(
-            mutation=self._mutation(),
-            place=_place(parent, name),
-            target=target,
-        )
-        return self._entry((await self._call(methods.SYMLINK, request, context)).inode)
+    async def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Entry:
+        request = pb.SymlinkRequest(mutation=self._mutation(), place=_place(parent, name), target=target)
+        return self._entry((await self._call(methods.SYMLINK, request, caller)).inode)
 
-    @answered
-    async def link(self, inode: int, parent: int, name: bytes, context: Context) -> Any:
+    async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
         request = pb.LinkRequest(
             mutation=self._mutation(), source=paths.of_inode(inode), destination=_place(parent, name)
         )
-        return self._entry((await self._call(methods.LINK, request, context)).inode)
+        return self._entry((await self._call(methods.LINK, request, caller)).inode)
 
-    @answered
-    async def unlink(self, parent: int, name: bytes, context: Context) -> None:
-        await self._remove(parent, name, pb.NOT_DIRECTORY, context)
+    def unlink(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
+        return self._remove(parent, name, pb.NOT_DIRECTORY, caller)
 
-    @answered
-    async def rmdir(self, parent: int, name: bytes, context: Context) -> None:
-        await self._remove(parent, name, pb.ONLY_DIRECTORY, context)
+    def rmdir(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
+        return self._remove(parent, name, pb.ONLY_DIRECTORY, caller)
 
-    async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, context: Context) -> None:
+    async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, caller: Caller) -> None:
         request = pb.RemoveRequest(mutation=self._mutation(), place=_place(parent, name), kind=kind)
-        await self._call(methods.REMOVE, request, context)
+        await self._call(methods.REMOVE, request, caller)
 
-    @answered
     async def rename(
-        self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int, context: Context
+        self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        if flags & ~_RENAME_FLAGS:
-            raise pyfuse3.FUSEError(errno.EINVAL)
+        if flags & ~(_NO_REPLACE | _EXCHANGE):
+            raise _error(errno.EINVAL)
         request = pb.RenameRequest(
             mutation=self._mutation(),
             source=_place(parent, name),
             destination=_place(new_parent, new_name),
-            no_replace=bool(flags & int(pyfuse3.RENAME_NOREPLACE)),
-            exchange=bool(flags & int(pyfuse3.RENAME_EXCHANGE)),
+            no_replace=bool(flags & _NO_REPLACE),
+            exchange=bool(flags & _EXCHANGE),
         )
-        await self._call(methods.RENAME, request, context)
+        await self._call(methods.RENAME, request, caller)
 
     # ---- attributes ----
 
-    @answered
-    async def setattr(self, inode: int, wanted: Any, fields: Any, number: int | None, context: Context) -> Any:
+    async def setattr(self, inode: int, caller: Caller, setting: Setting) -> Entry:
         found = None
-        if fields.update_size:
-            found = await self._truncate(inode, wanted.st_size, number, context)
-        request = pb.SetAttrRequest(place=paths.of_inode(inode))
-        if fields.update_mode:
-            request.mode = wanted.st_mode & _PERMISSIONS
-        if fields.update_uid:
-            request.uid = wanted.st_uid
-        if fields.update_gid:
-            request.gid = wanted.st_gid
-        if fields.update_atime:
-            request.atime_ns = wanted.st_atime_ns
-        if fields.update_mtime:
-            request.mtime_ns = wanted.st_mtime_ns
-            file = self._files.get(inode)
-            if file is not None:
-                await file.settle()  # or the end of the writes would set another time later
+        if setting.size is not None:
+            found = await self._truncate(inode, setting.size, setting.handle, caller)
+        request = pb.SetAttrRequest(
+            place=paths.of_inode(inode),
+            mode=None if setting.mode is None else setting.mode & _PERMISSIONS,
+            uid=setting.uid,
+            gid=setting.gid,
+            atime_ns=setting.atime_ns,
+            mtime_ns=setting.mtime_ns,
+            atime_now=setting.atime_now,
+            mtime_now=setting.mtime_now,
+        )
+        file = self._files.get(inode)
+        if file is not None and (setting.mtime_now or setting.mtime_ns is not None):
+            await file.settle()  # or the end of the writes would set another time later
         if len(request.ListFields()) > 1:
-            found = await self._set(request, context)
+            request.mutation.CopyFrom(self._mutation())
+            found = (await self._call(methods.SET_ATTR, request, caller)).inode
         return self._entry(found if found is not None else await self._stat(inode))
 
-    async def _set(self, request: pb.SetAttrRequest, context: Context) -> pb.Inode:
-        request.mutation.CopyFrom(self._mutation())
-        try:
-            return (await self._call(methods.SET_ATTR, request, context)).inode
-        except PermissionDenied:
-            repeated = await self._permitted(request)
-            if repeated is None:
-                raise
-        repeated.mutation.CopyFrom(self._mutation())
-        return (await self._call(methods.SET_ATTR, repeated, context if repeated.mtime_now else None)).inode
-
-    async def _permitted(self, request: pb.SetAttrRequest) -> pb.SetAttrRequest | None:
-        """What the kernel may have meant with something that is not permitted, and did not tell."""
-        place = request.place
-        names = {name for name in ("mode", "uid", "gid", "atime_ns", "mtime_ns") if request.HasField(name)}
-        if names == {"mode"}:  # somebody has written: that takes set-user-id bits away from whoever owns the file
-            mode = (await self._stat(place.base)).mode
-            return (
-                pb.SetAttrRequest(place=place, mode=request.mode) if request.mode == open_files.written(mode) else None
-            )
-        if names == {"atime_ns", "mtime_ns"} and request.atime_ns == request.mtime_ns:
-            # A program may have given this moment, or said "now", which is permitted to all who may write.
-            since_ns = self._link.clock.wall_ns() - request.mtime_ns
-            if 0 <= since_ns < _NOW_NS:
-                return pb.SetAttrRequest(place=place, atime_now=True, mtime_now=True)
-        return None
-
-    async def _truncate(self, inode: int, length: int, number: int | None, context: Context) -> pb.Inode:
+    async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
         """Through an open handle: whoever has one may cut the file, whatever its mode says by now."""
-        caller = callers.of(context)
-        if number is not None:
-            return await self._files.truncate(number, length, caller)
+        if handle is not None:
+            return await self._files.truncate(handle, length, callers.of(caller))
         file = self._files.get(inode)
         if file is not None:
-            return await file.truncate(length, caller)
+            return await file.truncate(length, callers.of(caller))
         request = pb.TruncateRequest(mutation=self._mutation(), place=paths.of_inode(inode), length=length)
-        return (await self._call(methods.TRUNCATE, request, context)).inode
+        return (await self._call(methods.TRUNCATE, request, caller)).inode
 
     # ---- extended attributes, and ACLs, which come as such ----
 
-    @answered
-    async def getxattr(self, inode: int, name: bytes, context: Context) -> bytes:
+    def getxattr(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
         file = self._files.get(inode)
         if name == _CAPABILITY and file is not None and not file.inode.xattr_bytes:
-            raise pyfuse3.FUSEError(errno.ENODATA)  # the kernel asks for it before every write
+            raise _error(errno.ENODATA)  # the kernel asks for it before it writes
+        return self._getxattr(inode, caller, name)
+
+    async def _getxattr(self, inode: int, caller: Caller, name: bytes) -> bytes:
         request = pb.GetXattrRequest(place=paths.of_inode(inode), name=name)
-        return (await self._call(methods.GET_XATTR, request, context)).value
+        return (await self._call(methods.GET_XATTR, request, caller)).value
 
-    @answered
-    async def listxattr(self, inode: int, context: Context) -> Sequence[bytes]:
-        return (await self._call(methods.LIST_XATTR, pb.ListXattrRequest(place=paths.of_inode(inode)), context)).names
+    async def listxattr(self, inode: int, caller: Caller) -> Sequence[bytes]:
+        return (await self._call(methods.LIST_XATTR, pb.ListXattrRequest(place=paths.of_inode(inode)), caller)).names
 
-    @answered
-    async def setxattr(self, inode: int, name: bytes, value: bytes, context: Context) -> None:
-        request = pb.SetXattrRequest(mutation=self._mutation(), place=paths.of_inode(inode), name=name, value=value)
-        self._learn((await self._call(methods.SET_XATTR, request, context)).inode)
+    async def setxattr(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> None:
+        request = pb.SetXattrRequest(
+            mutation=self._mutation(),
+            place=paths.of_inode(inode),
+            name=name,
+            value=value,
+            create=bool(flags & os.XATTR_CREATE),
+            replace=bool(flags & os.XATTR_REPLACE),
+        )
+        self._learn((await self._call(methods.SET_XATTR, request, caller)).inode)
 
-    @answered
-    async def removexattr(self, inode: int, name: bytes, context: Context) -> None:
+    async def removexattr(self, inode: int, caller: Caller, name: bytes) -> None:
         request = pb.RemoveXattrRequest(mutation=self._mutation(), place=paths.of_inode(inode), name=name)
-        self._learn((await self._call(methods.REMOVE_XATTR, request, context)).inode)
+        self._learn((await self._call(methods.REMOVE_XATTR, request, caller)).inode)
 
     def _learn(self, inode: pb.Inode) -> None:
         file = self._files.get(inode.inode)
@@ -322,56 +251,60 @@ class Operations(pyfuse3.Operations):  # type: ignore[misc]
 
     # ---- files ----
 
-    @answered
-    async def create(self, parent: int, name: bytes, mode: int, flags: int, context: Context) -> tuple[Any, Any]:
+    async def create(
+        self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
+    ) -> tuple[Entry, Opened]:
         request = pb.CreateRequest(
             mutation=self._mutation(),
             place=_place(parent, name),
             mode=mode & _PERMISSIONS,
+            umask=umask,
             exclusive=bool(flags & os.O_EXCL),
             truncate=bool(flags & os.O_TRUNC),
             access=open_files.access_of(flags),
         )
-        number, inode = await self._files.create(request, flags, callers.of(context))
-        return pyfuse3.FileInfo(fh=number, keep_cache=False), entries.entry(inode, self._cache_s)
+        number, inode = await self._files.create(request, flags, callers.of(caller))
+        return entries.entry(inode, self._cache_s), Opened(number)
 
-    @answered
-    async def open(self, inode: int, flags: int, context: Context) -> Any:
-        number, keep = await self._files.open(inode, flags, callers.of(context))
-        return pyfuse3.FileInfo(fh=number, keep_cache=keep)
+    async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
+        number, keep = await self._files.open(inode, flags, callers.of(caller))
+        return Opened(number, OpenFlag.KEEP_CACHE if keep else OpenFlag(0))
 
-    @answered
-    async def read(self, number: int, offset: int, size: int) -> memoryview:
-        return await self._files.handle(number).file.read(offset, size)
+    def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:
+        return self._files.handle(handle).file.read(offset, size)
 
-    @answered
-    async def write(self, number: int, offset: int, data: bytes) -> int:
-        await self._files.write(number, offset, data)
+    def write(
+        self, inode: int, caller: Caller, handle: int, offset: int, data: memoryview, how: int, flags: int
+    ) -> Answer[int]:
+        if how & protocol.WRITE_KILL_SUIDGID:
+            file = self._files.handle(handle).file
+            if file.written_by(pb.Caller(uid=caller.uid, gid=caller.gid)):
+                self.tell(notices.attributes_changed(inode))
+        if not flags & os.O_DSYNC and self._files.write_at_once(handle, offset, data):
+            return len(data)
+        return self._write(handle, offset, data, bool(flags & os.O_DSYNC))
+
+    async def _write(self, handle: int, offset: int, data: memoryview, durable: bool) -> int:
+        await self._files.write(handle, offset, data)
+        if durable:
+            await self._files.handle(handle).file.settle()
         return len(data)
 
-    @answered
-    async def flush(self, number: int) -> None:
+    def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
         """A descriptor is closed: from now on others see what was written (close-to-open)."""
-        handle = self._files.handle(number)
-        if handle.writable:
-            await handle.file.settle()
+        found = self._files.handle(handle)
+        return found.file.settle() if found.writable and found.file.unsettled else None
 
-    @answered
-    async def fsync(self, number: int, only_data: bool) -> None:
-        await self._files.handle(number).file.settle()
+    def fsync(self, inode: int, caller: Caller, handle: int, only_data: bool) -> Answer[None]:
+        return self._files.handle(handle).file.settle()
 
-    @answered
-    async def release(self, number: int) -> None:
-        await self._files.release(number)
+    def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Coroutine[Any, Any, None]:
+        return self._files.release(handle)
 
 
 def _place(parent: int, name: bytes) -> pb.Place:
     return pb.Place(base=parent, path=name)
 
 
-def _directory(inode: int) -> Any:
-    shown = pyfuse3.EntryAttributes()
-    shown.st_ino = inode
-    shown.st_mode = stat.S_IFDIR
-    shown.entry_timeout = shown.attr_timeout = 0
-    return shown
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

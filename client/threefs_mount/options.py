@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+from threefs_fuse import mounting
+from threefs_fuse.mounting import MountRequest
+
 from threefs.errors import InvalidArgument
 
 #: Options of mount(8) that the kernel or its helper understands, and that we hand on as they are.
-HANDED_ON = {"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "noatime", "dirsync"}
+HANDED_ON = mounting.known_words()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,5 @@ class MountOptions:
         if unknown:
             raise InvalidArgument(f"unknown mount option {unknown[0]!r}; known are {', '.join(sorted(HANDED_ON))}")
 
-    def for_kernel(self, source: str) -> set[str]:
-        """As libfuse takes them. The kernel checks permissions too: it goes through names it knows without asking."""
-        escaped = source.replace("\\", "\\\\").replace(",", "\\,")
-        chosen = {f"fsname={escaped}", "subtype=threefs", "default_permissions", *self.flags}
-        return chosen | {"allow_other"} if self.others else chosen
+    def for_kernel(self, source: str, point: str) -> MountRequest:
+        return MountRequest(point, source, "threefs", self.flags, self.others)

@@ -5,15 +5,16 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import pyfuse3
 import structlog
 from threefs_client import connect_async
+from threefs_fuse import mounting
+from threefs_fuse.negotiation import Wishes
+from threefs_fuse.session import Session
 
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
-from threefs_mount.kernel_tasks import KernelTasks
 from threefs_mount.open_files import OpenFiles
-from threefs_mount.operations import Operations
+from threefs_mount.operations import FEATURES, Operations
 from threefs_mount.options import MountOptions
 
 _CONNECT_S = 10.0
@@ -27,27 +28,35 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
     Raises what `connect` raises, and Unavailable when the kernel does not mount it.
     """
     async with await connect_async(url, timeout_s=options.timeout_s, connect_timeout_s=_CONNECT_S) as fs:
-        files = OpenFiles(fs.link, options.held_bytes)
-        vars(pyfuse3)["trio"] = KernelTasks()  # where its own layer for asyncio puts itself too
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)
             ready()
 
+        files = OpenFiles(fs.link, options.held_bytes)
         operations = Operations(fs.link, files, options.cache_s, mounted)
         try:
-            pyfuse3.init(operations, point, options.for_kernel(url))
-        except RuntimeError as error:
-            raise Unavailable(f"the kernel does not mount it: {error}") from None
+            fd = mounting.mount(options.for_kernel(url, point))
+        except OSError as error:
+            raise Unavailable(f"the kernel does not mount it: {error.strerror}") from None
+        session = Session(fd, operations, Wishes(FEATURES))
+        operations.tell = session.tell
+        stop = asyncio.Event()
+        session.ended.add_done_callback(lambda _: stop.set())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        files.start()
+        session.start()
         try:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, pyfuse3.terminate)
-            files.start()
-            await pyfuse3.main()
+            await stop.wait()
+            await session.drain()
         finally:
             await files.stop()
-            pyfuse3.close(unmount=True)
+            if not session.ended.done():
+                mounting.unmount(point)
+            await session.close()
+        if session.ended.done():
+            session.ended.result()
     _LOG.info("unmounted", mountpoint=point)
 
 

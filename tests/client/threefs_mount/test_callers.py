@@ -1,27 +1,23 @@
 import os
-from dataclasses import dataclass
 
+from threefs_fuse.requests import Caller
 from threefs_mount import callers
 
 
-@dataclass
-class Told:
-    uid: int = 1000
-    gid: int = 100
-    pid: int = 0
-    umask: int = 0o22
-
-
 def test_groups_are_looked_up() -> None:
-    caller = callers.of(Told(pid=os.getpid()))
+    caller = callers.of(Caller(1000, 100, os.getpid()))
     assert (caller.uid, caller.gid) == (1000, 100)
     assert sorted(caller.groups) == sorted(os.getgroups())
 
 
+def test_what_the_kernel_tells_counts() -> None:
+    assert callers.of(Caller(1000, 100, 0, (7,))).groups == [7]
+
+
 def test_root_and_processes_that_are_gone_have_none() -> None:
-    assert not callers.of(Told(uid=0, pid=os.getpid())).groups
-    assert not callers.of(Told(pid=0)).groups
-    assert not callers.of(Told(pid=1 << 30)).groups
+    assert not callers.of(Caller(0, 0, os.getpid())).groups
+    assert not callers.of(Caller(1000, 100, 0)).groups
+    assert not callers.of(Caller(1000, 100, 1 << 30)).groups
 
 
 def test_the_text_of_the_kernel() -> None:

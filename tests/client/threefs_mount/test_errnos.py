@@ -20,6 +20,7 @@ from threefs import errors
         (errors.UnknownMethod(), errno.EIO),
         (errors.WrongCluster(), errno.EIO),
         (ValueError(), errno.EIO),
+        (OSError(errno.EINVAL, ""), errno.EINVAL),
     ],
 )
 def test_what_a_program_sees(error: Exception, number: int) -> None:

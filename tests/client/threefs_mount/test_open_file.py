@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.open_file import SEND_BYTES, OpenFile
+from threefs_mount.open_file import SEND_BYTES, OpenFile, written
 
 from tests.support.memory_cluster import MemoryFiles
 from threefs.budget import ByteBudget
@@ -84,3 +84,9 @@ def test_lost_bytes_are_told_once() -> None:
         await file.settle()
 
     play(scene, timeout_s=0.05)
+
+
+def test_what_a_write_leaves_of_the_permissions() -> None:
+    assert written(0o6755) == 0o755
+    assert written(0o2644) == 0o2644  # no set-group-id for execution: a mark of something else
+    assert written(0o4644) == 0o644

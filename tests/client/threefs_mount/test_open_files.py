@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.open_files import OpenFiles, written
+from threefs_mount.open_files import OpenFiles
 
 from tests.support.memory_cluster import MemoryFiles
 from threefs.wire import meta_pb2 as pb
@@ -118,9 +118,3 @@ def test_at_the_end_everything_is_stored() -> None:
         assert memory.meta.files[b"a"].length == 3 << 20 and not memory.meta.sessions
 
     play(scene)
-
-
-def test_what_a_write_leaves_of_the_permissions() -> None:
-    assert written(0o6755) == 0o755
-    assert written(0o2644) == 0o2644  # no set-group-id for execution: a mark of something else
-    assert written(0o4644) == 0o644

@@ -1,13 +1,14 @@
 import pytest
+from threefs_fuse.mounting import MountRequest
 from threefs_mount.options import MountOptions
 
 from threefs.errors import InvalidArgument
 
 
 def test_what_the_kernel_is_told() -> None:
-    told = MountOptions(flags=("ro",)).for_kernel("threefs://a:1,b:2")
-    assert told == {"fsname=threefs://a:1\\,b:2", "subtype=threefs", "default_permissions", "ro", "allow_other"}
-    assert "allow_other" not in MountOptions(others=False).for_kernel("x")
+    told = MountOptions(flags=("ro",)).for_kernel("threefs://a:1,b:2", "/mnt")
+    assert told == MountRequest("/mnt", "threefs://a:1,b:2", "threefs", ("ro",), others=True)
+    assert not MountOptions(others=False).for_kernel("x", "/mnt").others
 
 
 @pytest.mark.parametrize("wrong", [{"cache_s": -1}, {"timeout_s": 0}, {"held_bytes": 5}, {"flags": ("magic",)}])

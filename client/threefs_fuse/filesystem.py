@@ -1,0 +1,182 @@
+"""What a file system answers. Each method returns its result, or a coroutine of it when it has to wait.
+
+Errors are raised as OSError with a number, or as anything for which `error_number` knows one. ENOSYS tells the kernel
+not to ask again, and to do what it does for file systems that lack the operation.
+"""
+
+import errno
+import os
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from threefs_fuse.replies import Entry, Opened, Page, Space
+from threefs_fuse.requests import Caller, Lock, Setting
+
+T = TypeVar("T")
+Answer: TypeAlias = T | Coroutine[Any, Any, T]
+Content = bytes | bytearray | memoryview
+
+
+class FileSystem:
+    """Inodes are numbers of the file system's choice; the root is protocol.ROOT."""
+
+    def error_number(self, error: Exception) -> int:
+        """What the program gets that asked."""
+        return error.errno or errno.EIO if isinstance(error, OSError) else errno.EIO
+
+    def ready(self) -> None:
+        """The kernel has been answered for the first time: the mount can be used."""
+
+    # ---- looking ----
+
+    def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
+        """Entry 0 if nothing has that name."""
+        raise _lacking()
+
+    def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
+        """The kernel does not know these inodes any more, so many answers of each."""
+
+    def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
+        raise _lacking()
+
+    def setattr(self, inode: int, caller: Caller, setting: Setting) -> Answer[Entry]:
+        raise _lacking()
+
+    def readlink(self, inode: int, caller: Caller) -> Answer[bytes]:
+        raise _lacking()
+
+    def statfs(self, inode: int, caller: Caller) -> Answer[Space]:
+        raise _lacking()
+
+    def access(self, inode: int, caller: Caller, wanted: int) -> Answer[None]:
+        raise _lacking()
+
+    # ---- names ----
+
+    def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Answer[Entry]:
+        raise _lacking()
+
+    def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Answer[Entry]:
+        raise _lacking()
+
+    def mkdir(self, parent: int, caller: Caller, name: bytes, mode: int, umask: int) -> Answer[Entry]:
+        raise _lacking()
+
+    def unlink(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
+        raise _lacking()
+
+    def rmdir(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
+        raise _lacking()
+
+    def rename(
+        self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> Answer[None]:
+        raise _lacking()
+
+    def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Answer[Entry]:
+        raise _lacking()
+
+    # ---- files ----
+
+    def create(
+        self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
+    ) -> Answer[tuple[Entry, Opened]]:
+        raise _lacking()
+
+    def tmpfile(
+        self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
+    ) -> Answer[tuple[Entry, Opened]]:
+        """A file without a name; `name` means nothing."""
+        raise _lacking()
+
+    def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Answer[Opened]:
+        raise _lacking()
+
+    def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[Content]:
+        """Fewer bytes only at the end of the file."""
+        raise _lacking()
+
+    def write(
+        self, inode: int, caller: Caller, handle: int, offset: int, data: memoryview, how: int, flags: int
+    ) -> Answer[int]:
+        """`data` is only there until the answer; `how` has WRITE_..., `flags` those of open(2)."""
+        raise _lacking()
+
+    def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
+        """A descriptor is closed."""
+        raise _lacking()
+
+    def fsync(self, inode: int, caller: Caller, handle: int, only_data: bool) -> Answer[None]:
+        raise _lacking()
+
+    def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Answer[None]:
+        raise _lacking()
+
+    def fallocate(self, inode: int, caller: Caller, handle: int, offset: int, length: int, mode: int) -> Answer[None]:
+        raise _lacking()
+
+    def lseek(self, inode: int, caller: Caller, handle: int, offset: int, whence: int) -> Answer[int]:
+        raise _lacking()
+
+    def copy_file_range(
+        self,
+        inode: int,
+        caller: Caller,
+        handle: int,
+        offset: int,
+        to_inode: int,
+        to_handle: int,
+        to_offset: int,
+        length: int,
+    ) -> Answer[int]:
+        raise _lacking()
+
+    # ---- locks ----
+
+    def getlk(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[Lock]:
+        """What is in the way of it; of type F_UNLCK if nothing is."""
+        raise _lacking()
+
+    def setlk(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[None]:
+        """EAGAIN if somebody else has it."""
+        raise _lacking()
+
+    def setlkw(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[None]:
+        """Wait for it."""
+        raise _lacking()
+
+    # ---- directories ----
+
+    def opendir(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Answer[Opened]:
+        return Opened(0)
+
+    def readdir(self, inode: int, caller: Caller, handle: int, offset: int, page: Page) -> Answer[Page]:
+        """Fill the page with what follows position `offset`; empty at the end."""
+        raise _lacking()
+
+    def releasedir(self, inode: int, caller: Caller, handle: int) -> Answer[None]:
+        return None
+
+    def fsyncdir(self, inode: int, caller: Caller, handle: int, only_data: bool) -> Answer[None]:
+        raise _lacking()
+
+    def syncfs(self, inode: int, caller: Caller) -> Answer[None]:
+        raise _lacking()
+
+    # ---- extended attributes ----
+
+    def getxattr(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
+        raise _lacking()
+
+    def listxattr(self, inode: int, caller: Caller) -> Answer[Sequence[bytes]]:
+        raise _lacking()
+
+    def setxattr(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> Answer[None]:
+        raise _lacking()
+
+    def removexattr(self, inode: int, caller: Caller, name: bytes) -> Answer[None]:
+        raise _lacking()
+
+
+def _lacking() -> OSError:
+    return OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

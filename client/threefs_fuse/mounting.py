@@ -1,0 +1,111 @@
+"""Mounting and unmounting: by the system call as root, else through the kernel's helper `fusermount3`."""
+
+import ctypes
+import errno
+import os
+import stat
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from threefs.env import handover
+
+_DEVICE = "/dev/fuse"
+_HELPER = "fusermount3"
+_NOSUID, _NODEV = 1 << 1, 1 << 2
+_DETACH = 2
+#: Words of mount(8), and what they do to the flags of mount(2): (set, clear).
+_FLAGS = {
+    "ro": (1 << 0, 0),
+    "rw": (0, 1 << 0),
+    "nosuid": (_NOSUID, 0),
+    "suid": (0, _NOSUID),
+    "nodev": (_NODEV, 0),
+    "dev": (0, _NODEV),
+    "noexec": (1 << 3, 0),
+    "exec": (0, 1 << 3),
+    "sync": (1 << 4, 0),
+    "async": (0, 1 << 4),
+    "dirsync": (1 << 7, 0),
+    "noatime": (1 << 10, 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MountRequest:
+    """It is shown as `source`, of the type fuse.`subtype`. `words` are those of mount(8) that `known_words` has."""
+
+    point: str
+    source: str
+    subtype: str
+    words: Sequence[str] = ()
+    others: bool = False  # users other than the one who mounts
+
+
+def known_words() -> frozenset[str]:
+    return frozenset(_FLAGS)
+
+
+def flags(words: Sequence[str]) -> int:
+    """Of mount(2). What could raise privileges is off unless it is asked for."""
+    found = _NOSUID | _NODEV
+    for word in words:
+        on, off = _FLAGS[word]
+        found = found & ~off | on
+    return found
+
+
+def mount(request: MountRequest) -> int:
+    """An open descriptor of the kernel's side. Raises OSError."""
+    return _mount_as_root(request) if os.geteuid() == 0 else _mount_by_helper(request)
+
+
+def _mount_as_root(request: MountRequest) -> int:
+    mode = stat.S_IFMT(os.stat(request.point).st_mode)
+    fd = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        words = [f"fd={fd}", f"rootmode={mode:o}", f"user_id={os.getuid()}", f"group_id={os.getgid()}"]
+        words += ["default_permissions", *(["allow_other"] if request.others else [])]
+        _call(
+            "mount",
+            os.fsencode(request.source),
+            os.fsencode(request.point),
+            f"fuse.{request.subtype}".encode(),
+            ctypes.c_ulong(flags(request.words)),
+            ",".join(words).encode(),
+        )
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _mount_by_helper(request: MountRequest) -> int:
+    source = request.source.replace("\\", "\\\\").replace(",", "\\,")
+    words = [f"fsname={source}", f"subtype={request.subtype}", "default_permissions", *request.words]
+    words += ["allow_other"] if request.others else []
+    command = [_HELPER, "-o", ",".join(words), "--", request.point]
+    try:
+        fd, said = handover.descriptor_of(command, "_FUSE_COMMFD")
+    except FileNotFoundError:
+        raise OSError(errno.ENOENT, f"the program {_HELPER} is not installed") from None
+    if fd is None:
+        raise OSError(errno.EPERM, said.strip() or f"{_HELPER} has failed")
+    return fd
+
+
+def unmount(point: str) -> None:
+    """Detach it now; programs that still use it keep what they have open. Raises OSError."""
+    if os.geteuid() == 0:
+        _call("umount2", os.fsencode(point), ctypes.c_int(_DETACH))
+        return
+    done = subprocess.run([_HELPER, "-u", "-z", "--", point], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise OSError(errno.EPERM, done.stderr.strip())
+
+
+def _call(name: str, *arguments: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")

@@ -1,0 +1,103 @@
+"""Which method of the file system answers which request, and how request and answer are translated."""
+
+import errno
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from threefs_fuse import replies, requests
+from threefs_fuse.protocol import Feature, Op
+from threefs_fuse.replies import Page, Parts
+
+Arguments = tuple[Any, ...]
+
+
+def _never(arguments: Arguments) -> bool:
+    """What changes something is finished, so that its outcome is known."""
+    return False
+
+
+def _always(arguments: Arguments) -> bool:
+    return True
+
+
+def _for_reading(arguments: Arguments) -> bool:
+    flags: int = arguments[0]
+    return not flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`take` gives the arguments of `method` behind inode and caller, `give` the answer for its result."""
+
+    method: str
+    take: Callable[[memoryview], Arguments]
+    give: Callable[[Any], Parts] = replies.nothing
+    may_stop: Callable[[Arguments], bool] = _never  # whether a signal to the program may end it halfway
+    sized: bool = False  # the first argument is the room for the answer
+
+
+def sized(room: int, parts: Parts) -> Parts:
+    """A program without room wants to know how much it takes. Raises OSError if the room is too small."""
+    length = sum(map(len, parts))
+    if not room:
+        return replies.size(length)
+    if length > room:
+        raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
+    return parts
+
+
+def _page(body: memoryview, *, plus: bool) -> tuple[int, int, Page]:
+    handle, offset, size = requests.read(body)
+    return handle, offset, Page(size, plus=plus)
+
+
+_TABLE: dict[int, Operation] = {
+    Op.LOOKUP: Operation("lookup", requests.name, replies.entry, _always),
+    Op.GETATTR: Operation("getattr", requests.getattr_, replies.attributes, _always),
+    Op.SETATTR: Operation("setattr", requests.setattr_, replies.attributes),
+    Op.READLINK: Operation("readlink", requests.nothing, replies.plain, _always),
+    Op.STATFS: Operation("statfs", requests.nothing, replies.space, _always),
+    Op.ACCESS: Operation("access", requests.access, may_stop=_always),
+    Op.SYMLINK: Operation("symlink", requests.symlink, replies.entry),
+    Op.MKNOD: Operation("mknod", requests.mknod, replies.entry),
+    Op.MKDIR: Operation("mkdir", requests.mkdir, replies.entry),
+    Op.UNLINK: Operation("unlink", requests.name),
+    Op.RMDIR: Operation("rmdir", requests.name),
+    Op.RENAME: Operation("rename", requests.rename),
+    Op.RENAME2: Operation("rename", requests.rename2),
+    Op.LINK: Operation("link", requests.link, replies.entry),
+    Op.OPEN: Operation("open", requests.open_, replies.opened, _for_reading),
+    Op.CREATE: Operation("create", requests.create, replies.created),
+    Op.TMPFILE: Operation("tmpfile", requests.create, replies.created),
+    Op.READ: Operation("read", requests.read, replies.plain, _always),
+    Op.WRITE: Operation("write", requests.write, replies.written),
+    Op.FLUSH: Operation("flush", requests.flush),
+    Op.FSYNC: Operation("fsync", requests.fsync, may_stop=_always),
+    Op.RELEASE: Operation("release", requests.release),
+    Op.FALLOCATE: Operation("fallocate", requests.fallocate),
+    Op.LSEEK: Operation("lseek", requests.lseek, replies.offset, _always),
+    Op.COPY_FILE_RANGE: Operation("copy_file_range", requests.copy_file_range, replies.written),
+    Op.GETLK: Operation("getlk", requests.lock, replies.lock, _always),
+    Op.SETLK: Operation("setlk", requests.lock),
+    Op.SETLKW: Operation("setlkw", requests.lock, may_stop=_always),
+    Op.OPENDIR: Operation("opendir", requests.open_, replies.opened, _always),
+    Op.READDIR: Operation("readdir", functools.partial(_page, plus=False), replies.page, _always),
+    Op.READDIRPLUS: Operation("readdir", functools.partial(_page, plus=True), replies.page, _always),
+    Op.RELEASEDIR: Operation("releasedir", requests.releasedir),
+    Op.FSYNCDIR: Operation("fsyncdir", requests.fsync, may_stop=_always),
+    Op.SYNCFS: Operation("syncfs", requests.nothing, may_stop=_always),
+    Op.SETXATTR: Operation("setxattr", requests.setxattr),
+    Op.GETXATTR: Operation("getxattr", requests.getxattr, replies.plain, _always, sized=True),
+    Op.LISTXATTR: Operation("listxattr", requests.listxattr, replies.names, _always, sized=True),
+    Op.REMOVEXATTR: Operation("removexattr", requests.name),
+}
+
+
+def agreed(features: Feature) -> dict[int, Operation]:
+    """By the number of the operation."""
+    if features & Feature.SETXATTR_EXT:
+        return _TABLE
+    return {**_TABLE, Op.SETXATTR: Operation("setxattr", requests.old_setxattr)}

@@ -1,0 +1,182 @@
+"""What the kernel is answered, as bytes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct
+
+from threefs_fuse.protocol import OpenFlag
+from threefs_fuse.requests import Lock
+
+HEADER = Struct("=IiQ")  # length, -errno, number of the request
+_ATTRIBUTES = "QQQQQQIIIIIIIIII"
+_ENTRY = Struct("=QQQQII" + _ATTRIBUTES)
+_GETATTR = Struct("=QII" + _ATTRIBUTES)
+_OPEN = Struct("=QII")
+_WRITE = Struct("=II")
+_STATFS = Struct("=QQQQQIIII24x")
+_SIZE = Struct("=II")
+_LOCK = Struct("=QQII")
+_LSEEK = Struct("=Q")
+_DIRENT = Struct("=QQII")
+_NS = 1_000_000_000
+_UNSIGNED = (1 << 64) - 1
+#: An open file as the kernel treats it by itself.
+PLAINLY = OpenFlag(0)
+
+#: Parts of an answer, sent one behind the other.
+Parts = tuple[bytes | bytearray | memoryview, ...]
+
+
+@dataclass(slots=True)
+class Entry:
+    """An inode as the kernel sees it. Times are Unix times in nanoseconds. Inode 0: there is nothing of that name."""
+
+    inode: int
+    mode: int = 0  # with the bits of the type
+    nlink: int = 1
+    uid: int = 0
+    gid: int = 0
+    rdev: int = 0
+    size: int = 0  # bytes
+    blocks: int = 0  # of 512 bytes
+    block_bytes: int = 4096
+    atime_ns: int = 0
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    name_s: float = 0.0  # how long the kernel may keep the name ...
+    attributes_s: float = 0.0  # ... and the attributes
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    handle: int
+    flags: OpenFlag = PLAINLY
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    block_bytes: int
+    blocks: int
+    free: int
+    available: int
+    inodes: int
+    free_inodes: int
+    name_bytes: int = 255
+
+
+def nothing(result: None) -> Parts:
+    return ()
+
+
+def plain(result: bytes | bytearray | memoryview) -> Parts:
+    return (result,)
+
+
+def _attributes(entry: Entry) -> tuple[int, ...]:
+    atime, atime_ns = divmod(entry.atime_ns, _NS)
+    mtime, mtime_ns = divmod(entry.mtime_ns, _NS)
+    ctime, ctime_ns = divmod(entry.ctime_ns, _NS)
+    return (
+        entry.inode, entry.size, entry.blocks, atime & _UNSIGNED, mtime & _UNSIGNED, ctime & _UNSIGNED,
+        atime_ns, mtime_ns, ctime_ns, entry.mode, entry.nlink, entry.uid, entry.gid, device(entry.rdev),
+        entry.block_bytes, 0,
+    )  # fmt: skip
+
+
+def device(number: int) -> int:
+    """As the kernel has it in 32 bits: what makedev() made, whose low bits are the same."""
+    return number & 0xFFFFFFFF
+
+
+def _packed(entry: Entry) -> bytes:
+    name_s, attributes_s = int(entry.name_s), int(entry.attributes_s)
+    return _ENTRY.pack(
+        entry.inode,
+        entry.generation,
+        name_s,
+        attributes_s,
+        int((entry.name_s - name_s) * _NS),
+        int((entry.attributes_s - attributes_s) * _NS),
+        *_attributes(entry),
+    )
+
+
+def entry(result: Entry) -> Parts:
+    return (_packed(result),)
+
+
+def attributes(result: Entry) -> Parts:
+    seconds = int(result.attributes_s)
+    rest_ns = int((result.attributes_s - seconds) * _NS)
+    return (_GETATTR.pack(seconds, rest_ns, 0, *_attributes(result)),)
+
+
+def opened(result: Opened) -> Parts:
+    return (_OPEN.pack(result.handle, result.flags, 0),)
+
+
+def created(result: tuple[Entry, Opened]) -> Parts:
+    return (_packed(result[0]), *opened(result[1]))
+
+
+def written(size: int) -> Parts:
+    return (_WRITE.pack(size, 0),)
+
+
+def space(result: Space) -> Parts:
+    return (
+        _STATFS.pack(
+            result.blocks, result.free, result.available, result.inodes, result.free_inodes,
+            result.block_bytes, result.name_bytes, result.block_bytes, 0,
+        ),
+    )  # fmt: skip
+
+
+def size(result: int) -> Parts:
+    """Of an extended attribute, for a program that asks before it has a buffer."""
+    return (_SIZE.pack(result, 0),)
+
+
+def names(result: Iterable[bytes]) -> Parts:
+    return (b"".join(name + b"\0" for name in result),)
+
+
+def lock(result: Lock) -> Parts:
+    return (_LOCK.pack(result.start, result.end, result.type, result.pid),)
+
+
+def offset(result: int) -> Parts:
+    return (_LSEEK.pack(result),)
+
+
+class Page:
+    """Entries of a directory, as many as the kernel has room for; with attributes if it has asked for them."""
+
+    def __init__(self, room: int, *, plus: bool) -> None:
+        self.plus = plus
+        self._room = room
+        self._size = 0
+        self._parts: list[bytes] = []
+
+    def add(self, name: bytes, following: int, inode: int, mode: int, entry: Entry | None = None) -> bool:
+        """False if there is no room for it. `following` is the position behind it, where the next request goes on.
+
+        Without its `entry` the kernel gets only what it needs for the name.
+        """
+        dirent = _DIRENT.pack(inode, following, len(name), mode >> 12 & 0o17) + name + bytes(-len(name) % 8)
+        if self.plus:
+            dirent = (bytes(_ENTRY.size) if entry is None else _packed(entry)) + dirent
+        if self._size + len(dirent) > self._room:
+            return False
+        self._size += len(dirent)
+        self._parts.append(dirent)
+        return True
+
+    @property
+    def parts(self) -> Parts:
+        return (b"".join(self._parts),)
+
+
+def page(result: Page) -> Parts:
+    return result.parts

@@ -1,0 +1,257 @@
+"""The conversation with the kernel about one mount, on the event loop: read requests, have them answered, answer.
+
+What a method answers at once is sent in the step in which the request came; the rest gets a task each. The kernel sends
+at most so many requests as programs wait, and `Wishes.background` for which nobody waits.
+"""
+
+import asyncio
+import errno
+import os
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from threefs.env.worker import ThreadWorker, Worker
+from threefs_fuse import negotiation, operations, protocol, replies, requests
+from threefs_fuse.filesystem import FileSystem
+from threefs_fuse.negotiation import Wishes
+from threefs_fuse.operations import Arguments, Operation
+from threefs_fuse.protocol import Feature, Op
+from threefs_fuse.replies import Parts
+from threefs_fuse.requests import Caller
+
+_LOG = structlog.get_logger()
+
+_BUFFER_BYTES = protocol.HEAD_BYTES + protocol.MOST_PAYLOAD_BYTES
+#: So many requests are read before the rest of the loop has its turn.
+_BURST = 64
+#: Writes that wait keep their buffer. With so many of them nothing is read until one has been answered.
+_MOST_BUFFERS = 64
+_KEPT_BUFFERS = 8
+_WITHOUT_ANSWER = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT)
+
+
+class Session:
+    """Owns `fd`, an open /dev/fuse that is mounted. `ended` is done after the unmount, or with what went wrong."""
+
+    def __init__(self, fd: int, filesystem: FileSystem, wishes: Wishes) -> None:
+        self.features = Feature(0)
+        self._fd = fd
+        self._filesystem = filesystem
+        self._wishes = wishes
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._methods: dict[int, tuple[Operation, Callable[..., Any]]] = {}
+        self._running: dict[int, tuple[asyncio.Task[None], Operation, Arguments]] = {}
+        self._free: list[bytearray] = []
+        self._buffers = 0  # lent to writes
+        self._reading = self._draining = False
+        self._notifier: Worker = ThreadWorker("fuse-notices")
+
+    def start(self) -> None:
+        os.set_blocking(self._fd, False)
+        self._listen()
+
+    def _listen(self) -> None:
+        if not (self._reading or self._draining or self.ended.done()):
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _end(self, error: OSError | None) -> None:
+        self._pause()
+        if not self.ended.done():
+            if error is None:
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(error)
+
+    async def drain(self) -> None:
+        """Take no more requests, and finish what has been begun."""
+        self._draining = True
+        self._pause()
+        await asyncio.sleep(0)  # what was read last has begun then
+        for task, operation, arguments in list(self._running.values()):
+            if operation.may_stop(arguments):
+                task.cancel()
+        await asyncio.gather(*(task for task, _, _ in self._running.values()), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Let go of the kernel: who still waits there gets ENOTCONN."""
+        await self.drain()
+        os.close(self._fd)
+        await self._notifier.close()
+
+    def waiting(self, code: Op) -> int:
+        """How many requests of that kind have been read and not been answered."""
+        return sum(operation is self._methods[code][0] for _, operation, _ in self._running.values())
+
+    # ---- requests ----
+
+    def _readable(self) -> None:
+        for _ in range(_BURST):
+            if self._buffers >= _MOST_BUFFERS:
+                self._pause()
+                return
+            buffer = self._free.pop() if self._free else bytearray(_BUFFER_BYTES)
+            try:
+                size = os.readv(self._fd, (buffer,))
+            except OSError as error:
+                self._free.append(buffer)
+                if error.errno == errno.EAGAIN:
+                    return
+                if error.errno in (errno.EINTR, errno.ENOENT):
+                    continue  # the request was taken back in the same moment
+                self._end(None if error.errno in (errno.ENODEV, errno.ECONNABORTED) else error)
+                return
+            self._take(buffer, size)
+
+    def _take(self, buffer: bytearray, size: int) -> None:
+        """One request. The buffer is free again when a write is answered, and for all others at once."""
+        length, code, number, inode, uid, gid, pid, extended, _ = requests.HEADER.unpack_from(buffer)
+        kept = False
+        try:
+            if length != size:
+                raise requests.Malformed("a request does not have the length that it says")
+            view = memoryview(buffer)[requests.HEADER.size : size]
+            groups: tuple[int, ...] = ()
+            if extended:
+                groups = requests.groups(view[len(view) - 8 * extended :])
+                view = view[: len(view) - 8 * extended]
+            found = self._methods.get(code)
+            if found is None:
+                self._other(code, number, inode, view)
+                return
+            operation, method = found
+            arguments = operation.take(view)
+            result = method(inode, Caller(uid, gid, pid, groups), *arguments[operation.sized :])
+            if isinstance(result, Coroutine):
+                kept = code == Op.WRITE
+                task = self._loop.create_task(
+                    self._finish(number, operation, arguments, result, buffer if kept else None)
+                )
+                self._running[number] = task, operation, arguments
+                return
+            self._answer(number, self._parts(operation, arguments, result))
+        except Exception as error:
+            self._refuse(number, code, error)
+        finally:
+            if kept:
+                self._buffers += 1
+            else:
+                self._give_back(buffer)
+
+    def _give_back(self, buffer: bytearray) -> None:
+        if len(self._free) < _KEPT_BUFFERS:
+            self._free.append(buffer)
+
+    def _parts(self, operation: Operation, arguments: Arguments, result: Any) -> Parts:
+        parts = operation.give(result)
+        return operations.sized(arguments[0], parts) if operation.sized else parts
+
+    async def _finish(
+        self,
+        number: int,
+        operation: Operation,
+        arguments: Arguments,
+        work: Coroutine[Any, Any, Any],
+        buffer: bytearray | None,
+    ) -> None:
+        try:
+            self._answer(number, self._parts(operation, arguments, await work))
+        except asyncio.CancelledError:
+            self._fail(number, errno.EINTR)
+        except Exception as error:
+            self._refuse(number, operation.method, error)
+        finally:
+            del self._running[number]
+            if buffer is not None:
+                self._buffers -= 1
+                self._give_back(buffer)
+                self._listen()
+
+    def _other(self, code: int, number: int, inode: int, body: memoryview) -> None:
+        """What is not a call of a method."""
+        if code == Op.INTERRUPT:
+            found = self._running.get(requests.INTERRUPT.unpack_from(body)[0])
+            if found is not None and found[1].may_stop(found[2]):
+                self._loop.call_soon(found[0].cancel)  # not before it has begun, or nobody would answer
+        elif code == Op.FORGET:
+            self._filesystem.forget(requests.forget(inode, body))
+        elif code == Op.BATCH_FORGET:
+            self._filesystem.forget(requests.batch_forget(body))
+        elif code == Op.INIT and not self._methods:
+            self._greet(number, body)
+        elif code == Op.DESTROY:
+            self._answer(number, ())
+        else:
+            self._fail(number, errno.ENOSYS)
+
+    def _greet(self, number: int, body: memoryview) -> None:
+        try:
+            agreed, answer = negotiation.answer(body, self._wishes)
+        except requests.Malformed as error:
+            self._fail(number, errno.EPROTO)
+            self._end(OSError(errno.EPROTO, str(error)))
+            return
+        self._answer(number, (answer,))
+        if agreed is not None:
+            self.features = agreed.features
+            self._methods = {
+                code: (operation, getattr(self._filesystem, operation.method))
+                for code, operation in operations.agreed(agreed.features).items()
+            }
+            self._filesystem.ready()
+
+    # ---- answers ----
+
+    def _answer(self, number: int, parts: Parts) -> None:
+        length = replies.HEADER.size + sum(map(len, parts))
+        self._send(replies.HEADER.pack(length, 0, number), parts)
+
+    def _fail(self, number: int, error: int) -> None:
+        self._send(replies.HEADER.pack(replies.HEADER.size, -error, number), ())
+
+    def _refuse(self, number: int, code: int | str, error: Exception) -> None:
+        if code in _WITHOUT_ANSWER:
+            _LOG.error("a note of the kernel could not be read", operation=code, error=repr(error))
+        elif isinstance(error, requests.Malformed | struct.error):
+            _LOG.error("a request could not be read", operation=code, error=str(error))
+            self._fail(number, errno.EIO)
+        else:
+            self._fail(number, self._filesystem.error_number(error))
+
+    def _send(self, head: bytes, parts: Parts) -> None:
+        try:
+            os.writev(self._fd, (head, *parts))
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # the kernel does not like it, and the program waits
+                _LOG.error("an answer was not taken", bytes=len(head) + sum(map(len, parts)))
+                _, _, number = replies.HEADER.unpack(head)
+                if parts:
+                    self._fail(number, errno.EIO)
+            elif error.errno not in (errno.ENOENT, errno.ENODEV, errno.ECONNABORTED):
+                raise  # those: nobody waits for it any more
+
+    # ---- notices ----
+
+    def tell(self, notice: bytes) -> None:
+        """For notices that the kernel takes at once."""
+        self._write_notice(notice)
+
+    async def tell_patiently(self, notice: bytes) -> None:
+        """For those with which it may wait for an answer of ours."""
+        await self._notifier.run(self._write_notice, notice)
+
+    def _write_notice(self, notice: bytes) -> None:
+        try:
+            os.write(self._fd, notice)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ECONNABORTED, errno.EBADF):
+                _LOG.warning("the kernel did not take a notice", error=str(error))

@@ -1,0 +1,34 @@
+import inspect
+import os
+
+import pytest
+from threefs_fuse import operations, replies
+from threefs_fuse.filesystem import FileSystem
+from threefs_fuse.protocol import Feature, Op
+
+
+def test_every_operation_has_a_method() -> None:
+    for code, operation in operations.agreed(Feature.SETXATTR_EXT).items():
+        assert inspect.isfunction(getattr(FileSystem, operation.method)), Op(code)
+
+
+def test_only_what_changes_nothing_may_stop() -> None:
+    table = operations.agreed(Feature(0))
+    assert table[Op.OPEN].may_stop((os.O_RDONLY, False))
+    assert not table[Op.OPEN].may_stop((os.O_RDWR, False)) and not table[Op.OPEN].may_stop((os.O_TRUNC, False))
+    assert table[Op.READ].may_stop(()) and table[Op.SETLKW].may_stop(())
+    for code in (Op.WRITE, Op.CREATE, Op.RENAME2, Op.UNLINK, Op.SETATTR, Op.RELEASE, Op.FLUSH):
+        assert not table[code].may_stop(())
+
+
+def test_room_for_an_answer() -> None:
+    assert operations.sized(0, (b"abc",)) == replies.size(3)
+    assert operations.sized(3, (b"abc",)) == (b"abc",)
+    with pytest.raises(OSError, match="range"):
+        operations.sized(2, (b"abc",))
+
+
+def test_the_older_form_of_attributes() -> None:
+    assert (
+        operations.agreed(Feature(0))[Op.SETXATTR].take is not operations.agreed(Feature.SETXATTR_EXT)[Op.SETXATTR].take
+    )

@@ -1,0 +1,55 @@
+import struct
+
+from threefs_fuse import replies
+from threefs_fuse.protocol import OpenFlag
+from threefs_fuse.replies import Entry, Opened, Page, Space
+from threefs_fuse.requests import Lock
+
+FILE = Entry(
+    5, 0o100644, 2, 10, 20, 0, 1025, 3, 4096, 10**18 + 1, 2, -(10**9) + 5, name_s=1.5, attributes_s=2.25, generation=9
+)  # fmt: skip
+
+
+def test_an_entry() -> None:
+    (packed,) = replies.entry(FILE)
+    assert len(packed) == 128
+    assert struct.unpack_from("=QQQQII", packed) == (5, 9, 1, 2, 500_000_000, 250_000_000)
+    assert struct.unpack_from("=QQQQQQIIIIIIIIII", packed, 40) == (
+        5, 1025, 3, 10**9, 0, 2**64 - 1, 1, 2, 5, 0o100644, 2, 10, 20, 0, 4096, 0,
+    )  # fmt: skip
+
+
+def test_attributes() -> None:
+    (packed,) = replies.attributes(FILE)
+    assert len(packed) == 104
+    assert struct.unpack_from("=QII", packed) == (2, 250_000_000, 0)
+
+
+def test_small_answers() -> None:
+    assert replies.opened(Opened(7, OpenFlag.KEEP_CACHE)) == (struct.pack("=QII", 7, 2, 0),)
+    assert b"".join(replies.created((FILE, Opened(7))))[128:] == struct.pack("=QII", 7, 0, 0)
+    assert replies.written(5) == (struct.pack("=II", 5, 0),)
+    assert replies.offset(2**40) == (struct.pack("=Q", 2**40),)
+    assert replies.size(5) == (struct.pack("=II", 5, 0),)
+    assert replies.lock(Lock(1, 2, 3, 4)) == (struct.pack("=QQII", 1, 2, 3, 4),)
+    assert replies.names([b"user.a", b"user.b"]) == (b"user.a\0user.b\0",)
+    assert replies.nothing(None) == () and replies.plain(b"x") == (b"x",)
+    (space,) = replies.space(Space(4096, 5, 4, 3, 2, 1))
+    assert len(space) == 80 and struct.unpack_from("=QQQQQIII", space) == (5, 4, 3, 2, 1, 4096, 255, 4096)
+
+
+def test_a_page_ends_where_the_room_ends() -> None:
+    page = Page(64, plus=False)
+    assert page.add(b"12345678", 1, 7, 0o100000) and page.add(b"a", 2, 8, 0o40000)
+    assert not page.add(b"b", 3, 9, 0o40000)
+    (packed,) = replies.page(page)
+    assert packed[:32] == struct.pack("=QQII", 7, 1, 8, 8) + b"12345678"
+    assert packed[32:] == struct.pack("=QQII", 8, 2, 1, 4) + b"a" + bytes(7)
+
+
+def test_a_page_with_attributes_may_lack_some() -> None:
+    page = Page(4096, plus=True)
+    assert page.add(b"a", 1, 5, 0o100000, FILE) and page.add(b"b", 2, 6, 0o100000)
+    (packed,) = page.parts
+    assert packed[:128] == replies.entry(FILE)[0]
+    assert packed[160 : 160 + 128] == bytes(128)  # inode 0: nothing is said of it
