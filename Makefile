@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo test check proto proto-check bench-smoke sim sim-many planted chaos fuzz bit-flips clean
+.PHONY: help venv demo test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos fuzz bit-flips clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -52,6 +52,10 @@ bit-flips: $(READY) ## Turn over 10,000 bits of content, records and tables, and
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
 	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))
+
+bench-meta: $(READY) ## Measure the metadata: mount, engines, failures, a large directory (JSON=file QUICK=1 ONLY=mount PEERS=harness WORK=dir)
+	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) \
+	$(if $(WORK),--work $(WORK)) $(if $(JSON),--json $(JSON))
 
 venv: $(READY) ## Set up .venv with the versions of constraints.txt
 

@@ -11,6 +11,7 @@ from threefs.kv import retry
 from threefs.kv.dump import KEYS_END
 from threefs.kv.engines import open_engine, parse
 from threefs.kv.port import Engine, Transaction
+from threefs_bench.meters import busy_s
 
 IN_FLIGHT = (1, 64)
 SECONDS = 3.0
@@ -25,6 +26,9 @@ class Rate:
     what: str
     in_flight: int
     per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float  # of the whole machine, for each transaction
 
 
 async def measure(url: str, *, seconds: float = SECONDS) -> list[Rate]:
@@ -35,31 +39,35 @@ async def measure(url: str, *, seconds: float = SECONDS) -> list[Rate]:
         if await engine.begin().get_range(b"", KEYS_END, limit=1):
             raise AlreadyExists(f"{shown} is not empty; measure with an empty store")
         rates = []
-        for what, step in (("create", _create), ("get", _get)):
+        for what, step in (("create", _create), ("commit", _commit), ("get", _get)):
             for tasks in IN_FLIGHT:
-                done = await _during(engine, step, tasks, seconds)
-                rates.append(Rate(shown, what, tasks, done / seconds))
+                busy = busy_s()
+                took = sorted(await _during(engine, step, tasks, seconds)) or [seconds]
+                middle, high = took[len(took) // 2], took[int(len(took) * 0.99)]
+                cpu_us = (busy_s() - busy) / len(took) * 1e6
+                rates.append(Rate(shown, what, tasks, len(took) / seconds, middle * 1e3, high * 1e3, cpu_us))
         await _empty(engine)
         return rates
     finally:
         await engine.close()
 
 
-async def _during(engine: Engine, step: Callable[..., Awaitable[None]], tasks: int, s: float) -> int:
-    """Transactions that ended within the time."""
+async def _during(engine: Engine, step: Callable[..., Awaitable[None]], tasks: int, s: float) -> list[float]:
+    """How long each transaction took that ended within the time."""
     end = CLOCK.monotonic() + s
     numbers = iter(range(10**9))
-    done = 0
+    took: list[float] = []
 
     async def work() -> None:
-        nonlocal done
-        while CLOCK.monotonic() < end:
+        while (begin := CLOCK.monotonic()) < end:
             once = functools.partial(step, number=next(numbers))
             await retry.run(engine, once, timeout_s=_TIMEOUT_S, replayable=True)
-            done += CLOCK.monotonic() < end
+            now = CLOCK.monotonic()
+            if now < end:
+                took.append(now - begin)
 
     await asyncio.gather(*(work() for _ in range(tasks)))
-    return done
+    return took
 
 
 async def _create(tx: Transaction, number: int) -> None:
@@ -69,6 +77,11 @@ async def _create(tx: Transaction, number: int) -> None:
     tx.set(entry, _VALUE[:12])
     tx.set(b"INOD|%d" % number, _VALUE)
     tx.set(b"TIME|parent", b"%d" % number)
+
+
+async def _commit(tx: Transaction, number: int) -> None:
+    """One key, without a read."""
+    tx.set(b"INOD|%d" % number, _VALUE)
 
 
 async def _get(tx: Transaction, number: int) -> None:

@@ -13,7 +13,7 @@ from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
 
 from threefs.errors import ThreefsError
-from threefs_bench import engines, smoke
+from threefs_bench import engines, mount, smoke
 
 
 @click.group()
@@ -74,9 +74,34 @@ def engines_command(urls: tuple[str, ...], seconds: float, file: Path | None) ->
         rates = [rate for url in urls for rate in uvloop.run(engines.measure(url, seconds=seconds))]
     except ThreefsError as error:
         raise click.ClickException(str(error)) from None
-    table = Table("engine", "transaction", "in flight", "per second")
+    table = Table("engine", "transaction", "in flight", "per second", "p50 ms", "p99 ms", "CPU µs")
     for rate in rates:
-        table.add_row(rate.engine, rate.what, str(rate.in_flight), f"{rate.per_s:,.0f}")
+        numbers = (f"{rate.per_s:,.0f}", f"{rate.p50_ms:.2f}", f"{rate.p99_ms:.2f}", f"{rate.cpu_us:.0f}")
+        table.add_row(rate.engine, rate.what, str(rate.in_flight), *numbers)
     Console().print(table)
     if file is not None:
         file.write_text(json.dumps([asdict(rate) for rate in rates], indent=2) + "\n", encoding="utf-8")
+
+
+@main.command("mount")
+@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--files", default=mount.FILES, show_default=True, help="So many files are made.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def mount_command(directory: Path, files: int, as_json: bool) -> None:
+    """Rates of metadata in a directory, by one process and by four: a mount, or a local disk to compare with.
+
+    \b
+    Example: python -m threefs_bench mount /mnt/data
+    """
+    try:
+        rows = mount.measure(directory, files=files)
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(mount.as_json(rows))
+        return
+    table = Table("operation", "per second", "p50 ms", "p99 ms", "CPU s per 1000")
+    for row in rows:
+        numbers = (f"{row.per_s:,.0f}", f"{row.p50_ms:.3f}", f"{row.p99_ms:.3f}", f"{row.cpu_s_per_1000:.3f}")
+        table.add_row(row.name, *numbers)
+    Console().print(table)

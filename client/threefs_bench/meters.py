@@ -64,3 +64,8 @@ def process_cpu_s(pid: int) -> float:
     """CPU seconds of a process, with all its threads, since it started."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def resident_bytes(process: int) -> int:
+    """Memory of a process that is in RAM now."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -17,9 +17,16 @@ from threefs.wire import etcd_pb2 as pb
 START_S = 60.0
 
 
-def needs_etcd() -> None:
+def lacking() -> str:
+    """Why no cluster can be started here; empty when it can."""
     if shutil.which("etcd") is None or shutil.which("etcdctl") is None:
-        pytest.skip("no etcd on this machine: install etcd-server and etcd-client")
+        return "no etcd on this machine: install etcd-server and etcd-client"
+    return ""
+
+
+def needs_etcd() -> None:
+    if reason := lacking():
+        pytest.skip(reason)
 
 
 class EtcdMember:

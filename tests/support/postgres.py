@@ -23,9 +23,16 @@ def _binary(name: str) -> Path | None:
     return next((path for path in reversed(found) if path.exists()), None)
 
 
-def needs_postgres() -> None:
+def lacking() -> str:
+    """Why no server can be started here; empty when it can."""
     if _binary("postgres") is None or _binary("initdb") is None:
-        pytest.skip("no PostgreSQL server on this machine: install postgresql")
+        return "no PostgreSQL server on this machine: install postgresql"
+    return ""
+
+
+def needs_postgres() -> None:
+    if reason := lacking():
+        pytest.skip(reason)
 
 
 class PostgresServer:

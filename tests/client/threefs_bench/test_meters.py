@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
-from threefs_bench.meters import Round, Series, busy_s, busy_ticks, process_cpu_s
+from threefs_bench.meters import Round, Series, busy_s, busy_ticks, process_cpu_s, resident_bytes
 
 
 def test_rates_and_costs_are_medians() -> None:
@@ -27,7 +27,9 @@ def test_idle_and_waiting_cores_are_not_busy(tmp_path: Path) -> None:
     assert busy_s() > 0
 
 
-def test_a_process_uses_time() -> None:
+def test_a_process_has_used_time_and_memory() -> None:
     before = process_cpu_s(os.getpid())
+    block = bytearray(50 << 20)
+    assert resident_bytes(os.getpid()) > len(block)
     while process_cpu_s(os.getpid()) == before:
-        sum(range(100_000))
+        block.count(b"x")

@@ -1,0 +1,125 @@
+"""Metadata of any directory by plain system calls: what programs see of a mount, or of a local disk to compare with."""
+
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from threefs.env.clock import CLOCK
+from threefs_bench.meters import busy_s
+
+FILES = 5000
+PROCESSES = (1, 4)
+CAP_S = 15.0  # a step ends then, with what it has done
+_PERCENTILES = (0.5, 0.99)
+
+Action = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of system call by so many processes at once, each on files of its own in one directory."""
+
+    name: str
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_s_per_1000: float  # of the whole machine
+    operations: int
+
+
+def measure(
+    directory: Path, *, files: int = FILES, processes: Sequence[int] = PROCESSES, cap_s: float = CAP_S
+) -> list[Row]:
+    """Empty files are made, looked at, listed, renamed and removed."""
+    place = directory / f"bench-{os.getpid()}"
+    place.mkdir()
+    try:
+        return [row for count in processes for row in _steps(place / str(count), count, files, cap_s)]
+    finally:
+        shutil.rmtree(place)
+
+
+def _steps(place: Path, count: int, files: int, cap_s: float) -> Iterable[Row]:
+    place.mkdir()
+    names = [[f"{place}/{part}.{number}" for number in range(files // count)] for part in range(count)]
+    for name, action in (("create", _create), ("stat", os.stat), ("rename", _rename), ("unlink", _unlink)):
+        row, done = _step(f"{name}_p{count}", action, names, cap_s)
+        if name != "stat":  # what comes next uses what this one has finished
+            names = [part[:number] for part, number in zip(names, done, strict=True)]
+        yield row
+        if name == "stat":
+            yield _step(f"readdir_p{count}", _list, [[str(place)]] * count, cap_s, each=sum(map(len, names)))[0]
+
+
+def _create(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+
+
+def _rename(path: str) -> None:
+    os.rename(path, f"{path}.r")
+
+
+def _unlink(path: str) -> None:
+    os.unlink(f"{path}.r")
+
+
+def _list(path: str) -> None:
+    os.listdir(path)
+
+
+def _step(
+    name: str, action: Action, items: Sequence[Sequence[str]], cap_s: float, each: int = 1
+) -> tuple[Row, list[int]]:
+    """One process for each list of items. An operation counts as `each`, for listings."""
+    fork = multiprocessing.get_context("fork")
+    gate = fork.Barrier(len(items) + 1)
+    workers, pipes = [], []
+    for part in items:
+        receiver, sender = fork.Pipe(duplex=False)
+        worker = fork.Process(target=lambda part=part, sender=sender: _work(action, part, cap_s, gate.wait, sender))
+        worker.start()
+        sender.close()
+        workers.append(worker)
+        pipes.append(receiver)
+    gate.wait()
+    busy, begin = busy_s(), CLOCK.monotonic()
+    answers = [pipe.recv() for pipe in pipes]
+    seconds, busy = max(CLOCK.monotonic() - begin, 1e-9), busy_s() - busy
+    for worker in workers:
+        worker.join()
+    for answer in answers:
+        if isinstance(answer, str):
+            raise OSError(answer)
+    latencies = sorted(one for answer in answers for one in answer)
+    operations = len(latencies) * each
+    middle, high = (latencies[min(len(latencies) - 1, int(at * len(latencies)))] * 1e3 for at in _PERCENTILES)
+    row = Row(name, operations / seconds, middle, high, busy / operations * 1000, operations)
+    return row, [len(answer) for answer in answers]
+
+
+def _work(action: Action, items: Sequence[str], cap_s: float, start: Callable[[], object], answer: Connection) -> None:
+    """In a process of its own: seconds that each operation took, or what went wrong."""
+    start()
+    latencies: list[float] = []
+    end = CLOCK.monotonic() + cap_s
+    try:
+        for item in items:
+            begin = CLOCK.monotonic()
+            action(item)
+            now = CLOCK.monotonic()
+            latencies.append(now - begin)
+            if now > end:
+                break
+    except OSError as error:
+        answer.send(f"{type(error).__name__}: {error}")
+    else:
+        answer.send(latencies)
+
+
+def as_json(rows: Iterable[Row]) -> str:
+    return json.dumps([asdict(row) for row in rows], indent=1) + "\n"

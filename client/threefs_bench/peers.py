@@ -1,0 +1,95 @@
+"""Other file systems to compare with, by a harness outside of the project: programs that are called by path.
+
+    HARNESS/peers.py install|up|exec|down NAME --dir DIR    three copies, every copy synced
+    HARNESS/mountbench.py --mount DIR --only metadata --json FILE
+
+A peer that cannot be brought up, or does not hold out, is left out, and the reason takes its place.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from threefs_bench.mount import Row
+
+NAMES = ("seaweedfs", "juicefs", "moosefs", "glusterfs")
+COPIES = 3
+_INSTALL_S = 600
+_UP_S = 150
+_DOWN_S = 90
+_REASON_CHARS = 300
+
+
+class PeerFailedError(Exception):
+    """Why there are no figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    programs: Path
+    work: Path  # a directory for what peers are made of, and for their data; large
+    quick: bool
+    timeout_s: float
+
+    def measure(self, mount: Path, label: str, inside: Sequence[str] = ()) -> list[Row]:
+        """Rates of metadata on a mounted directory; `inside` is a command that runs others where it can be seen.
+        Raises PeerFailedError."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        file = self.work / f"{label}.json"
+        file.unlink(missing_ok=True)
+        command = [sys.executable, str(self.programs / "mountbench.py"), "--mount", str(mount), "--label", label]
+        command += ["--only", "metadata", "--json", str(file), *(["--quick"] if self.quick else [])]
+        _run([*inside, *command], self.timeout_s)
+        found = json.loads(file.read_text(encoding="utf-8"))["results"]
+        if failed := [row["error"] for row in found if "error" in row]:
+            raise PeerFailedError(str(failed[0])[:_REASON_CHARS])
+        return [_row(row) for row in found]
+
+    def install(self, name: str) -> None:
+        """Once; it is kept for later runs. Raises PeerFailedError."""
+        done = self.work / name / "installed"
+        if not done.exists():
+            self._peer("install", name, _INSTALL_S)
+            done.touch()
+
+    def measure_peer(self, name: str) -> list[Row]:
+        """Bring it up, measure, take it down, with all its data. Raises PeerFailedError."""
+        try:
+            self._peer("up", name, _UP_S, "--copies", str(COPIES), "--durability", "fsync")
+            place = self.work / name
+            inside = [*self._command("exec", name), "--"]
+            return self.measure(place / "mnt", name, inside)
+        finally:
+            self._peer("down", name, _DOWN_S, "--purge")
+
+    def _command(self, action: str, name: str) -> list[str]:
+        return [sys.executable, str(self.programs / "peers.py"), action, name, "--dir", str(self.work / name)]
+
+    def _peer(self, action: str, name: str, timeout_s: float, *options: str) -> None:
+        (self.work / name).mkdir(parents=True, exist_ok=True)
+        _run([*self._command(action, name), *options], timeout_s)
+
+
+def _run(command: Sequence[str], timeout_s: float) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise PeerFailedError(f"no end after {timeout_s:.0f} s") from None
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise PeerFailedError(last[:_REASON_CHARS])
+
+
+def _row(found: dict[str, float | str]) -> Row:
+    """Of mountbench's, under the names that threefs_bench.mount gives."""
+    return Row(
+        name=str(found["name"]).removeprefix("meta_"),
+        per_s=float(found["value"]),
+        p50_ms=float(found["p50_ms"]),
+        p99_ms=float(found["p99_ms"]),
+        cpu_s_per_1000=float(found.get("cpu_s_per_kop", 0.0)),
+        operations=int(found["ops"]),
+    )
