@@ -183,6 +183,8 @@ class AsyncFileSystem(Tree):
         deadline = self.link.deadline(timeout_s)
         rows = rows if isinstance(rows, list | tuple) else list(rows)
         files = await self._files({row[0] for row in rows})
+        for file in files.values():
+            self.link.access.note(file)
         places = None if into is None else _places(rows, into)
         quick = await self.link.reader.read_batch(rows, files, places, deadline)
         if quick is None:

@@ -31,6 +31,7 @@ async def copy_range(source: Handle, offset: int, destination: Handle, at: int, 
         raise InvalidArgument("the ranges to copy from and to overlap")
     if not length:
         return 0
+    source.link.access.note(source.file)
     shift, done = at - offset, offset
     async for begin, stop in data_between(source, offset, offset + length):
         await _leave_out(destination, done + shift, begin + shift)

@@ -65,6 +65,7 @@ class Handle:
             self._note()
         if offset >= self.file.length and len(view):
             await self.refresh()  # somebody else may have made it longer
+        self.link.access.note(self.file)
         wanted = min(len(view), self.file.length - offset)
         if wanted <= 0:
             return 0

@@ -12,9 +12,10 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.ids import ClientId
 from threefs.rpc.identity import Identity
-from threefs.rpc.methods import RENEW
+from threefs.rpc.methods import ACCESSED, RENEW
 from threefs.rpc.peers import Peers
 from threefs.wire import meta_pb2 as pb
+from threefs_client.access_times import AccessTimes
 from threefs_client.lease import Lease
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
@@ -31,6 +32,7 @@ class Link:
     reader: Reader
     meta: MetaCalls
     lease: Lease
+    access: AccessTimes
     clock: Clock
     random: Random
 
@@ -38,6 +40,7 @@ class Link:
         return self.clock.monotonic() + (self.options.timeout_s if timeout_s is None else timeout_s)
 
     async def close(self) -> None:
+        await self.access.close()
         await self.lease.close()
         await self.meta.close()
         await self.cluster.close()
@@ -78,6 +81,7 @@ async def connect(
         reader=Reader(peers, cluster, options, clock=clock, random=random),
         meta=meta,
         lease=lease_of(client, meta, cluster, clock),
+        access=access_of(meta, options, clock),
         clock=clock,
         random=random,
     )
@@ -88,3 +92,10 @@ def lease_of(client: ClientId, meta: MetaCalls, cluster: Cluster, clock: Clock) 
         return meta.call(RENEW, request, timeout_s=timeout_s)
 
     return Lease(client, renew, lambda: cluster.routing.lease_s, clock=clock)
+
+
+def access_of(meta: MetaCalls, options: Options, clock: Clock) -> AccessTimes:
+    def send(request: pb.AccessedRequest, timeout_s: float) -> Awaitable[pb.AccessedReply]:
+        return meta.call(ACCESSED, request, timeout_s=timeout_s)
+
+    return AccessTimes(send, enabled=not options.noatime, clock=clock)

@@ -20,6 +20,7 @@ class Options:
     in_flight_bytes: int = 64 << 20  # payload on its way, each for reads and for writes
     write_buffer_bytes: int = 4 << 20  # of each file open for writing; at least one chunk is held
     read_ahead_bytes: int = 1 << 20  # of each file that is read in small pieces
+    noatime: bool = False  # reads do not change access times (else as with relatime: after a change, and once a day)
     verify: bool = True  # checksums of what is read, in the client too
     token: str = field(default="", repr=False)  # shared secret of the cluster; else $THREEFS_TOKEN
 

@@ -11,6 +11,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, CorruptChunk, NotServing, Retry, ThreefsError
 from threefs.layout import FileLayout, spans
+from threefs.relatime import due_ns
 from threefs.routing import Routing
 from threefs.rpc import methods
 from threefs.wire import meta_pb2
@@ -47,13 +48,25 @@ class RoutingSource(Protocol):
 class ReadFile:
     """What a read needs to know of a file. `length` is what this client knows of it, in bytes."""
 
-    __slots__ = ("_resolved", "_routing", "inode", "layout", "length", "truncate_version", "written_end")
+    __slots__ = (
+        "_resolved",
+        "_routing",
+        "access_due_ns",
+        "inode",
+        "layout",
+        "length",
+        "truncate_version",
+        "written_end",
+    )
 
-    def __init__(self, inode: int, layout: FileLayout, length: int, truncate_version: int) -> None:
+    def __init__(
+        self, inode: int, layout: FileLayout, length: int, truncate_version: int, access_due_ns: int = 0
+    ) -> None:
         self.inode = inode
         self.layout = layout
         self.length = length
         self.truncate_version = truncate_version
+        self.access_due_ns = access_due_ns  # from when on a read changes the access time
         self.written_end = 0  # end of our own last acknowledged write since the last truncate
         self._routing: Routing | None = None
         self._resolved: Resolved | None = None
@@ -70,10 +83,11 @@ class ReadFile:
             self.truncate_version = inode.truncate_version
             self.written_end = 0
         self.length = max(inode.length, self.written_end)
+        self.access_due_ns = due_ns(inode)
 
 
 def of_inode(inode: meta_pb2.Inode) -> ReadFile:
-    return ReadFile(inode.inode, layouts.from_wire(inode.layout), inode.length, inode.truncate_version)
+    return ReadFile(inode.inode, layouts.from_wire(inode.layout), inode.length, inode.truncate_version, due_ns(inode))
 
 
 class _Piece:

@@ -291,11 +291,12 @@ class Tree:
         """Set both times to now, which whoever may write the file may do too."""
         return await self._set(path, follow, atime_now=True, mtime_now=True)
 
-    async def utime(self, path: Path, atime_ns: int, mtime_ns: int, *, follow: bool = True) -> Attributes:
-        """Set the times, in nanoseconds since 1970."""
-        if any(not -(1 << 63) <= value < 1 << 63 for value in (atime_ns, mtime_ns)):
+    async def utime(self, path: Path, atime_ns: int | None, mtime_ns: int | None, *, follow: bool = True) -> Attributes:
+        """Set the times, in nanoseconds since 1970; None leaves one as it is."""
+        wanted = {name: at for name, at in (("atime_ns", atime_ns), ("mtime_ns", mtime_ns)) if at is not None}
+        if any(not -(1 << 63) <= at < 1 << 63 for at in wanted.values()):
             raise InvalidArgument(f"times are 64-bit numbers of nanoseconds: {atime_ns}, {mtime_ns}")
-        return await self._set(path, follow, atime_ns=atime_ns, mtime_ns=mtime_ns)
+        return await self._set(path, follow, **wanted)
 
     async def _set(self, path: Path, follow: bool, **values: int) -> Attributes:
         request = pb.SetAttrRequest(mutation=self.link.meta.mutation(), place=paths.place(path), follow=follow)

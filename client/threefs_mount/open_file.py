@@ -131,6 +131,7 @@ class OpenFile:
             await self.send()
         if offset >= self.length:  # somebody else may have made it longer
             await self._handle.refresh()
+        self._link.access.note(self._handle.file)
         size = min(size, self.length - offset)
         if size <= 0:
             return memoryview(b"")

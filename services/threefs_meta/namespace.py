@@ -5,6 +5,8 @@ parent, the entry itself) is a conflict. Times of directories are the exception:
 two operations in one directory meet in nothing unless they mean the same name.
 """
 
+from collections.abc import Sequence
+
 from threefs.env.random import Random
 from threefs.errors import Corrupt, NotADirectory, NotFound
 from threefs.ids import ROOT
@@ -49,7 +51,15 @@ class Namespace:
     async def inode(self, number: int) -> pb.Inode | None:
         """The record as stored; a directory's times are in another one, see `shown`."""
         key = keys.inode(number)
-        value = await self.tx.get(key)
+        return self._decoded(key, await self.tx.get(key))
+
+    async def inodes(self, numbers: Sequence[int]) -> list[pb.Inode | None]:
+        """Many at once."""
+        rows = [keys.inode(number) for number in numbers]
+        values = await self.tx.get_many(rows)
+        return [self._decoded(key, value) for key, value in zip(rows, values, strict=True)]
+
+    def _decoded(self, key: bytes, value: bytes | None) -> pb.Inode | None:
         if value is None:
             return None
         inode = records.decode(value, pb.Inode, key)

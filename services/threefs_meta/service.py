@@ -7,6 +7,7 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs_meta.context import Context
 from threefs_meta.operations.access import access
+from threefs_meta.operations.accessed import accessed
 from threefs_meta.operations.batch_stat import batch_stat
 from threefs_meta.operations.change_many import change_many
 from threefs_meta.operations.close import close
@@ -79,6 +80,7 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.SET_QUOTA, set_quota)
     add(methods.SHOW_QUOTA, show_quota)
     add(methods.LIST_QUOTAS, list_quotas)
+    add(methods.ACCESSED, accessed)
     add(methods.FSCK_SCAN, scan)
     add(methods.FSCK_EXAMINE, examine)
     add(methods.ACCESS, access)

@@ -263,7 +263,7 @@ class World:
         assert process is not None
         random = SeededRandom(self.seed, "process", process.name)
         clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5))
-        options = Options(timeout_s=60.0, connect_timeout_s=60.0, attempt_timeout_s=2.0)
+        options = Options(timeout_s=60.0, connect_timeout_s=60.0, attempt_timeout_s=2.0, noatime=True)
         return await client_link.connect(
             tuple(self.manager_addresses), options, net=self._net(process), clock=clock, random=random
         )

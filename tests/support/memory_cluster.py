@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from threefs_client.link import Link, lease_of
+from threefs_client.link import Link, access_of, lease_of
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
 from threefs_client.reads import Reader
@@ -33,6 +33,7 @@ class MemoryMeta:
         self.files: dict[bytes, pb.Inode] = {}
         self.sessions: set[bytes] = set()
         self.held: set[int] = set()  # open for reading, as reported
+        self.accessed: list[int] = []  # files that were read, as reported
         self.lease = 1
         self.answered: dict[tuple[bytes, int], Any] = {}
         self.chunks: Chunks | None = None
@@ -87,6 +88,10 @@ class MemoryMeta:
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
         self.sessions.remove(request.session)
         return await self._sync(request)
+
+    async def _accessed(self, request: pb.AccessedRequest) -> pb.AccessedReply:
+        self.accessed += request.inode
+        return pb.AccessedReply()
 
     async def _renew(self, request: pb.RenewRequest) -> pb.RenewReply:
         self.held |= set(request.hold)
@@ -215,6 +220,7 @@ class MemoryFiles:
             reader=Reader(self.peers, self.cluster, self.options),
             meta=meta,
             lease=lease_of(client, meta, cast(Any, self.cluster), CLOCK),
+            access=access_of(meta, self.options, CLOCK),
             clock=CLOCK,
             random=RANDOM,
         )

@@ -73,6 +73,7 @@ LIST_XATTR = _method(_F, "Meta", "ListXattr", _F.ListXattrRequest, _F.ListXattrR
 SET_XATTR = _method(_F, "Meta", "SetXattr", _F.SetXattrRequest, _F.InodeReply)
 REMOVE_XATTR = _method(_F, "Meta", "RemoveXattr", _F.RemoveXattrRequest, _F.InodeReply)
 LOCK = _method(_F, "Meta", "Lock", _F.LockRequest, _F.LockReply)
+ACCESSED = _method(_F, "Meta", "Accessed", _F.AccessedRequest, _F.AccessedReply)
 RESERVE = _method(_F, "Meta", "Reserve", _F.ReserveRequest, _F.ReserveReply)
 FIND_LOCK = _method(_F, "Meta", "FindLock", _F.FindLockRequest, _F.FindLockReply)
 

@@ -595,6 +595,20 @@ class TruncateRequest(_message.Message):
     session: bytes
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., length: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., session: _Optional[bytes] = ...) -> None: ...
 
+class AccessedRequest(_message.Message):
+    __slots__ = ("inode", "ago_ms", "caller")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    AGO_MS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    inode: _containers.RepeatedScalarFieldContainer[int]
+    ago_ms: _containers.RepeatedScalarFieldContainer[int]
+    caller: Caller
+    def __init__(self, inode: _Optional[_Iterable[int]] = ..., ago_ms: _Optional[_Iterable[int]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class AccessedReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class SetLayoutRequest(_message.Message):
     __slots__ = ("mutation", "place", "layout", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]

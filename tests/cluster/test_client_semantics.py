@@ -1,4 +1,4 @@
-"""Holes, room ahead of time and copies on a cluster of real processes."""
+"""What POSIX programs expect of files beyond reading and writing, on a cluster of real processes."""
 
 import uuid
 
@@ -96,3 +96,19 @@ def test_a_file_without_a_name_is_published_whole(fs: FileSystem, cluster: Local
     file.close()
     assert [entry.name for entry in fs.list(place)] == ["a", "b"]
     assert inode not in {entry.inode for entry in fs.list(place)}
+
+
+def test_reading_changes_the_access_time_once(fs: FileSystem, cluster: LocalCluster, place: str) -> None:
+    fs.write_file(f"{place}/a", b"abc")
+    before = fs.stat(f"{place}/a")
+    with cluster.connect(noatime=True) as other:
+        assert other.read_file(f"{place}/a") == b"abc"
+    assert fs.stat(f"{place}/a") == before
+    with cluster.connect() as other:  # closing it tells the rest
+        assert other.read_file(f"{place}/a") == b"abc"
+    first = fs.stat(f"{place}/a")
+    assert first.atime_ns > before.atime_ns
+    assert (first.mtime_ns, first.ctime_ns) == (before.mtime_ns, before.ctime_ns)
+    with cluster.connect() as other:
+        assert other.read_file(f"{place}/a") == b"abc"
+    assert fs.stat(f"{place}/a") == first
