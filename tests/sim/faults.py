@@ -7,7 +7,8 @@ AT pause HOST FOR           SIGSTOP, SIGCONT
 AT part HOST HOST FOR       nothing gets from the first to the second
 AT split HOST HOST FOR      nothing gets either way
 AT isolate HOST FOR         nothing gets from or to the host
-AT lone HOST FOR            nothing gets between the host and the managers; clients and others reach it
+AT lone HOST HOST FOR       nothing gets between the two and the managers; everything else reaches them
+AT coup HOST HOST FOR       the primary manager is killed while the first and the second reach no manager
 AT cut HOST HOST            connections break, and what is on its way is lost
 AT lose HOST HOST FOR       messages from the first to the second often break their connection, and are lost
 AT slow HOST FOR            everything from and to the host takes long
@@ -66,7 +67,8 @@ _MENU: Sequence[tuple[str, int, str, int]] = (
     ("part", 8, "sssmtcf", 2),
     ("split", 4, "sssmtc", 2),
     ("isolate", 4, "ssm", 1),
-    ("lone", 5, "s", 1),
+    ("lone", 6, "sc", 2),
+    ("coup", 6, "sc", 2),
     ("cut", 10, "ssmtcf", 2),
     ("lose", 10, "ssscccmtf", 2),
     ("slow", 3, "sm", 1),
@@ -213,9 +215,16 @@ class Faults:
         undo = [self._split(host, other) for other in self._world.hosts if other != host]
         return lambda: [each() for each in undo]
 
-    def _lone(self, host: str) -> Callable[[], Any]:
-        undo = [self._split(host, manager) for manager in self._world.manager_hosts]
+    def _lone(self, *hosts: str) -> Callable[[], Any]:
+        undo = [self._split(host, manager) for host in hosts for manager in self._world.manager_hosts]
         return lambda: [each() for each in undo]
+
+    def _coup(self, one: str, other: str) -> Callable[[], Any] | None:
+        primary = self._world.primary()
+        if primary is None:
+            return None
+        undo = [self._lone(one, other), self._kill(primary)]
+        return lambda: [each() for each in undo if each is not None]
 
     def _cut(self, one: str, other: str) -> Callable[[], Any]:
         self._world.fabric.cut(one, other)

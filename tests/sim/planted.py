@@ -15,8 +15,6 @@ from threefs_manager import transitions
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
 from threefs_manager.overseer import Overseer
-from threefs_storage import craq as craq_module
-from threefs_storage import resync as resync_module
 from threefs_storage.craq import Craq, Result
 from threefs_storage.engine import committer as committer_module
 from threefs_storage.engine import reader as reader_module
@@ -25,7 +23,7 @@ from threefs_storage.engine.store import RecordStore
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
 from threefs_storage.repair import Repair
-from threefs_storage.resync import Resync, Row
+from threefs_storage.resync import Resync
 from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
 
@@ -194,17 +192,6 @@ def syncing_keeps_pending() -> None:
 
 
 @plant
-def older_replace_wins() -> None:
-    """R5: a replace lowers a version that came in the same chain version."""
-
-    async def replaced(self: Craq, target: Any, chunk: Any, write: Any, identity: Any, payload: Any, end: Any) -> Any:
-        return await self._stage(target, chunk, write, write.version, identity, payload, end)
-
-    put(Craq, "_replaced", replaced)
-    put(craq_module, "_record_or_nothing", lambda target, chunk: Record())
-
-
-@plant
 def finisher_off() -> None:
     """What a crash or a client that gave up has left pending stays so."""
     put(Finisher, "begin", lambda self, target: target.finished.set())
@@ -259,30 +246,11 @@ def promoted_too_early() -> None:
 
 
 @plant
-def resync_compares_versions_only() -> None:
-    put(resync_module, "row_of", lambda chunk, record: Row(chunk, _version(record), 0, 0))
-
-
-def _version(record: Record | None) -> int:
-    return record.committed.version if record is not None and record.committed is not None else 0
-
-
-@plant
 def resync_ships_nothing() -> None:
     async def ship(self: Resync, target: Any, chunk: Any, chain_version: int) -> bool:
         return True
 
     put(Resync, "_ship", ship)
-
-
-@plant
-def resync_forgets_nothing() -> None:
-    """What exists only at the successor stays there."""
-
-    async def forget(self: Successor, *rest: Any) -> None:
-        await asyncio.sleep(0)
-
-    put(Successor, "forget", forget)
 
 
 @plant

@@ -26,7 +26,7 @@ from tests.sim.net import Fabric, SimNet
 from threefs.env.net import Net
 from threefs.errors import ThreefsError
 from threefs.managers import Caller, FramedManager, Managers
-from threefs.routing import EMPTY, PublicState, Routing
+from threefs.routing import PublicState, Routing
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT
 from threefs.rpc.peers import Peers
@@ -270,12 +270,17 @@ class World:
 
     def routing(self) -> Routing | None:
         """As the primary of the newest epoch knows it."""
-        found: tuple[int, Routing] | None = None
+        primary = self.primary()
+        return self.managers[primary]._publication.routing if primary is not None else None
+
+    def primary(self) -> str | None:
+        """The host of the manager with the newest epoch, of those that run."""
+        found: list[tuple[int, str]] = []
         for host, manager in self.managers.items():
             epoch = manager._election.epoch
             if self.processes[host].running and manager.began.is_set() and epoch is not None:
-                found = max(found or (0, EMPTY), (epoch.number, manager._publication.routing), key=lambda pair: pair[0])
-        return found[1] if found else None
+                found.append((epoch.number, host))
+        return max(found)[1] if found else None
 
     def healthy(self) -> bool:
         """Every target serves, and may."""
