@@ -10,7 +10,7 @@ import numpy as np
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
-from threefs.errors import InvalidArgument, IsADirectory, NotFound
+from threefs.errors import InvalidArgument, IsADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, attributes, copying, link, modes, options, paths, reads
@@ -131,11 +131,14 @@ class AsyncFileSystem(Tree):
         )
         return attributes.of_inode((await self._call(methods.LINK, request)).inode)
 
-    def _file(self, inode: pb.Inode, mode: Mode, path: Path, session: bytes = b"", lease: int = 0) -> AsyncFile:
+    def _check_file(self, inode: pb.Inode, path: Path) -> None:
         if inode.type == pb.DIRECTORY:
             raise IsADirectory(paths.shown(path))
         if inode.type != pb.FILE:
             raise InvalidArgument(f"{paths.shown(path)} is not a file")
+
+    def _file(self, inode: pb.Inode, mode: Mode, path: Path, session: bytes = b"", lease: int = 0) -> AsyncFile:
+        self._check_file(inode, path)
         return AsyncFile(Handle(self.link, inode, session, lease, self.caller), mode, paths.shown(path))
 
     async def _open(self, path: Path, mode: Mode, session: bytes) -> pb.OpenReply:
@@ -182,7 +185,7 @@ class AsyncFileSystem(Tree):
         """
         deadline = self.link.deadline(timeout_s)
         rows = rows if isinstance(rows, list | tuple) else list(rows)
-        files = await self._files({row[0] for row in rows})
+        files = await self._files(dict.fromkeys(row[0] for row in rows))
         for file in files.values():
             self.link.access.note(file)
         places = None if into is None else _places(rows, into)
@@ -222,7 +225,7 @@ class AsyncFileSystem(Tree):
             views[index] = views[index][: max(0, files[key].length - offset)]
         return views
 
-    async def _files(self, keys: set[Any]) -> dict[Any, ReadFile]:
+    async def _files(self, keys: Iterable[Any]) -> dict[Any, ReadFile]:
         """What the reader needs of open files and of paths, which are looked up in one call."""
         files: dict[Any, ReadFile] = {}
         names = []
@@ -235,10 +238,11 @@ class AsyncFileSystem(Tree):
             await file.send_held()
             files[key] = file.handle.file
         for name, inode in zip(names, await self.inodes(names) if names else (), strict=True):
-            if inode is None:
-                raise NotFound(paths.shown(name))
-            if inode.type != pb.FILE:
-                raise IsADirectory(paths.shown(name))
+            if inode is None:  # the call for many does not tell why
+                inode = (await self._call(methods.STAT, pb.StatRequest(place=paths.place(name), follow=True))).inode
+            if self.caller is not None:  # nor who may read it
+                await self.access(name, os.R_OK)
+            self._check_file(inode, name)
             files[name] = reads.of_inode(inode)
         return files
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import stat
 import threading
 import traceback
 import uuid
@@ -18,12 +19,23 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from threefs_client import FileSystem
+from threefs_client import FileSystem, connect_async
 from threefs_client.attributes import Attributes
 
 import threefs
 from tests.support.cluster import LocalCluster
-from threefs.errors import AlreadyExists, InvalidArgument, NotEmpty, NotFound, SessionLost, ThreefsError, Unavailable
+from threefs.errors import (
+    AccessDenied,
+    AlreadyExists,
+    InvalidArgument,
+    IsADirectory,
+    NotADirectory,
+    NotEmpty,
+    NotFound,
+    SessionLost,
+    ThreefsError,
+    Unavailable,
+)
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -410,3 +422,26 @@ def test_reads_go_on_when_a_storage_process_dies(tmp_path: Path) -> None:
             assert b"".join(fs.read_batch(rows)) == content
             assert fs.read_file("/a") == content
         own.kill()
+
+
+def test_a_batch_of_reads_is_refused_as_an_open_is(fs: FileSystem) -> None:
+    fs.mkdir("/refused")
+    fs.write_file("/refused/file", b"content")
+    fs.chmod("/refused/file", 0o600)
+    fs.mknod("/refused/fifo", stat.S_IFIFO | 0o644)
+    for path, refusal in (
+        ("missing", NotFound),
+        ("file/below", NotADirectory),
+        ("fifo", InvalidArgument),
+        ("", IsADirectory),
+    ):
+        with pytest.raises(refusal):
+            fs.read_batch([("/refused/file", 0, 1), (f"/refused/{path}", 0, 1)])
+
+    async def read_as(uid: int) -> bytes:
+        async with await connect_async(fs.address) as core:
+            return bytes((await core.acting_as(uid, uid).read_batch([("/refused/file", 0, 7)]))[0])
+
+    assert asyncio.run(read_as(0)) == b"content"
+    with pytest.raises(AccessDenied):
+        asyncio.run(read_as(1001))

@@ -2,7 +2,9 @@
 
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +54,15 @@ class Mount:
         answer = json.loads(done.stdout)
         self.pid, self.log = answer["pid"], Path(answer["log"])
         return self.point
+
+    def kill(self) -> None:
+        """kill -9 of the process behind it, which is not our child. The dead mount point stays: see `umount`."""
+        ended = os.pidfd_open(self.pid)
+        try:
+            signal.pidfd_send_signal(ended, signal.SIGKILL)
+            select.select([ended], [], [])
+        finally:
+            os.close(ended)
 
     def umount(self, *options: str) -> None:
         done = self.threefs("umount", *options, str(self.point))
