@@ -1,6 +1,7 @@
 """Which method of the file system answers which request, and how request and answer are translated."""
 
 import errno
+import fcntl
 import functools
 import os
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 from threefs_fuse import replies, requests
 from threefs_fuse.protocol import Feature, Op
 from threefs_fuse.replies import Page, Parts
+from threefs_fuse.requests import Lock
 
 Arguments = tuple[Any, ...]
 
@@ -26,6 +28,11 @@ def _always(arguments: Arguments) -> bool:
 def _for_reading(arguments: Arguments) -> bool:
     flags: int = arguments[0]
     return not flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC)
+
+
+def _for_locking(arguments: Arguments) -> bool:
+    lock: Lock = arguments[2]
+    return lock.type != fcntl.F_UNLCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ _TABLE: dict[int, Operation] = {
     Op.COPY_FILE_RANGE: Operation("copy_file_range", requests.copy_file_range, replies.written),
     Op.GETLK: Operation("getlk", requests.lock, replies.lock, _always),
     Op.SETLK: Operation("setlk", requests.lock),
-    Op.SETLKW: Operation("setlkw", requests.lock, may_stop=_always),
+    Op.SETLKW: Operation("setlkw", requests.lock, may_stop=_for_locking),
     Op.OPENDIR: Operation("opendir", requests.open_, replies.opened, _always),
     Op.READDIR: Operation("readdir", functools.partial(_page, plus=False), replies.page, _always),
     Op.READDIRPLUS: Operation("readdir", functools.partial(_page, plus=True), replies.page, _always),

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import numpy as np
-from threefs_client import paths
+from threefs_client import allocation, extents, paths
+from threefs_client.copying import copy_range
 from threefs_client.handles import Handle
 from threefs_client.link import Link
 
@@ -41,6 +42,8 @@ class OpenFile:
         self._session = b""
         self._lease = 0
         self._held = Held(self._handle.layout.chunk_bytes)
+        self._tail = bytearray()  # appended; where it lies is decided when it is sent
+        self._placing = 0  # bytes of it that are being sent
         self._sending = asyncio.Lock()  # one round at a time: what is written later must arrive later
         self._round: asyncio.Task[None] | None = None
         self._failure: ThreefsError | None = None  # of a round that nobody waited for
@@ -52,7 +55,7 @@ class OpenFile:
 
     def learn(self, inode: pb.Inode) -> None:
         """The meta service has said what it knows."""
-        if inode.truncate_version != self.inode.truncate_version and not self._held.size:
+        if inode.truncate_version != self.inode.truncate_version and not self.holding:
             self._reach = 0
         self.inode = inode
         self._handle.file.learn(inode)
@@ -70,7 +73,16 @@ class OpenFile:
 
     @property
     def length(self) -> int:
+        return self._placed_length + self._placing + len(self._tail)
+
+    @property
+    def _placed_length(self) -> int:
         return max(self._handle.length, self._reach)
+
+    @property
+    def holding(self) -> int:
+        """Bytes that have not been sent."""
+        return self._held.size + len(self._tail)
 
     @property
     def dirty(self) -> bool:
@@ -127,7 +139,8 @@ class OpenFile:
 
     async def read(self, offset: int, size: int) -> memoryview:
         """Fewer bytes only at the end of the file."""
-        if self._held.touches(offset, size) or self._sending.locked():
+        tail = bool(self._tail) and offset + size > self._placed_length
+        if tail or self._held.touches(offset, size) or self._sending.locked():
             await self.send()
         if offset >= self.length:  # somebody else may have made it longer
             await self._handle.refresh()
@@ -151,20 +164,46 @@ class OpenFile:
         self._raise_failure()
         await self._room.take(len(data))
         self._hold(offset, data)
-        if self._held.size >= MOST_BYTES:
+        if self.holding >= MOST_BYTES:
             await self.send()
 
     def write_at_once(self, offset: int, data: bytes | memoryview) -> bool:
         """The same without I/O: False when that is needed."""
         self._handle.check_write(offset, len(data))
-        if self._failure is not None or self._held.size + len(data) >= MOST_BYTES:
-            return False
-        if not self._room.try_take(len(data)):
+        if not self._takes(len(data)):
             return False
         self._hold(offset, data)
-        if self._held.size >= SEND_BYTES:
+        if self.holding >= SEND_BYTES:
             self.start_sending()
         return True
+
+    def _takes(self, size: int) -> bool:
+        """Whether so many bytes can be held without waiting; if so, they are counted."""
+        return self._failure is None and self.holding + size < MOST_BYTES and self._room.try_take(size)
+
+    async def append(self, data: bytes | memoryview) -> None:
+        """Take a copy of bytes that come behind all that anybody has written, whenever they are sent."""
+        if self.append_at_once(data):
+            return
+        self._raise_failure()
+        await self._room.take(len(data))
+        self._hold_appended(data)
+        if self.holding >= MOST_BYTES:
+            await self.send()
+
+    def append_at_once(self, data: bytes | memoryview) -> bool:
+        """The same without I/O: False when that is needed."""
+        self._handle.check_write(self.length, len(data))
+        if not self._takes(len(data)):
+            return False
+        self._hold_appended(data)
+        if self.holding >= SEND_BYTES:
+            self.start_sending()
+        return True
+
+    def _hold_appended(self, data: bytes | memoryview) -> None:
+        self._tail += data
+        self._dirty_ns = self._link.clock.wall_ns()
 
     def _hold(self, offset: int, data: bytes | memoryview) -> None:
         kept = self._held.add(offset, data)
@@ -195,19 +234,38 @@ class OpenFile:
 
     async def _send(self) -> None:
         async with self._sending:
-            size = self._held.size
-            extents = self._held.take()
-            if not extents:
-                return
-            try:
-                updates = [update for offset, data in extents for update in self._handle.updates(offset, data)]
-                await self._link.chunks.apply(updates, timeout_s=self._link.options.timeout_s)
-            except BaseException as error:
-                self._handle.wrote(0, unsure=isinstance(error, OutcomeUnknown))
-                raise
-            finally:
-                self._room.give(size)
-            self._handle.wrote(max(offset + len(data) for offset, data in extents))
+            await self._send_extents()
+            if self._tail:
+                await self._send_tail()
+
+    async def _send_extents(self) -> None:
+        size = self._held.size
+        extents = self._held.take()
+        if not extents:
+            return
+        try:
+            updates = [update for offset, data in extents for update in self._handle.updates(offset, data)]
+            await self._link.chunks.apply(updates, timeout_s=self._link.options.timeout_s)
+        except BaseException as error:
+            self._handle.wrote(0, unsure=isinstance(error, OutcomeUnknown))
+            raise
+        finally:
+            self._room.give(size)
+        self._handle.wrote(max(offset + len(data) for offset, data in extents))
+
+    async def _send_tail(self) -> None:
+        """The meta service says where it lies. It must know before what was written here and makes the file longer."""
+        data, self._tail = self._tail, bytearray()
+        self._placing = len(data)
+        try:
+            await self._handle.sync()
+            await self._handle.append(memoryview(data))
+        except BaseException as error:
+            self._handle.wrote(0, unsure=isinstance(error, OutcomeUnknown))
+            raise
+        finally:
+            self._placing = 0
+            self._room.give(len(data))
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
@@ -233,7 +291,7 @@ class OpenFile:
             failure = error
         dirty_ns = self._dirty_ns
         await finish()
-        if self._dirty_ns == dirty_ns and not self._held.size:
+        if self._dirty_ns == dirty_ns and not self.holding:
             self._dirty_ns = self._reach = 0
             self._handle.caller = None
         if failure is not None:
@@ -257,6 +315,30 @@ class OpenFile:
             self._handle.file.written_end = self._reach = 0
             self.learn(reply.inode)
         return self.inode
+
+    async def allocate(self, offset: int, length: int, mode: int) -> None:
+        """What fallocate(2) does; the numbers of the modes are the same."""
+        await self.send()
+        async with self._sending:
+            await allocation.allocate(self._handle, offset, length, mode)
+
+    async def seek_data(self, offset: int) -> int:
+        await self.send()
+        return await extents.seek_data(self._handle, offset)
+
+    async def seek_hole(self, offset: int) -> int:
+        await self.send()
+        return await extents.seek_hole(self._handle, offset)
+
+    async def copy_to(self, offset: int, destination: "OpenFile", at: int, length: int) -> int:
+        """Up to `length` bytes, durable when it returns; how many."""
+        await self.settle()
+        await destination.settle()
+        async with destination._sending:
+            copied = await copy_range(self._handle, offset, destination._handle, at, length)
+            destination._dirty_ns = self._link.clock.wall_ns()
+        await destination.settle()
+        return copied
 
 
 def written(mode: int) -> int:

@@ -33,6 +33,7 @@ class OpenHandle:
 
     file: OpenFile
     writable: bool
+    appends: bool
 
 
 class OpenFiles:
@@ -113,7 +114,7 @@ class OpenFiles:
         file = self._files.get(inode.inode)
         if file is None:
             file = self._files[inode.inode] = OpenFile(self._link, inode, self._room)
-        handle = OpenHandle(file, _writable(flags))
+        handle = OpenHandle(file, _writable(flags), appends(flags))
         file.holders += 1
         file.writers += handle.writable
         number = self._next
@@ -146,22 +147,34 @@ class OpenFiles:
 
     # ---- handles ----
 
-    def write_at_once(self, number: int, offset: int, data: bytes | memoryview) -> bool:
+    def write_at_once(self, number: int, offset: int, data: bytes | memoryview, *, append: bool = False) -> bool:
         """False if something has to be waited for."""
         file = self._handles[number].file
         if not self._link.lease.certain or not file.session:
             return False
         self._kept.pop(file.inode.inode, None)
-        return file.write_at_once(offset, data)
+        return file.append_at_once(data) if append else file.write_at_once(offset, data)
 
-    async def write(self, number: int, offset: int, data: bytes | memoryview) -> None:
+    async def write(self, number: int, offset: int, data: bytes | memoryview, *, append: bool = False) -> None:
+        file = await self._for_writing(number)
+        await (file.append(data) if append else file.write(offset, data))
+
+    async def _for_writing(self, number: int) -> OpenFile:
+        """With a session under a lease that has not run out."""
         file = self._handles[number].file
         self._kept.pop(file.inode.inode, None)
         if not self._link.lease.certain:
             await self._link.lease.confirm()
         if not file.session:
             await self._renew(file)
-        await file.write(offset, data)
+        return file
+
+    async def allocate(self, number: int, offset: int, length: int, mode: int) -> None:
+        await (await self._for_writing(number)).allocate(offset, length, mode)
+
+    async def copy(self, number: int, offset: int, to: int, to_offset: int, length: int) -> int:
+        destination = await self._for_writing(to)
+        return await self._handles[number].file.copy_to(offset, destination, to_offset, length)
 
     async def _renew(self, file: OpenFile) -> None:
         """This process was silent for so long that its sessions were ended: go on under a new one."""
@@ -246,6 +259,10 @@ class _Room:
 
 def _writable(flags: int) -> bool:
     return flags & os.O_ACCMODE != os.O_RDONLY
+
+
+def appends(flags: int) -> bool:
+    return _writable(flags) and bool(flags & os.O_APPEND)
 
 
 _ACCESS = {os.O_RDONLY: os.R_OK, os.O_WRONLY: os.W_OK, os.O_RDWR: os.R_OK | os.W_OK}

@@ -1,10 +1,11 @@
 """What the kernel asks, answered by the cluster. Inode numbers are those of the cluster."""
 
+import asyncio
 import errno
+import fcntl
 import os
 import stat
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import structlog
 from threefs_client import paths
@@ -13,7 +14,7 @@ from threefs_fuse import notices, protocol
 from threefs_fuse.filesystem import Answer, FileSystem
 from threefs_fuse.protocol import Feature, OpenFlag
 from threefs_fuse.replies import Entry, Opened, Page, Space
-from threefs_fuse.requests import Caller, Setting
+from threefs_fuse.requests import Caller, Lock, Setting
 
 from threefs.errors import NotFound
 from threefs.rpc import methods
@@ -21,14 +22,18 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount import callers, entries, errnos, open_files
 from threefs_mount.directories import OpenDirectories
+from threefs_mount.locks import FileLocks
+from threefs_mount.open_file import OpenFile
 from threefs_mount.open_files import OpenFiles
 
 #: Not the kernel's write-back cache: it would believe its own lengths, and never see those of other clients.
 FEATURES = (
     Feature.ASYNC_READ
+    | Feature.POSIX_LOCKS
     | Feature.ATOMIC_O_TRUNC
     | Feature.BIG_WRITES
     | Feature.DONT_MASK
+    | Feature.FLOCK_LOCKS
     | Feature.AUTO_INVAL_DATA
     | Feature.DO_READDIRPLUS
     | Feature.READDIRPLUS_AUTO
@@ -45,6 +50,8 @@ _PAGE_ENTRIES = 1024
 _CAPABILITY = b"security.capability"
 _PERMISSIONS = 0o7777
 _NO_REPLACE, _EXCHANGE = 1, 2
+#: So much is copied for one request: a program that asks for more does so again.
+_COPY_BYTES = 64 << 20
 
 _LOG = structlog.get_logger()
 
@@ -56,6 +63,7 @@ class Operations(FileSystem):
         self._link = link
         self._files = files
         self._cache_s = cache_s
+        self._locks = FileLocks(link, lambda inode: self.tell(notices.attributes_changed(inode)))
         self._directories = OpenDirectories(self._list, self._entry)
 
     def error_number(self, error: Exception) -> int:
@@ -151,6 +159,9 @@ class Operations(FileSystem):
         return self._entry((await self._call(methods.SYMLINK, request, caller)).inode)
 
     async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
+        file = self._files.get(inode)
+        if file is not None and not file.inode.nlink:
+            await file.settle()  # what nobody could see so far is whole when they can
         request = pb.LinkRequest(
             mutation=self._mutation(), source=paths.of_inode(inode), destination=_place(parent, name)
         )
@@ -251,24 +262,35 @@ class Operations(FileSystem):
 
     # ---- files ----
 
-    async def create(
+    def create(
         self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[Entry, Opened]:
+    ) -> Answer[tuple[Entry, Opened]]:
         request = pb.CreateRequest(
-            mutation=self._mutation(),
             place=_place(parent, name),
-            mode=mode & _PERMISSIONS,
-            umask=umask,
             exclusive=bool(flags & os.O_EXCL),
             truncate=bool(flags & os.O_TRUNC),
-            access=open_files.access_of(flags),
         )
+        return self._create(request, caller, flags, mode, umask)
+
+    def tmpfile(
+        self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
+    ) -> Answer[tuple[Entry, Opened]]:
+        request = pb.CreateRequest(place=paths.of_inode(parent), unnamed=True)
+        return self._create(request, caller, flags, mode, umask)
+
+    async def _create(
+        self, request: pb.CreateRequest, caller: Caller, flags: int, mode: int, umask: int
+    ) -> tuple[Entry, Opened]:
+        request.mutation.CopyFrom(self._mutation())
+        request.mode = mode & _PERMISSIONS
+        request.umask = umask
+        request.access = open_files.access_of(flags)
         number, inode = await self._files.create(request, flags, callers.of(caller))
-        return entries.entry(inode, self._cache_s), Opened(number)
+        return entries.entry(inode, self._cache_s), Opened(number, _treatment(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         number, keep = await self._files.open(inode, flags, callers.of(caller))
-        return Opened(number, OpenFlag.KEEP_CACHE if keep else OpenFlag(0))
+        return Opened(number, _treatment(flags, keep=keep))
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:
         return self._files.handle(handle).file.read(offset, size)
@@ -280,12 +302,16 @@ class Operations(FileSystem):
             file = self._files.handle(handle).file
             if file.written_by(pb.Caller(uid=caller.uid, gid=caller.gid)):
                 self.tell(notices.attributes_changed(inode))
-        if not flags & os.O_DSYNC and self._files.write_at_once(handle, offset, data):
+        # Where the kernel has chosen the offset for pages of its cache (O_APPEND was set later), it counts.
+        append = (
+            bool(flags & os.O_APPEND) and not how & protocol.WRITE_FROM_CACHE and self._files.handle(handle).appends
+        )
+        if not flags & os.O_DSYNC and self._files.write_at_once(handle, offset, data, append=append):
             return len(data)
-        return self._write(handle, offset, data, bool(flags & os.O_DSYNC))
+        return self._write(handle, offset, data, append, bool(flags & os.O_DSYNC))
 
-    async def _write(self, handle: int, offset: int, data: memoryview, durable: bool) -> int:
-        await self._files.write(handle, offset, data)
+    async def _write(self, handle: int, offset: int, data: memoryview, append: bool, durable: bool) -> int:
+        await self._files.write(handle, offset, data, append=append)
         if durable:
             await self._files.handle(handle).file.settle()
         return len(data)
@@ -293,13 +319,79 @@ class Operations(FileSystem):
     def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
         """A descriptor is closed: from now on others see what was written (close-to-open)."""
         found = self._files.handle(handle)
-        return found.file.settle() if found.writable and found.file.unsettled else None
+        unsettled = found.writable and found.file.unsettled
+        if self._locks.holds(inode, owner, flock=False):
+            return self._flush(found.file, inode, owner)
+        return found.file.settle() if unsettled else None
 
-    def fsync(self, inode: int, caller: Caller, handle: int, only_data: bool) -> Answer[None]:
-        return self._files.handle(handle).file.settle()
+    async def _flush(self, file: OpenFile, inode: int, owner: int) -> None:
+        """With any descriptor of a file that a process closes, its record locks on it end."""
+        try:
+            await file.settle()
+        finally:
+            await self._locks.give_up_all(inode, owner, flock=False)
 
-    def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Coroutine[Any, Any, None]:
-        return self._files.release(handle)
+    async def fsync(self, inode: int, caller: Caller, handle: int, only_data: bool) -> None:
+        """Who stops waiting does not stop it."""
+        await asyncio.shield(asyncio.ensure_future(self._files.handle(handle).file.settle()))
+
+    async def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> None:
+        try:
+            await self._files.release(handle)
+        finally:
+            if flock:
+                await self._locks.give_up_all(inode, owner, flock=True)
+
+    async def fallocate(self, inode: int, caller: Caller, handle: int, offset: int, length: int, mode: int) -> None:
+        await self._files.allocate(handle, offset, length, mode)
+
+    def lseek(self, inode: int, caller: Caller, handle: int, offset: int, whence: int) -> Answer[int]:
+        file = self._files.handle(handle).file
+        if whence == os.SEEK_DATA:
+            return file.seek_data(offset)
+        if whence == os.SEEK_HOLE:
+            return file.seek_hole(offset)
+        raise _error(errno.EINVAL)
+
+    async def copy_file_range(
+        self,
+        inode: int,
+        caller: Caller,
+        handle: int,
+        offset: int,
+        to_inode: int,
+        to_handle: int,
+        to_offset: int,
+        length: int,
+    ) -> int:
+        return await self._files.copy(handle, offset, to_handle, to_offset, min(length, _COPY_BYTES))
+
+    # ---- locks ----
+
+    def getlk(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[Lock]:
+        return self._locks.conflict(inode, owner, lock, flock=flock)
+
+    def setlk(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[None]:
+        return self._lock(inode, handle, owner, lock, flock, wait=False)
+
+    def setlkw(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[None]:
+        return self._lock(inode, handle, owner, lock, flock, wait=True)
+
+    async def _lock(self, inode: int, handle: int, owner: int, lock: Lock, flock: bool, *, wait: bool) -> None:
+        if lock.type != fcntl.F_UNLCK:
+            await self._locks.take(inode, owner, lock, flock=flock, wait=wait)
+            return
+        try:
+            await asyncio.shield(asyncio.ensure_future(self._files.handle(handle).file.settle()))
+        finally:
+            await self._locks.give_up(inode, owner, lock, flock=flock)
+
+
+def _treatment(flags: int, *, keep: bool) -> OpenFlag:
+    """Appends go past the kernel's cache: it would put them where it believes the end to be."""
+    if open_files.appends(flags):
+        return OpenFlag.DIRECT_IO
+    return OpenFlag.KEEP_CACHE if keep else OpenFlag(0)
 
 
 def _place(parent: int, name: bytes) -> pb.Place:

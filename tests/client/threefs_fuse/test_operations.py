@@ -1,3 +1,4 @@
+import fcntl
 import inspect
 import os
 
@@ -5,6 +6,7 @@ import pytest
 from threefs_fuse import operations, replies
 from threefs_fuse.filesystem import FileSystem
 from threefs_fuse.protocol import Feature, Op
+from threefs_fuse.requests import Lock
 
 
 def test_every_operation_has_a_method() -> None:
@@ -16,7 +18,9 @@ def test_only_what_changes_nothing_may_stop() -> None:
     table = operations.agreed(Feature(0))
     assert table[Op.OPEN].may_stop((os.O_RDONLY, False))
     assert not table[Op.OPEN].may_stop((os.O_RDWR, False)) and not table[Op.OPEN].may_stop((os.O_TRUNC, False))
-    assert table[Op.READ].may_stop(()) and table[Op.SETLKW].may_stop(())
+    assert table[Op.READ].may_stop(())
+    for kind, may_stop in ((fcntl.F_WRLCK, True), (fcntl.F_UNLCK, False)):
+        assert table[Op.SETLKW].may_stop((1, 2, Lock(0, 1, kind, 3), False)) == may_stop
     for code in (Op.WRITE, Op.CREATE, Op.RENAME2, Op.UNLINK, Op.SETATTR, Op.RELEASE, Op.FLUSH):
         assert not table[code].may_stop(())
 

@@ -90,3 +90,42 @@ def test_what_a_write_leaves_of_the_permissions() -> None:
     assert written(0o6755) == 0o755
     assert written(0o2644) == 0o2644  # no set-group-id for execution: a mark of something else
     assert written(0o4644) == 0o644
+
+
+def test_what_is_appended_comes_behind_what_others_have_appended() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"written ")
+        await file.append(b"one ")
+        await file.append(b"two ")
+        assert file.length == 16 and file.holding == 16
+        await AsyncFileSystem(files.link).write_file("/a", b"x" * 20)  # longer than what is known here
+        await file.settle()
+        assert file.length == 28 and not file.dirty and not file.holding
+        assert bytes(await file.read(0, 100)) == b"written " + b"x" * 12 + b"one two "
+
+    play(scene)
+
+
+def test_appended_bytes_are_read_where_they_lie() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.append(b"one")
+        assert bytes(await file.read(0, 100)) == b"one" and not file.holding
+        await file.append(b"x" * (5 << 20))
+        await file.settle()
+        assert files.meta.files[b"a"].length == 3 + (5 << 20)
+
+    play(scene)
+
+
+def test_who_may_not_keep_privileges_takes_them_by_writing() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        inode = files.meta.files[b"a"]
+        inode.mode = 0o6755
+        file.learn(inode)
+        assert file.written_by(pb.Caller(uid=5))
+        await file.write(0, b"x")
+        assert file.shown(inode.__deepcopy__({})).mode == 0o755
+        await file.settle()
+        assert [request.caller.uid for _, name, request in files.peers.meta_calls if name == "Sync"] == [5]
+
+    play(scene)

@@ -1,0 +1,182 @@
+"""Two mounts of one cluster: locks, appends, and what the file system itself does with ranges of files."""
+
+import ctypes
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import LocalCluster
+from tests.support.mounts import Mount, need_mounts
+
+need_mounts()
+
+CHUNK = 1 << 20
+AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
+LOCKS = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+print("begun", flush=True)
+{lock}
+print("locked", flush=True)
+sys.stdin.read()
+"""
+APPENDS = """
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+for number in range(220):
+    os.write(file, b"%s %05d\\n" % (sys.argv[2].encode(), number))
+    if number > 200:
+        os.fsync(file)
+"""
+
+
+@pytest.fixture(scope="module")
+def two(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    top = tmp_path_factory.mktemp("shared")
+    with Mount(cluster.address, top / "here") as here, Mount(cluster.address, top / "there") as there:
+        yield here, there
+
+
+@pytest.fixture
+def both(two: tuple[Path, Path], request: pytest.FixtureRequest) -> tuple[Path, Path]:
+    here, there = (mount / request.node.name.replace("[", "-").strip("]") for mount in two)
+    here.mkdir()
+    return here, there
+
+
+def locker(path: Path, lock: str) -> subprocess.Popen[str]:
+    """A program that locks it and keeps it until its input ends. It has begun."""
+    command = [sys.executable, "-c", LOCKS.format(lock=lock), str(path)]
+    program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None and program.stdout.readline() == "begun\n"
+    return program
+
+
+@pytest.mark.parametrize("call", ["fcntl.flock(file, {})", "fcntl.lockf(file, {})"], ids=["flock", "fcntl"])
+def test_one_of_two_mounts_has_the_lock(both: tuple[Path, Path], call: str) -> None:
+    here, there = both
+    (here / "a").write_bytes(b"0")
+    lock = fcntl.flock if "flock" in call else fcntl.lockf
+    with locker(here / "a", call.format("fcntl.LOCK_EX")) as first:
+        assert first.stdout is not None and first.stdout.readline() == "locked\n"
+        with open(there / "a", "r+b") as file:
+            with pytest.raises(BlockingIOError):
+                lock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with locker(there / "a", call.format("fcntl.LOCK_EX")) as second:
+                first.communicate("")
+                assert second.stdout is not None and second.stdout.readline() == "locked\n"
+                second.kill()  # its locks end with it
+                second.wait()
+                lock(file, fcntl.LOCK_EX)
+                lock(file, fcntl.LOCK_UN)
+
+
+@pytest.mark.parametrize("call", ["fcntl.flock(file, {})", "fcntl.lockf(file, {})"], ids=["flock", "fcntl"])
+def test_a_signal_ends_the_wait_for_a_lock(both: tuple[Path, Path], call: str) -> None:
+    here, there = both
+    (here / "a").write_bytes(b"0")
+    with open(there / "a", "r+b") as file:
+        (fcntl.flock if "flock" in call else fcntl.lockf)(file, fcntl.LOCK_EX)
+        with locker(here / "a", call.format("fcntl.LOCK_EX")) as program:
+            program.send_signal(signal.SIGTERM)
+            assert program.wait() == -signal.SIGTERM
+
+
+def test_what_was_written_under_the_lock_is_read_under_the_lock(both: tuple[Path, Path]) -> None:
+    (both[0] / "a").write_bytes(b"0")
+    with open(both[0] / "a", "r+b", 0) as here, open(both[1] / "a", "r+b", 0) as there:
+        for _ in range(10):
+            for file in (here, there):
+                fcntl.lockf(file, fcntl.LOCK_EX)
+                found = int(os.pread(file.fileno(), 10, 0))
+                os.pwrite(file.fileno(), b"%d" % (found + 1), 0)
+                fcntl.lockf(file, fcntl.LOCK_UN)
+        assert int(os.pread(here.fileno(), 10, 0)) == 20
+
+
+def test_no_append_is_lost(both: tuple[Path, Path]) -> None:
+    programs = [
+        subprocess.Popen([sys.executable, "-c", APPENDS, str(both[number % 2] / "log"), f"{number}"])
+        for number in range(4)
+    ]
+    assert [program.wait() for program in programs] == [0] * 4
+    lines = (both[0] / "log").read_bytes().splitlines()
+    assert sorted(lines) == sorted(b"%d %05d" % (who, n) for who in range(4) for n in range(220))
+    for who in range(4):
+        own = [line for line in lines if line.startswith(b"%d " % who)]
+        assert own == sorted(own), "of one program, in its order"
+
+
+def test_what_is_appended_can_be_read(both: tuple[Path, Path]) -> None:
+    with open(both[0] / "a", "a+b", 0) as file:
+        file.write(b"one ")
+        assert os.fstat(file.fileno()).st_size == 4
+        assert os.pread(file.fileno(), 10, 0) == b"one "
+        with open(both[1] / "a", "ab") as other:
+            other.write(b"two ")
+        file.write(b"three " * 1_000_000)
+        assert os.pread(file.fileno(), 14, 0) == b"one two three "
+        os.ftruncate(file.fileno(), 8)
+        file.write(b"four")
+    assert (both[1] / "a").read_bytes() == b"one two four"
+
+
+def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.fallocate(fd, mode, ctypes.c_long(offset), ctypes.c_long(length)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def test_fallocate(both: tuple[Path, Path]) -> None:
+    data = os.urandom(3 * CHUNK)
+    with open(both[0] / "a", "w+b", 0) as file:
+        file.write(data)
+        fallocate(file.fileno(), 0, 0, 4 * CHUNK)
+        assert os.fstat(file.fileno()).st_size == 4 * CHUNK
+        fallocate(file.fileno(), PUNCH_HOLE | KEEP_SIZE, CHUNK, CHUNK)
+        fallocate(file.fileno(), ZERO_RANGE, 10, 20)
+        with pytest.raises(OSError) as caught:
+            fallocate(file.fileno(), 8, 0, CHUNK)  # to take out a range
+        assert caught.value.errno == errno.EOPNOTSUPP
+        expected = data[:10] + bytes(20) + data[30:CHUNK] + bytes(CHUNK) + data[2 * CHUNK :] + bytes(CHUNK)
+        assert os.pread(file.fileno(), 5 * CHUNK, 0) == expected
+        assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == CHUNK
+        assert os.lseek(file.fileno(), CHUNK, os.SEEK_DATA) == 2 * CHUNK
+        assert os.lseek(file.fileno(), 2 * CHUNK, os.SEEK_HOLE) == 3 * CHUNK
+        with pytest.raises(OSError) as caught:
+            os.lseek(file.fileno(), 3 * CHUNK, os.SEEK_DATA)
+        assert caught.value.errno == errno.ENXIO
+    assert (both[1] / "a").read_bytes() == expected
+
+
+def test_copies_within_the_file_system(both: tuple[Path, Path]) -> None:
+    data = os.urandom(2 * CHUNK + 5)
+    (both[0] / "a").write_bytes(data)
+    with open(both[0] / "a", "rb", 0) as source, open(both[0] / "b", "w+b", 0) as target:
+        target.write(b"begin")
+        done = 0
+        while done < len(data):
+            done += os.copy_file_range(source.fileno(), target.fileno(), len(data) - done)
+        assert os.pread(target.fileno(), 10, 0) == b"begin" + data[:5]
+    assert (both[1] / "b").read_bytes() == b"begin" + data
+
+
+def test_a_file_without_a_name_gets_one(both: tuple[Path, Path]) -> None:
+    fd = os.open(both[0], os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.write(fd, b"nobody saw it")
+    assert os.fstat(fd).st_nlink == 0 and os.listdir(both[0]) == []
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = f"/proc/self/fd/{fd}".encode(), os.fsencode(both[0] / "named")
+    assert libc.linkat(AT_FDCWD, names[0], AT_FDCWD, names[1], AT_SYMLINK_FOLLOW) == 0, os.strerror(ctypes.get_errno())
+    assert (both[1] / "named").read_bytes() == b"nobody saw it"
+    os.close(fd)
+    os.close(os.open(both[0], os.O_TMPFILE | os.O_RDWR, 0o600))
+    assert os.listdir(both[1]) == ["named"]
