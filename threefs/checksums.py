@@ -6,6 +6,7 @@ polynomial (the initial and final inversions cancel out), which is linear and so
 """
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from mmap import mmap
 
@@ -26,7 +27,6 @@ _POLYNOMIAL = 0x82F63B78
 _ONE = 1 << 31  # the polynomial 1: bits are reflected, the highest bit is x^0
 
 _value = google_crc32c.value
-_extend = google_crc32c.extend
 _frombuffer = np.frombuffer
 _U8 = np.dtype(np.uint8)
 
@@ -39,9 +39,8 @@ def crc32c(data: Buffer) -> int:
     return _value(_frombuffer(data, _U8))  # type: ignore[no-any-return]
 
 
-def crc32c_behind(crc: int, data: bytes) -> int:
-    """CRC32C of a message that goes on with `data`, from that of its beginning."""
-    return _extend(crc, data)  # type: ignore[no-any-return]
+#: CRC32C of a message that goes on with some bytes, from that of its beginning.
+crc32c_behind: Callable[[int, bytes], int] = google_crc32c.extend
 
 
 def checksum_block_bytes(chunk_bytes: int) -> int:

@@ -13,7 +13,7 @@ from threefs.chunks import ChunkUpdate
 from threefs.errors import InvalidArgument, IsADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_client import addresses, attributes, copying, link, modes, options, paths, reads
+from threefs_client import addresses, copying, link, modes, options, paths, reads
 from threefs_client.async_file import AsyncFile, flat
 from threefs_client.attributes import Attributes
 from threefs_client.handles import Handle
@@ -129,7 +129,7 @@ class AsyncFileSystem(Tree):
             source=paths.of_inode(opened.handle.inode),
             destination=paths.place(destination),
         )
-        return attributes.of_inode((await self._call(methods.LINK, request)).inode)
+        return Attributes((await self._call(methods.LINK, request)).inode)
 
     def _check_file(self, inode: pb.Inode, path: Path) -> None:
         if inode.type == pb.DIRECTORY:

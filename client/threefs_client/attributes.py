@@ -29,41 +29,133 @@ _TYPE_BITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Attributes:
-    """Of a file, directory, symbolic link or another kind of inode. Times are Unix times in nanoseconds."""
+    """Of a file, directory, symbolic link or another kind of inode. Times are Unix times in nanoseconds.
 
-    inode: int
-    kind: str  # "file", "directory", "symlink", "fifo", "socket", "character device" or "block device"
-    mode: int  # permission bits only; see st_mode
-    uid: int
-    gid: int
-    nlink: int
-    length: int  # bytes
-    atime_ns: int
-    mtime_ns: int
-    ctime_ns: int
-    birth_ns: int
-    layout: FileLayout | None  # of a file
-    target: str  # of a symlink
-    rdev: int = 0  # of a device: its number
+    Values are read when they are asked for: of thousands of names that are looked at, most are only looked at for one.
+    """
+
+    __slots__ = ("_inode",)
+
+    def __init__(self, inode: pb.Inode) -> None:
+        self._inode = inode
+
+    @property
+    def inode(self) -> int:
+        return self._inode.inode
+
+    @property
+    def kind(self) -> str:
+        """One of "file", "directory", "symlink", "fifo", "socket", "character device" or "block device"."""
+        return _KINDS[self._inode.type]
+
+    @property
+    def mode(self) -> int:
+        """Permission bits only; see st_mode."""
+        return self._inode.mode
+
+    @property
+    def uid(self) -> int:
+        return self._inode.uid
+
+    @property
+    def gid(self) -> int:
+        return self._inode.gid
+
+    @property
+    def nlink(self) -> int:
+        return self._inode.nlink
+
+    @property
+    def length(self) -> int:
+        """In bytes; of a symbolic link that of its target."""
+        return len(self._inode.target) if self._inode.type == pb.SYMLINK else self._inode.length
+
+    @property
+    def atime_ns(self) -> int:
+        return self._inode.atime_ns
+
+    @property
+    def mtime_ns(self) -> int:
+        return self._inode.mtime_ns
+
+    @property
+    def ctime_ns(self) -> int:
+        return self._inode.ctime_ns
+
+    @property
+    def birth_ns(self) -> int:
+        return self._inode.birth_ns
+
+    @property
+    def layout(self) -> FileLayout | None:
+        """Of a file."""
+        return _layout.from_wire(self._inode.layout) if self._inode.type == pb.FILE else None
+
+    @property
+    def target(self) -> str:
+        """Of a symbolic link."""
+        return paths.decode(self._inode.target)
+
+    @property
+    def rdev(self) -> int:
+        """Of a device: its number."""
+        return self._inode.rdev
 
     @property
     def is_file(self) -> bool:
-        return self.kind == "file"
+        return self._inode.type == pb.FILE
 
     @property
     def is_directory(self) -> bool:
-        return self.kind == "directory"
+        return self._inode.type == pb.DIRECTORY
 
     @property
     def is_symlink(self) -> bool:
-        return self.kind == "symlink"
+        return self._inode.type == pb.SYMLINK
 
     @property
     def st_mode(self) -> int:
         """As in os.stat_result: with the bits of the type."""
         return self.mode | _TYPE_BITS[self.kind]
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in _NAMES)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attributes) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in zip(_NAMES, self._values(), strict=True))
+        return f"Attributes({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickled, (self._inode.SerializeToString(),)
+
+
+_NAMES = (
+    "inode",
+    "kind",
+    "mode",
+    "uid",
+    "gid",
+    "nlink",
+    "length",
+    "atime_ns",
+    "mtime_ns",
+    "ctime_ns",
+    "birth_ns",
+    "layout",
+    "target",
+    "rdev",
+)
+
+
+def _unpickled(inode: bytes) -> Attributes:
+    return Attributes(pb.Inode.FromString(inode))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +202,8 @@ def type_of(mode: int) -> pb.InodeType:
     raise InvalidArgument(f"mode {mode:#o} has no known type")
 
 
-def of_inode(message: pb.Inode) -> Attributes:
-    kind = _KINDS[message.type]
-    return Attributes(
-        inode=message.inode,
-        kind=kind,
-        mode=message.mode,
-        uid=message.uid,
-        gid=message.gid,
-        nlink=message.nlink,
-        length=len(message.target) if kind == "symlink" else message.length,
-        atime_ns=message.atime_ns,
-        mtime_ns=message.mtime_ns,
-        ctime_ns=message.ctime_ns,
-        birth_ns=message.birth_ns,
-        layout=_layout.from_wire(message.layout) if kind == "file" else None,
-        target=paths.decode(message.target),
-        rdev=message.rdev,
-    )
-
-
 def of_entry(message: pb.Entry) -> Entry:
-    attributes = of_inode(message.attributes) if message.HasField("attributes") else None
+    attributes = Attributes(message.attributes) if message.HasField("attributes") else None
     return Entry(paths.decode(message.name), message.inode, _KINDS[message.type], attributes)
 
 

@@ -58,7 +58,7 @@ class Tree:
             change.create.place.path = paths.encode(name)
             wanted.append(change)
         outcomes = await changes.change_many(self.link.meta, self._change_many, wanted)
-        return [one if isinstance(one, ThreefsError) else attributes.of_inode(one.create.inode) for one in outcomes]
+        return [one if isinstance(one, ThreefsError) else Attributes(one.create.inode) for one in outcomes]
 
     async def remove_many(self, names: Sequence[Path]) -> Sequence[ThreefsError | None]:
         """Remove files, links and empty directories, any number of them, in no particular order; per path None, or why
@@ -75,17 +75,19 @@ class Tree:
     async def stat(self, path: Path, *, follow: bool = True) -> Attributes:
         """Raises NotFound, NotADirectory, TooManySymlinks."""
         reply = await self._call(methods.STAT, pb.StatRequest(place=paths.place(path), follow=follow))
-        return attributes.of_inode(reply.inode)
+        return Attributes(reply.inode)
 
     async def stat_many(self, names: Sequence[Path], *, follow: bool = True) -> list[Attributes | None]:
         """One answer per path, None where nothing is. Any other error is raised."""
-        return [None if inode is None else attributes.of_inode(inode) for inode in await self.inodes(names, follow)]
+        return [None if inode is None else Attributes(inode) for inode in await self.inodes(names, follow)]
 
     async def inodes(self, names: Sequence[Path], follow: bool = True) -> list[pb.Inode | None]:
         found: list[pb.Inode | None] = []
         for start in range(0, len(names), _STAT_MANY):
             part = names[start : start + _STAT_MANY]
-            request = pb.BatchStatRequest(places=[paths.place(name) for name in part], follow=follow)
+            request = pb.BatchStatRequest(follow=follow)
+            for name in part:
+                request.places.add(path=paths.encode(name))
             reply = await self._call(methods.BATCH_STAT, request)
             for name, result in zip(part, reply.results, strict=True):
                 if result.code not in (0, NotFound.code, NotADirectory.code):
@@ -100,7 +102,7 @@ class Tree:
     async def access(self, path: Path, wanted: int, *, follow: bool = True) -> Attributes:
         """Raises AccessDenied unless all is permitted that is `wanted`: os.R_OK, os.W_OK, os.X_OK together."""
         request = pb.AccessRequest(place=paths.place(path), follow=follow, wanted=wanted)
-        return attributes.of_inode((await self._call(methods.ACCESS, request)).inode)
+        return Attributes((await self._call(methods.ACCESS, request)).inode)
 
     async def list_page(
         self, path: Path, after: str = "", limit: int = _PAGE, *, with_attributes: bool = False
@@ -180,7 +182,7 @@ class Tree:
         request = new_file(permissions, parents, exclusive, chunk_bytes, stripe)
         request.mutation.CopyFrom(self.link.meta.mutation())
         request.place.path = paths.encode(path)
-        return attributes.of_inode((await self._call(methods.CREATE, request)).inode)
+        return Attributes((await self._call(methods.CREATE, request)).inode)
 
     async def mkdir(self, path: Path, *, mode: int = 0o755, parents: bool = False) -> Attributes:
         """With `parents`, missing directories above are made too and an existing one is no error."""
@@ -192,7 +194,7 @@ class Tree:
             gid=os.getegid(),
             parents=parents,
         )
-        return attributes.of_inode((await self._call(methods.MKDIR, request)).inode)
+        return Attributes((await self._call(methods.MKDIR, request)).inode)
 
     async def remove(self, path: Path, *, recursive: bool = False) -> None:
         """A file, a link, or a directory: an empty one, or with `recursive` all below it."""
@@ -240,7 +242,7 @@ class Tree:
             uid=os.geteuid(),
             gid=os.getegid(),
         )
-        return attributes.of_inode((await self._call(methods.MKNOD, request)).inode)
+        return Attributes((await self._call(methods.MKNOD, request)).inode)
 
     async def exchange(self, one: Path, other: Path) -> None:
         """Two entries, of any kinds, change places, atomically."""
@@ -257,7 +259,7 @@ class Tree:
             destination=paths.place(destination),
             no_replace=not replace,
         )
-        return attributes.of_inode((await self._call(methods.RENAME, request)).inode)
+        return Attributes((await self._call(methods.RENAME, request)).inode)
 
     async def symlink(self, target: Path, path: Path) -> Attributes:
         """Make `path` a symbolic link to `target`, which need not exist."""
@@ -268,14 +270,14 @@ class Tree:
             uid=os.geteuid(),
             gid=os.getegid(),
         )
-        return attributes.of_inode((await self._call(methods.SYMLINK, request)).inode)
+        return Attributes((await self._call(methods.SYMLINK, request)).inode)
 
     async def hard_link(self, source: Path, destination: Path) -> Attributes:
         """Make `destination` another name of the file `source`."""
         request = pb.LinkRequest(
             mutation=self.link.meta.mutation(), source=paths.place(source), destination=paths.place(destination)
         )
-        return attributes.of_inode((await self._call(methods.LINK, request)).inode)
+        return Attributes((await self._call(methods.LINK, request)).inode)
 
     async def chmod(self, path: Path, mode: int, *, follow: bool = True) -> Attributes:
         return await self._set(path, follow, mode=checked_permissions(mode))
@@ -302,13 +304,13 @@ class Tree:
         request = pb.SetAttrRequest(mutation=self.link.meta.mutation(), place=paths.place(path), follow=follow)
         for name, value in values.items():
             setattr(request, name, value)
-        return attributes.of_inode((await self._call(methods.SET_ATTR, request)).inode)
+        return Attributes((await self._call(methods.SET_ATTR, request)).inode)
 
     async def truncate(self, path: Path, length: int) -> Attributes:
         """Cut a file to `length` bytes, or extend it with zeros."""
         layouts.check_range(layouts.MAX_CHUNK_BYTES, 0, length)
         request = pb.TruncateRequest(mutation=self.link.meta.mutation(), place=paths.place(path), length=length)
-        return attributes.of_inode((await self._call(methods.TRUNCATE, request)).inode)
+        return Attributes((await self._call(methods.TRUNCATE, request)).inode)
 
     # ---- extended attributes ----
 
@@ -350,7 +352,7 @@ class Tree:
             place=paths.place(path),
             layout=wanted_layout(chunk_bytes, stripe, table_id),
         )
-        return attributes.of_inode((await self._call(methods.SET_LAYOUT, request)).inode)
+        return Attributes((await self._call(methods.SET_LAYOUT, request)).inode)
 
 
 def new_file(permissions: int, parents: bool, exclusive: bool, chunk_bytes: int, stripe: int) -> pb.CreateRequest:

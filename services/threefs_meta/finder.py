@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from threefs.errors import Conflict, Corrupt, ThreefsError, Throttled, TooOld
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import EntryRecord
-from threefs_meta import keys, paths
+from threefs_meta import entries, keys, paths
 from threefs_meta.actors import Actor
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import SEARCH, permits
 from threefs_meta.walk import find, not_found, walk
 
-Found = pb.Inode | ThreefsError
+#: Bytes are an inode's record as it lies in the store and is shown: that of anything but a directory.
+Found = pb.Inode | bytes | ThreefsError
+#: An inode's record begins with its number and its type, as protobuf writes them: tag, eight bytes, tag, one byte.
+_TYPE_AT = 10
+_INODE_TAG, _TYPE_TAG_AT, _TYPE_TAG = 0x09, 9, 0x10
 
 
 class Finder:
@@ -54,12 +57,12 @@ class Finder:
                 if value is None:
                     found[number] = not_found(places[number])
                     continue
-                entry = records.decode(value, EntryRecord, key)
+                inode, kind = entries.decode(value, key)
             except Corrupt as error:
                 found[number] = error
                 continue
-            if not self._follow or entry.type != pb.SYMLINK:
-                wanted.append((number, entry.inode))
+            if kind != pb.SYMLINK or not self._follow:
+                wanted.append((number, inode))
         return wanted
 
     async def _inodes(self, wanted: Sequence[tuple[int, int]], found: list[Found | None]) -> None:
@@ -69,8 +72,11 @@ class Finder:
             if value is None:
                 continue  # the walk says what that means
             try:
-                inode = records.decode(value, pb.Inode, key)
-                found[number] = await self._names.shown(inode) if inode.type == pb.DIRECTORY else inode
+                body = records.body(value, key)
+                if is_plain_record(body):
+                    found[number] = body
+                else:
+                    found[number] = await self._names.shown(records.parsed(body, pb.Inode, key))
             except Corrupt as error:
                 found[number] = error
 
@@ -98,3 +104,13 @@ class Finder:
             raise
         except ThreefsError as error:
             return error
+
+
+def is_plain_record(body: bytes) -> bool:
+    """Of an inode that is shown as it is stored."""
+    return (
+        len(body) > _TYPE_AT
+        and body[0] == _INODE_TAG
+        and body[_TYPE_TAG_AT] == _TYPE_TAG
+        and body[_TYPE_AT] != pb.DIRECTORY
+    )

@@ -34,30 +34,32 @@ def of_directory(routing: Routing, wanted: pb.Layout, inherited: pb.Layout) -> p
 
 def of_file(routing: Routing, random: Random, wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
     """The final layout of a new file. Raises InvalidArgument, and Unavailable while there are no chains."""
-    layout = merged(wanted, inherited)
     if wanted.ByteSize():
-        _check(routing, layout)
-    layout.chunk_bytes = layout.chunk_bytes or DEFAULT_CHUNK_BYTES
-    layout.table_id = layout.table_id or DEFAULT_TABLE
-    size = len(_table(routing, layout))
-    layout.stripe = layout.stripe or min(size, DEFAULT_STRIPE)
-    layout.table_offset = random.below(size)
-    layout.seed = random.below(1 << 64)
-    return layout
+        _check(routing, merged(wanted, inherited))
+    table_id = wanted.table_id or inherited.table_id
+    size = len(_table(routing, table_id))
+    return pb.Layout(
+        chunk_bytes=wanted.chunk_bytes or inherited.chunk_bytes or DEFAULT_CHUNK_BYTES,
+        table_id=table_id or DEFAULT_TABLE,
+        stripe=wanted.stripe or inherited.stripe or min(size, DEFAULT_STRIPE),
+        table_offset=random.below(size),
+        seed=random.below(1 << 64),
+    )
 
 
 def _check(routing: Routing, layout: pb.Layout) -> None:
     if layout.chunk_bytes:
         check_chunk_bytes(layout.chunk_bytes)
-    size = len(_table(routing, layout))
+    size = len(_table(routing, layout.table_id))
     if layout.stripe > size:
         raise InvalidArgument(f"a stripe of {layout.stripe} chains does not fit into a chain table of {size}")
 
 
-def _table(routing: Routing, layout: pb.Layout) -> Sequence[ChainId]:
-    table = routing.tables.get(TableId(layout.table_id or DEFAULT_TABLE), ())
+def _table(routing: Routing, table_id: int) -> Sequence[ChainId]:
+    """0: the default one."""
+    table = routing.tables.get(TableId(table_id or DEFAULT_TABLE), ())
     if table:
         return table
-    if layout.table_id and routing.tables:
-        raise InvalidArgument(f"there is no chain table {layout.table_id}")
+    if table_id and routing.tables:
+        raise InvalidArgument(f"there is no chain table {table_id}")
     raise Unavailable("the cluster has no chain table yet; `threefs up` or the Init call gives it one")

@@ -58,7 +58,8 @@ async def parent_of(names: Namespace, spot: Spot, maker: Actor) -> pb.Inode:
     Raises AccessDenied, and NotFound when it has been removed.
     """
     parent = await names.directory(spot.parent)
-    permissions.check_parent(parent, maker, paths.shown(spot.name))
+    if not maker.is_super:
+        permissions.check_parent(parent, maker, paths.shown(spot.name))
     return parent
 
 

@@ -15,9 +15,10 @@ from threefs.kv.port import Transaction
 from threefs.leases import LEASE_TICKS
 from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import DirectoryTimes, EntryRecord, Removal, WriteSession
-from threefs_meta import keys, leases
+from threefs.wire.records_pb2 import DirectoryTimes, Removal, WriteSession
+from threefs_meta import entries, keys, leases
 from threefs_meta.charges import NOTHING, Account, Charges, Cost, add, charges_of, inherit, to_record
+from threefs_meta.entries import Entry
 from threefs_meta.known import Known
 from threefs_meta.quotas import Quotas
 
@@ -125,6 +126,8 @@ class Namespace:
         self.tx.clear(keys.inode(inode.inode))
         if inode.type == pb.DIRECTORY:
             self.tx.clear(keys.times(inode.inode))
+            if self.known is not None:
+                self.known.touching[inode.inode] = None
 
     def _changes(self, kind: pb.InodeType) -> None:
         """Where paths lead may be different from now on."""
@@ -146,24 +149,23 @@ class Namespace:
 
     # ---- entries ----
 
-    async def entry(self, parent: int, name: bytes) -> EntryRecord | None:
+    async def entry(self, parent: int, name: bytes) -> Entry | None:
         key = keys.entry(parent, name)
         value = await self.tx.get(key)
-        return None if value is None else records.decode(value, EntryRecord, key)
+        return None if value is None else entries.decode(value, key)
 
-    async def entries(self, parent: int, after: bytes, limit: int) -> list[tuple[bytes, EntryRecord]]:
+    async def entries(self, parent: int, after: bytes, limit: int) -> list[tuple[bytes, Entry]]:
         """(name, entry) by name, behind `after`."""
         pairs = await self.tx.get_range(*keys.entries(parent, after), limit=limit)
-        return [(keys.entry_of(key)[1], records.decode(value, EntryRecord, key)) for key, value in pairs]
+        return [(keys.entry_of(key)[1], entries.decode(value, key)) for key, value in pairs]
 
     async def is_empty(self, directory: int) -> bool:
         """Conflicts with whoever makes the first entry."""
         return not await self.tx.get_range(*keys.entries(directory), limit=1)
 
     def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
-        record = EntryRecord(inode=inode.inode, type=inode.type)
         self._changes(inode.type)
-        self.tx.set(keys.entry(parent, name), records.encode(record))
+        self.tx.set(keys.entry(parent, name), entries.encode(Entry(inode.inode, inode.type)))
         if inode.type == pb.DIRECTORY:
             self.count(parent, inode.inode)
         self.touch(parent, now_ns)
@@ -175,7 +177,7 @@ class Namespace:
     def discount(self, parent: int, directory: int) -> None:
         self.tx.clear(keys.subdirectory(parent, directory))
 
-    def clear_entry(self, parent: int, name: bytes, entry: EntryRecord | pb.Inode, now_ns: int) -> None:
+    def clear_entry(self, parent: int, name: bytes, entry: Entry | pb.Inode, now_ns: int) -> None:
         """`entry`: what it names."""
         self.tx.clear(keys.entry(parent, name))
         self._changes(entry.type)
@@ -194,6 +196,9 @@ class Namespace:
 
     def touch(self, directory: int, now_ns: int) -> None:
         """Something in the directory has changed."""
+        if self.known is not None:
+            self.known.touching[directory] = now_ns  # written once, after the last step
+            return
         self.set_times(directory, now_ns, now_ns)
 
     def set_times(self, directory: int, mtime_ns: int, ctime_ns: int) -> None:

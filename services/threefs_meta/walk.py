@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from threefs.errors import AccessDenied, NameTooLong, NotADirectory, NotFound, TooManySymlinks
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import EntryRecord
 from threefs_meta import paths
 from threefs_meta.actors import TRUSTED, Actor
+from threefs_meta.entries import Entry
 from threefs_meta.known import Known
 from threefs_meta.namespace import Namespace
 from threefs_meta.paths import shown_place as _shown
@@ -20,7 +20,7 @@ class Spot:
 
     parent: int  # the directory that has the entry, or would have it
     name: bytes  # empty when the path names no entry: '/', '.', '..', or an inode alone
-    entry: EntryRecord | None  # None: nothing is there
+    entry: Entry | None  # None: nothing is there
     rest: tuple[bytes, ...] = ()  # components behind a missing one
 
 
@@ -93,9 +93,7 @@ def _remember(known: Known, place: pb.Place, at: int) -> None:
         known.places[place.base, above] = at
 
 
-async def _through(
-    names: Namespace, place: pb.Place, entry: EntryRecord, at: int, rest: list[bytes], links: int
-) -> int:
+async def _through(names: Namespace, place: pb.Place, entry: Entry, at: int, rest: list[bytes], links: int) -> int:
     """Put the target of a symbolic link in front of the rest; where to go on from."""
     if links > paths.MAX_SYMLINKS:
         raise TooManySymlinks(f"{_shown(place)} leads through more than {paths.MAX_SYMLINKS} links")
@@ -114,7 +112,7 @@ def _missing(place: pb.Place, at: int, name: bytes, rest: list[bytes]) -> Spot:
 
 
 def _itself(inode: int, kind: pb.InodeType) -> Spot:
-    return Spot(inode, b"", EntryRecord(inode=inode, type=kind))
+    return Spot(inode, b"", Entry(inode, kind))
 
 
 async def find(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, follow: bool) -> tuple[Spot, pb.Inode]:

@@ -29,7 +29,12 @@ class RealRandom:
         return self._source.uniform(low, high)
 
     def below(self, bound: int) -> int:
-        return self._source.randrange(bound)
+        assert bound > 0, "there is no such integer"
+        bits = (bound - 1).bit_length()
+        number = self._source.getrandbits(bits)
+        while number >= bound:
+            number = self._source.getrandbits(bits)
+        return number
 
     def token(self, size_bytes: int) -> bytes:
         return os.urandom(size_bytes)

@@ -3,6 +3,7 @@
 import asyncio
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Sequence
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import Random
@@ -133,6 +134,9 @@ class _At:
 
     def get(self, key: bytes) -> bytes | None:
         return self._table.get(key, self._version)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self._table.get(key, self._version) for key in keys]
 
     def scan(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Pair]:
         return self._table.scan(begin, end, limit, reverse, self._version)

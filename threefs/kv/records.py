@@ -17,20 +17,34 @@ _FORMAT_CRC = crc32c(bytes((FORMAT,)))  # the format byte is covered too
 
 
 def encode(message: Message) -> bytes:
-    body = message.SerializeToString()
+    return encode_body(message.SerializeToString())
+
+
+def encode_body(body: bytes) -> bytes:
+    """Of a message that is serialized already."""
     return _PREFIX.pack(FORMAT, crc32c_behind(_FORMAT_CRC, body)) + body
 
 
 def decode(value: bytes, kind: type[M], key: bytes) -> M:
     """Raises Corrupt, which names the key."""
+    return parsed(body(value, key), kind, key)
+
+
+def body(value: bytes, key: bytes) -> bytes:
+    """The serialized message. Raises Corrupt."""
     if len(value) < _PREFIX_BYTES:
         raise Corrupt(f"the record {key!r} is cut off")
     form, checksum = _PREFIX.unpack_from(value)
-    body = value[_PREFIX_BYTES:]
+    found = value[_PREFIX_BYTES:]
     if form != FORMAT:
         raise Corrupt(f"the record {key!r} has format {form}; this version reads format {FORMAT}")
-    if checksum != crc32c_behind(_FORMAT_CRC, body):
+    if checksum != crc32c_behind(_FORMAT_CRC, found):
         raise Corrupt(f"the record {key!r} does not match its checksum")
+    return found
+
+
+def parsed(body: bytes, kind: type[M], key: bytes) -> M:
+    """Raises Corrupt."""
     try:
         return kind.FromString(body)
     except DecodeError:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -226,6 +226,24 @@ class TableView:
             return self._get(key)
         except Exception as error:
             raise self._table._fail(error) from error
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._table._check_readable()
+        rows = self._rows
+        # Bound once: metadata reads thousands of records in a call.
+        seek, valid, key_at, value_at = rows.seek, rows.valid, rows.key, rows.value
+        found: list[bytes | None] = []
+        try:
+            for key in keys:
+                seek(key)
+                if valid():
+                    found.append(value_at() if key_at() == key else None)
+                else:
+                    rows.status()
+                    found.append(None)
+        except Exception as error:
+            raise self._table._fail(error) from error
+        return found
 
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:
         """Pairs with begin <= key < end in key order (or reversed); limit 0 means all."""

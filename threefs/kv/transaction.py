@@ -24,6 +24,8 @@ class View(Protocol):
 
     def get(self, key: bytes) -> bytes | None: ...
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
     def scan(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Pair]: ...
 
 
@@ -156,7 +158,7 @@ class BufferedTransaction(Draft):
             return [await self.get(key, snapshot=snapshot) for key in keys]
         view = await self._reading()
         (self.seen if snapshot else self.reads).points.update(keys)
-        return [view.get(key) for key in keys]
+        return view.get_many(keys)
 
     async def get_range(
         self, begin: bytes, end: bytes, *, limit: int = 0, reverse: bool = False, snapshot: bool = False

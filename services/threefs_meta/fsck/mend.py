@@ -2,14 +2,13 @@
 
 from threefs.errors import AlreadyExists, Corrupt, NotADirectory
 from threefs.ids import ROOT
-from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import EntryRecord
-from threefs_meta import keys
+from threefs_meta import entries, keys
 from threefs_meta.actors import TRUSTED
 from threefs_meta.allocator import BLOCK
 from threefs_meta.context import Context
 from threefs_meta.counters import write_counter
+from threefs_meta.entries import Entry
 from threefs_meta.fsck.judge import Verdict, stored_inode
 from threefs_meta.making import Birth, new_inode
 from threefs_meta.namespace import Namespace, make_root
@@ -26,8 +25,8 @@ async def mend(context: Context, names: Namespace, verdict: Verdict) -> bool:
         case pb.ROOT_MISSING:
             await make_root(names.tx, now_ns)
         case pb.DANGLING_ENTRY | pb.EXTRA_NAME:
-            record = EntryRecord(inode=verdict.inode)  # a count that remains is a finding of its own
-            names.clear_entry(verdict.parent, verdict.name, record, now_ns)
+            entry = Entry(verdict.inode, pb.INODE_TYPE_UNSPECIFIED)  # a count that remains is a finding of its own
+            names.clear_entry(verdict.parent, verdict.name, entry, now_ns)
         case pb.NOT_COUNTED:
             names.count(*keys.subdirectory_of(verdict.key))
         case pb.QUEUED_NOTHING | pb.ATTACHED_TO_NOTHING | pb.HELD_BY_NOBODY:
@@ -51,8 +50,7 @@ async def _mend_inode(context: Context, names: Namespace, verdict: Verdict, now_
         return False
     match verdict.kind:
         case pb.WRONG_TYPE:
-            record = EntryRecord(inode=inode.inode, type=inode.type)
-            names.tx.set(verdict.key, records.encode(record))
+            names.tx.set(verdict.key, entries.encode(Entry(inode.inode, inode.type)))
         case pb.WRONG_PARENT:
             _place(names, inode, verdict.parent, verdict.name)
         case pb.WRONG_LINKS:

@@ -1,17 +1,25 @@
-"""Attributes of many paths, all as of one moment."""
+"""Attributes of many paths, all as of one moment.
+
+Most records are shown as they are stored. Those are put into the reply as bytes: to take each apart and to put it
+together again would cost as much as to find it.
+"""
 
 import asyncio
+from functools import lru_cache
 
 from threefs.errors import InvalidArgument, Retry
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.finder import Finder
+from threefs_meta.finder import Finder, Found
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
 
 MOST_PLACES = 4096
 _BREATH = 256  # places between two chances for other calls
+
+#: Of BatchStatReply.results and of StatResult.inode, as protobuf writes them.
+_RESULT_TAG, _INODE_TAG = b"\x0a", b"\x12"
 
 
 async def batch_stat(context: Context, request: pb.BatchStatRequest) -> pb.BatchStatReply:
@@ -20,17 +28,45 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> pb.Batch
     actor = actor_of(request)
 
     async def work(names: Namespace) -> pb.BatchStatReply:
-        reply = pb.BatchStatReply()
+        pieces: list[bytes] = []
         finder = Finder(names, actor, follow=request.follow)
         for start in range(0, len(request.places), _BREATH):
             for found in await finder.find(request.places[start : start + _BREATH]):
-                if isinstance(found, pb.Inode):
-                    reply.results.add(inode=found)
-                elif found.retry is not Retry.NEVER:
-                    raise found
+                if type(found) is bytes:
+                    pieces.append(_head(len(found)))
+                    pieces.append(found)
                 else:
-                    reply.results.add(code=found.code, message=found.message)
-            await asyncio.sleep(0)
-        return reply
+                    pieces.append(_result(found))
+            if len(request.places) > _BREATH:
+                await asyncio.sleep(0)
+        return pb.BatchStatReply.FromString(b"".join(pieces))
 
     return await look(context, work)
+
+
+def _result(found: Found) -> bytes:
+    reply = pb.BatchStatReply()
+    if isinstance(found, pb.Inode):
+        reply.results.add(inode=found)
+    else:
+        assert not isinstance(found, bytes), "those are not made into messages"
+        if found.retry is not Retry.NEVER:
+            raise found
+        reply.results.add(code=found.code, message=found.message)
+    return reply.SerializeToString()
+
+
+@lru_cache(maxsize=1024)
+def _head(inode_bytes: int) -> bytes:
+    """What stands before an inode that is so long."""
+    head = _INODE_TAG + _varint(inode_bytes)
+    return _RESULT_TAG + _varint(len(head) + inode_bytes) + head
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

@@ -127,41 +127,45 @@ class _Many:
         results = await self._kept(tx)
         outside: dict[int, Outside] = {}
         known = Known()
+        names = self._context.names(tx, known)
         record = pb.ChangeManyReply()
         for number in range(start, end):
             if results[number] is not None:
                 continue
             tx.savepoint()
             try:
-                done = await self._change(tx, number, known)
+                done = await self._work(number)(names)
             except (Conflict, TooOld, Throttled, MaybeCommitted):
                 raise
             except ThreefsError as error:
                 if error.retry is not Retry.NEVER:
                     raise
-                tx.rollback()
-                known.forget()
                 results[number] = _failed(error)
-                continue
-            if isinstance(done, Outside):
-                tx.rollback()
-                known.forget()
+            else:
+                if not isinstance(done, Outside):
+                    known.step_made()
+                    result = results[number] = record.results.add(request=self._first + number)
+                    if isinstance(done, pb.CreateReply):
+                        result.create.CopyFrom(done)
+                    if number % _BREATH == _BREATH - 1:
+                        await asyncio.sleep(0)
+                    continue
                 outside[number] = done
-                continue
-            result = results[number] = record.results.add(request=self._first + number)
-            if isinstance(done, pb.CreateReply):
-                result.create.CopyFrom(done)
-            if number % _BREATH == _BREATH - 1:
-                await asyncio.sleep(0)
+            tx.rollback()
+            known.step_failed()
+            names = self._context.names(tx, known)  # what the other one has counted is not so
+        for directory, now_ns in known.touched.items():
+            names.set_times(directory, now_ns, now_ns)
         self._keep(tx, record)
         return results[start:end], outside
 
-    async def _change(self, tx: Transaction, number: int, known: Known) -> Reply | Outside:
+    def _work(self, number: int) -> Work:
+        """Raises InvalidArgument."""
         work = self._works.get(number)
         if work is None:
             work = _work(self._context, self._changes[number], self._actor, self._client)
             self._works[number] = work
-        return await work(self._context.names(tx, known))
+        return work
 
     async def _kept(self, tx: Transaction) -> list[pb.Changed | None]:
         """Results of changes that were made before."""

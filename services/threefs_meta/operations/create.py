@@ -52,8 +52,9 @@ def creation(
             return await _reply(context, names, request, existing, client)
         if spot.rest and not request.parents:
             raise not_found(request.place)
-        above = Birth(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
-        spot = await add_parents(context, names, spot, above)
+        if spot.rest:
+            above = Birth(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
+            spot = await add_parents(context, names, spot, above)
         inode = await _new(context, names, request, maker, spot)
         return await _reply(context, names, request, inode, client, created=True)
 

@@ -5,23 +5,20 @@ from rich.table import Table
 from threefs_cli import output
 from threefs_client import Attributes
 
-from threefs.ids import TableId
-from threefs.layout import FileLayout
+from threefs.wire import meta_pb2 as pb
 
 FILE = Attributes(
-    inode=9,
-    kind="file",
-    mode=0o640,
-    uid=1,
-    gid=2,
-    nlink=1,
-    length=5,
-    atime_ns=0,
-    mtime_ns=1_700_000_000_999_999_999,
-    ctime_ns=0,
-    birth_ns=0,
-    layout=FileLayout(1 << 20, TableId(1), 3),
-    target="",
+    pb.Inode(
+        inode=9,
+        type=pb.FILE,
+        mode=0o640,
+        uid=1,
+        gid=2,
+        nlink=1,
+        length=5,
+        mtime_ns=1_700_000_000_999_999_999,
+        layout=pb.Layout(chunk_bytes=1 << 20, table_id=1, stripe=3),
+    )
 )
 
 

@@ -22,6 +22,24 @@ def test_each_path_has_its_answer_in_order() -> None:
     run(test)
 
 
+def test_attributes_are_those_of_a_single_look() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        await fs.symlink("x" * 4000, "/long")
+        await fs.symlink("x" * 90, "/short")
+        await fs.create("/f")
+        await fs.mknod("/p", pb.FIFO)
+        await fs.set_xattr("/f", b"user.a", b"1")
+        names = ["/d", "/long", "/short", "/f", "/p", "/"]
+        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=[at(name) for name in names]))
+        assert [result.inode for result in reply.results] == [await fs.stat(name, follow=False) for name in names]
+        assert {result.code for result in reply.results} == {0}
+        gone = await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/gone")]))
+        assert gone.results[0].message == "/gone: no such file or directory"
+
+    run(test)
+
+
 def test_limits() -> None:
     async def test(fs: MetaBench) -> None:
         assert not (await batch_stat(fs.context, pb.BatchStatRequest())).results

@@ -156,6 +156,33 @@ def test_a_failed_change_leaves_nothing_behind() -> None:
     run(test)
 
 
+def test_a_directory_keeps_the_time_of_the_last_change_in_it() -> None:
+    async def test(fs: MetaBench) -> None:
+        for name in ("/d", "/gone", "/other"):
+            await fs.mkdir(name)
+        other = await fs.stat("/other")
+        await fs.create("/gone/f")
+        fs.clock.advance(5)
+        codes = await changed(
+            fs,
+            create_of("/d/1"),
+            create_of("/d/2"),
+            remove_of("/gone/f"),
+            remove_of("/gone"),
+            create_of("/other/new/file", exclusive=True),
+            remove_of("/d/2"),
+        )
+        assert codes == [0, 0, 0, 0, NotFound.code, 0]
+        directory, top = await fs.stat("/d"), await fs.stat("/")
+        assert directory.mtime_ns == directory.ctime_ns > other.mtime_ns
+        assert directory.mtime_ns >= (await fs.stat("/d/1")).birth_ns
+        assert top.mtime_ns > other.mtime_ns
+        assert await fs.stat("/other") == other, "nothing was changed in it"
+        await fs.collect_all()
+
+    run(test)
+
+
 def test_too_much_for_one_transaction_is_divided() -> None:
     async def test(fs: MetaBench) -> None:
         changes = [create_of(f"/{number}" + "/y" * 40, parents=True) for number in range(MOST_CHANGES)]

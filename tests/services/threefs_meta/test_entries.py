@@ -1,0 +1,50 @@
+"""Entries are stored as their messages are, whoever writes and reads them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_meta import entries
+from threefs_meta.entries import Entry
+
+from threefs.errors import Corrupt
+from threefs.kv import records
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import EntryRecord
+
+numbers = st.integers(1, 2**64 - 1)
+kinds = st.sampled_from(pb.InodeType.values()[1:])
+
+
+@given(numbers, kinds)
+def test_as_the_message(inode: int, kind: pb.InodeType) -> None:
+    record = EntryRecord(inode=inode, type=kind)
+    assert entries.encode(Entry(inode, kind)) == records.encode(record)
+    assert entries.decode(records.encode(record), b"k") == Entry(inode, kind)
+
+
+@given(st.binary(max_size=14))
+def test_any_bytes_are_what_the_message_says_or_corrupt(body: bytes) -> None:
+    value = records.encode_body(body)
+    try:
+        record = records.decode(value, EntryRecord, b"k")
+    except Corrupt:
+        with pytest.raises(Corrupt):
+            entries.decode(value, b"k")
+    else:
+        assert entries.decode(value, b"k") == Entry(record.inode, record.type)
+
+
+def test_other_forms_of_the_message() -> None:
+    for body in (EntryRecord(inode=5), EntryRecord(type=pb.FILE), EntryRecord()):
+        assert entries.decode(records.encode(body), b"k") == Entry(body.inode, body.type)
+    swapped = EntryRecord(type=pb.FILE).SerializeToString() + EntryRecord(inode=5).SerializeToString()
+    assert entries.decode(records.encode_body(swapped), b"k") == Entry(5, pb.FILE)
+
+
+def test_damage_is_found() -> None:
+    value = entries.encode(Entry(7, pb.FILE))
+    for place in range(8 * len(value)):
+        damaged = bytearray(value)
+        damaged[place // 8] ^= 1 << place % 8
+        with pytest.raises(Corrupt, match="the-key"):
+            entries.decode(bytes(damaged), b"the-key")
