@@ -12,15 +12,19 @@ import uvloop
 from rich.table import Table
 from threefs_client import AsyncFileSystem, addresses
 
+from threefs.errors import ThreefsError
 from threefs.managers import FramedManager, Managers
-from threefs.rpc.methods import GET_STATUS
+from threefs.rpc.methods import GET_STATUS, STATISTICS
+from threefs.rpc.peers import Peers
 from threefs.wire import manager_pb2 as pb
+from threefs.wire import meta_pb2
 from threefs_cli import cluster_file, output
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
 from threefs_cli.reach import Reach, reaching
 
 _ANSWER_S = 10.0
+_FIGURES_S = 2.0
 
 directory_option = click.option(
     "--dir", "directory", type=click.Path(path_type=Path), help="Where the cluster and its data are."
@@ -117,12 +121,18 @@ def status(reach: Reach) -> None:
     """Show the nodes and chains of a cluster. Exit code 1 when a node does not answer."""
     url = reach.url()
 
-    async def work(fs: AsyncFileSystem) -> pb.GetStatusReply:
+    async def work(fs: AsyncFileSystem) -> dict[str, Any]:
         peers = fs.link.peers
         managers = Managers([FramedManager(peers, address) for address in addresses.parse(url)])
-        return await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
+        reply = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
+        found = describe(url, reply)
+        asked = [node for node in found["nodes"] if node["kind"] == "meta" and node["alive"]]
+        figures = await asyncio.gather(*(meta_figures(peers, node["address"]) for node in asked))
+        for node, one in zip(asked, figures, strict=True):
+            node["meta"] = one
+        return found
 
-    found = describe(url, reach.run(work))
+    found = reach.run(work)
     if reach.as_json:
         output.print_json(found)
     else:
@@ -186,6 +196,30 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
     }
 
 
+async def meta_figures(peers: Peers, address: str) -> dict[str, Any] | None:
+    """What a meta service has done; None if it does not answer now."""
+    try:
+        reply = await peers.call(address, STATISTICS, meta_pb2.StatisticsRequest(), timeout_s=_FIGURES_S)
+    except ThreefsError:
+        return None
+    return {
+        "uptime_s": reply.uptime_ms / 1000,
+        "names_per_s": reply.names_per_s,
+        "transactions_per_s": reply.transactions_per_s,
+        "again_per_s": reply.again_per_s,
+        "transactions": reply.transactions,
+        "again": dict(sorted(reply.again.items())),
+        "removals_waiting": reply.removals_waiting,
+        "leases_ending": reply.leases_ending,
+        "charges_waiting": reply.charges_waiting,
+        "calls": {
+            one.method: {"calls": one.calls, "names": one.names, "refused": one.refused, "failed": one.failed}
+            | {"seconds": one.seconds}
+            for one in reply.calls
+        },
+    }
+
+
 def print_status(found: dict[str, Any]) -> None:
     click.echo(f"cluster {found['cluster_id']} at {found['address']}, manager epoch {found['manager_epoch']}")
     table = Table("node", "kind", "address", "domain", "state", "chunks", "used", "disk")
@@ -212,6 +246,8 @@ def print_status(found: dict[str, Any]) -> None:
 
 def _news(node: dict[str, Any]) -> Iterator[str]:
     """What a person should know of a node that is not in the table."""
+    if "meta" in node:
+        yield _work(node["meta"])
     for resync in node["resync"]:
         yield (
             f"target {resync['target_id']} brings its successor up to date: "
@@ -224,6 +260,16 @@ def _news(node: dict[str, Any]) -> Iterator[str]:
         yield "its disk is full: it takes no writes of clients"
     for failure in node["failures"]:
         yield output.printable(failure)
+
+
+def _work(figures: dict[str, Any] | None) -> str:
+    if figures is None:
+        return "it does not say what it does"
+    waiting = f"{figures['removals_waiting']} removals wait" if figures["removals_waiting"] else "nothing waits"
+    return (
+        f"{figures['names_per_s']:,.0f} names/s, {figures['transactions_per_s']:,.0f} transactions/s, "
+        f"{figures['again_per_s']:,.1f}/s tried again; {waiting}"
+    )
 
 
 COMMANDS = (up, down, status)

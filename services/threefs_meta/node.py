@@ -1,9 +1,11 @@
 """One meta service, put together from its parts: everything but the outside world, which comes in."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
+from prometheus_client import Metric
 
 from threefs.chunks import Chunks
 from threefs.cluster import Cluster
@@ -20,12 +22,17 @@ from threefs.rpc.identity import Identity
 from threefs.rpc.methods import GET_STATUS
 from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
+from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
+from threefs.wire import meta_pb2 as pb
 from threefs_meta.allocator import Allocator
 from threefs_meta.bookkeeper import Bookkeeper
 from threefs_meta.collector import Collector
 from threefs_meta.context import Context
+from threefs_meta.figures import SAMPLE_S
+from threefs_meta.metrics import metrics
 from threefs_meta.namespace import make_root
+from threefs_meta.operations.statistics import statistics
 from threefs_meta.service import bind
 from threefs_meta.settings import Settings
 from threefs_meta.sweeper import Sweeper
@@ -79,11 +86,14 @@ class MetaNode:
             status=self._status,
             clock=clock,
             random=random,
+            began=clock.monotonic(),
         )
         self._context = context
         self._collector = Collector(context)
         self._sweeper = Sweeper(context)
         self._bookkeeper = Bookkeeper(context)
+        self._metrics = MetricsPort(net, self._measured)
+        self._sampler: asyncio.Task[None] | None = None
 
     @property
     def node_id(self) -> int:
@@ -92,6 +102,14 @@ class MetaNode:
 
     async def _status(self) -> manager_pb2.GetStatusReply:
         return await self._managers.call(GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=_STATUS_S)
+
+    async def _measured(self) -> Iterable[Metric]:
+        return metrics(await statistics(self._context, pb.StatisticsRequest()))
+
+    async def _sample(self) -> None:
+        while True:
+            self._context.figures.sample(self._clock.monotonic(), self._engine.tally)
+            await self._clock.sleep(SAMPLE_S)
 
     async def start(self) -> None:
         now_ns = self._clock.wall_ns()
@@ -110,13 +128,19 @@ class MetaNode:
         await self._context.ticks.look()  # nothing can be stamped before
         await self._context.quotas.load(self._engine.begin())
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
+        self._sampler = asyncio.create_task(self._sample())
         self._sweeper.start()
         self._bookkeeper.start()
         self._collector.start()
+        if self._settings.metrics_port:
+            await self._metrics.start(self._settings.host, self._settings.metrics_port)
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
 
     async def stop(self) -> None:
         """The engine stays open: it belongs to the caller."""
+        await self._metrics.stop()
+        if self._sampler is not None:
+            self._sampler.cancel()
         await self._registration.stop()
         await self._server.stop(_GRACE_S)
         await self._collector.stop()

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs_meta.context import Context
@@ -36,6 +37,7 @@ from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.show_quota import list_quotas, show_quota
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.statfs import statfs
+from threefs_meta.operations.statistics import statistics
 from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.sync import sync
 from threefs_meta.operations.truncate import truncate
@@ -53,18 +55,32 @@ class Serves(Protocol):
 def bind(server: Serves, context: Context) -> None:
     """Serve all operations."""
 
-    def add(method: Method[Req, Rep], operation: Callable[[Context, Req], Awaitable[Rep]]) -> None:
-        server.serve(
-            method, lambda request: operation(context, request), quick=context.engine.quick and method in _QUICK
-        )
+    def add(
+        method: Method[Req, Rep],
+        operation: Callable[[Context, Req], Awaitable[Rep]],
+        names: Callable[[Req], int] = lambda request: 1,
+    ) -> None:
+        figures, monotonic = context.figures.of(method.name), context.clock.monotonic
+
+        async def counted(request: Req) -> Rep:
+            began = monotonic()
+            try:
+                return await operation(context, request)
+            except ThreefsError as error:
+                figures.error(error)
+                raise
+            finally:
+                figures.ended(names(request), monotonic() - began)
+
+        server.serve(method, counted, quick=context.engine.quick and method in _QUICK)
 
     add(methods.CREATE, create)
     add(methods.OPEN, open_inode)
     add(methods.CLOSE, close)
-    add(methods.CHANGE_MANY, change_many)
+    add(methods.CHANGE_MANY, change_many, lambda request: len(request.changes))
     add(methods.SYNC, sync)
     add(methods.STAT, stat)
-    add(methods.BATCH_STAT, batch_stat)
+    add(methods.BATCH_STAT, batch_stat, lambda request: len(request.places))
     add(methods.LOOKUP, lookup)
     add(methods.LIST, list_entries)
     add(methods.MKDIR, mkdir)
@@ -92,3 +108,4 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.LOCK, lock)
     add(methods.RESERVE, reserve)
     add(methods.FIND_LOCK, find_lock)
+    add(methods.STATISTICS, statistics)

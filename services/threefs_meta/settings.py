@@ -11,6 +11,7 @@ class Settings:
     control: str  # gRPC "host:port" of the same managers
     host: str = "127.0.0.1"
     port: int = 0  # frames; 0 picks a free one
+    metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
     token: str = field(default="", repr=False)
     engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
     log_level: str = "info"  # debug, info, warning or error

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
+from urllib.request import urlopen
 
 import pytest
 
 from tests.support.cluster import LocalCluster
 from tests.support.namespace_audit import audit
+from tests.support.processes import free_port
 from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, InvalidArgument, NameTooLong, NotFound
 from threefs.kv.rocks import RocksEngine
@@ -91,6 +93,29 @@ def test_a_tree_survives_kill_9_and_is_collected(cluster: LocalCluster) -> None:
         eventually(lambda: chunks_of(cluster), lambda count: count == 3)
         with pytest.raises(NotFound):
             fs.read_file("/a/b/f3")
+
+
+def test_prometheus_finds_what_the_service_does(cluster: LocalCluster) -> None:
+    """Also before anybody has called it, and beside calls."""
+    cluster.meta.stop()
+    cluster.meta.settings |= {"metrics_port": free_port(), "port": int(cluster.meta.address.rsplit(":", 1)[1])}
+    cluster.meta.start()
+
+    def scrape() -> dict[str, float]:
+        with urlopen(f"http://127.0.0.1:{cluster.meta.settings['metrics_port']}/metrics", timeout=30) as answer:
+            lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    with cluster.connect() as fs:
+        fs.mkdir("/d")
+        before = scrape()
+        made = fs.create_many([f"/d/{number}" for number in range(300)])
+        assert len(made) == 300
+        after = scrape()
+    names = 'threefs_meta_calls_names_total{method="ChangeMany"}'
+    assert after[names] - before.get(names, 0) == 300
+    assert after["threefs_meta_transactions_total"] > before["threefs_meta_transactions_total"]
+    assert after["threefs_meta_removals_waiting"] == 0
 
 
 def test_replays_and_bad_input_over_the_wire(cluster: LocalCluster) -> None:

@@ -20,7 +20,7 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Conflict, InvalidSettings, ThreefsError, TooLarge
 from threefs.kv.etcd_members import MOST_OPERATIONS, Members
-from threefs.kv.port import MAX_TRANSACTION_SECONDS
+from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.remote import RemoteTransaction, Row
 from threefs.wire import etcd_pb2 as pb
 
@@ -37,6 +37,7 @@ class EtcdEngine:
     quick = False
 
     def __init__(self, members: Members, name: str, clock: Clock) -> None:
+        self.tally = Tally()
         self._members = members
         self._data = name.encode() + b"/d"
         self._markers = name.encode() + b"/x"

@@ -4,7 +4,9 @@ Keys and values are bytes. Transactions are serializable: a commit fails with `C
 transaction read (other than by snapshot reads) was changed since it began. What every engine keeps within:
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 MAX_KEY_BYTES = 10_000
@@ -67,8 +69,18 @@ class Transaction(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Tally:
+    """How the transactions of this process ended; `threefs.kv.retry.run` counts."""
+
+    done: int = 0
+    again: Counter[str] = field(default_factory=Counter)  # that had to be tried again, by the name of the error
+
+
 class Engine(Protocol):
     """A store. `threefs.kv.retry.run` is the usual way to use one."""
+
+    tally: Tally
 
     #: It lies in this process: reads never wait, and a commit only to become durable.
     quick: bool

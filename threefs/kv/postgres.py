@@ -14,7 +14,7 @@ import psycopg
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.kv.port import MAX_TRANSACTION_SECONDS
+from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.postgres_committer import Committer
 from threefs.kv.postgres_connections import Connections, error_of
 from threefs.kv.postgres_reading import Reading
@@ -42,6 +42,7 @@ class PostgresEngine:
     quick = False
 
     def __init__(self, connections: Connections, clock: Clock, random: Random) -> None:
+        self.tally = Tally()
         self._connections = connections
         self._committer = Committer(connections, clock, random)
         self._clock = clock

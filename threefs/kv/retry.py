@@ -34,8 +34,11 @@ async def run(
     longest = FIRST_PAUSE_S
     while True:
         try:
-            return await _attempt(engine.begin(), function)
+            result = await _attempt(engine.begin(), function)
+            engine.tally.done += 1
+            return result
         except (Conflict, TooOld, Throttled, MaybeCommitted) as error:
+            engine.tally.again[type(error).__name__] += 1
             pause = random.uniform(0.0, longest)
             if clock.monotonic() + pause > deadline or (isinstance(error, MaybeCommitted) and not replayable):
                 raise

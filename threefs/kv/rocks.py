@@ -11,7 +11,7 @@ from pathlib import Path
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError
 from threefs.kv.conflicts import History
-from threefs.kv.port import MAX_TRANSACTION_SECONDS
+from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 
@@ -29,6 +29,7 @@ class RocksEngine:
     def __init__(self, table: Table, *, clock: Clock = CLOCK) -> None:
         self._table = table
         self._clock = clock
+        self.tally = Tally()
         self._history = History(_WINDOW_S)  # its versions are the numbers of the table's writes
 
     @classmethod

@@ -927,6 +927,59 @@ class ListQuotasReply(_message.Message):
     next: bytes
     def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., next: _Optional[bytes] = ...) -> None: ...
 
+class StatisticsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CallFigures(_message.Message):
+    __slots__ = ("method", "calls", "names", "refused", "failed", "seconds")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    calls: int
+    names: int
+    refused: int
+    failed: int
+    seconds: float
+    def __init__(self, method: _Optional[str] = ..., calls: _Optional[int] = ..., names: _Optional[int] = ..., refused: _Optional[int] = ..., failed: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class StatisticsReply(_message.Message):
+    __slots__ = ("uptime_ms", "calls", "transactions", "again", "names_per_s", "transactions_per_s", "again_per_s", "removals_waiting", "leases_ending", "charges_waiting", "quotas")
+    class AgainEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    NAMES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_PER_S_FIELD_NUMBER: _ClassVar[int]
+    REMOVALS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    LEASES_ENDING_FIELD_NUMBER: _ClassVar[int]
+    CHARGES_WAITING_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    uptime_ms: int
+    calls: _containers.RepeatedCompositeFieldContainer[CallFigures]
+    transactions: int
+    again: _containers.ScalarMap[str, int]
+    names_per_s: float
+    transactions_per_s: float
+    again_per_s: float
+    removals_waiting: int
+    leases_ending: int
+    charges_waiting: int
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    def __init__(self, uptime_ms: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[CallFigures, _Mapping]]] = ..., transactions: _Optional[int] = ..., again: _Optional[_Mapping[str, int]] = ..., names_per_s: _Optional[float] = ..., transactions_per_s: _Optional[float] = ..., again_per_s: _Optional[float] = ..., removals_waiting: _Optional[int] = ..., leases_ending: _Optional[int] = ..., charges_waiting: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
+
 class FileLock(_message.Message):
     __slots__ = ("kind", "type", "owner", "start", "end", "pid")
     KIND_FIELD_NUMBER: _ClassVar[int]

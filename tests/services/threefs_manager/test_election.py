@@ -10,7 +10,7 @@ from tests.support.dice import Dice
 from tests.support.terms import take
 from threefs.errors import Corrupt, Fenced, Unavailable
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.port import Transaction
+from threefs.kv.port import Tally, Transaction
 
 LENGTH_S = 1.0
 
@@ -208,6 +208,7 @@ class Cable:
 
     def __init__(self, engine: MemoryEngine) -> None:
         self.cut = False
+        self.tally = Tally()
         self._engine = engine
 
     def begin(self) -> Transaction:
