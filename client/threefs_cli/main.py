@@ -18,6 +18,7 @@ from threefs_cli import (
     mount_commands,
     quota_commands,
     transfer_commands,
+    trash_commands,
 )
 
 _EXAMPLES = """
@@ -70,6 +71,7 @@ MODULES = (
     change_commands,
     mount_commands,
     quota_commands,
+    trash_commands,
     fsck_command,
     meta_commands,
     demo_command,

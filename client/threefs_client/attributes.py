@@ -103,6 +103,11 @@ class Attributes:
         return self._inode.rdev
 
     @property
+    def trash_s(self) -> int | None:
+        """Of a directory: its own setting, how long what is removed below it is kept."""
+        return self._inode.trash_s if self._inode.HasField("trash_s") else None
+
+    @property
     def is_file(self) -> bool:
         return self._inode.type == pb.FILE
 
@@ -151,6 +156,7 @@ _NAMES = (
     "layout",
     "target",
     "rdev",
+    "trash_s",
 )
 
 

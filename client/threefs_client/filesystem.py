@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from threefs.env import loop_thread
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError
 from threefs_client import addresses, link, modes, options, paths
+from threefs_client.administration import BlockingQuotas, BlockingTrash
 from threefs_client.async_filesystem import AsyncFileSystem, ReadRow, WriteRow
 from threefs_client.attributes import Attributes, Entry, Space, Usage
 from threefs_client.file import File
@@ -115,6 +116,16 @@ class FileSystem:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def quotas(self) -> BlockingQuotas:
+        """Limits of trees and users."""
+        return BlockingQuotas(self, self._core().quotas)
+
+    @property
+    def trash(self) -> BlockingTrash:
+        """What was removed, and how long it is kept."""
+        return BlockingTrash(self, self._core().trash)
 
     # ---- files ----
 

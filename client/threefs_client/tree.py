@@ -14,6 +14,7 @@ from threefs_client.attributes import Attributes, Entry, Space, Usage
 from threefs_client.link import Link
 from threefs_client.paths import Path
 from threefs_client.quotas import Quotas
+from threefs_client.trash import Trash
 from threefs_client.walking import Step, Walk
 
 _PAGE = 1024
@@ -33,6 +34,11 @@ class Tree:
     def quotas(self) -> Quotas:
         """Limits of trees and users."""
         return Quotas(self)
+
+    @property
+    def trash(self) -> Trash:
+        """What was removed, and how long it is kept."""
+        return Trash(self)
 
     # ---- many at once ----
 

@@ -21,6 +21,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import keys, mutations, xattrs
 from threefs_meta.context import Context
 from threefs_meta.counters import read_counter, write_counter
+from threefs_meta.expiry import Expiry
 from threefs_meta.lengths import sweep
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
@@ -45,6 +46,7 @@ class _Removed:
 class Collector:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._expiry = Expiry(context)
         self._removals = b""  # where the next round begins
         self._replays = b""
         self._slots = asyncio.Semaphore(FILES_AT_ONCE)
@@ -61,7 +63,7 @@ class Collector:
     async def _run(self) -> None:
         while True:
             try:
-                busy = await self.collect()
+                busy = await self.collect() + await self._expiry.expire()
                 await self.forget()
             except ThreefsError as error:
                 busy = 0

@@ -21,6 +21,7 @@ LIMITS = (b"QLIM|", b"QLIM}")
 DELTAS = (b"QDLT|", b"QDLT}")
 RETAGS = (b"QTAG|", b"QTAG}")
 LOCKS = (b"LOCK|", b"LOCK}")
+TRASH = (b"TRSH|", b"TRSH}")
 #: Tables of what belongs to an inode, whose number comes first in their keys.
 ATTACHED = (HOLDS, LOCKS, SESSIONS, TIMES, XATTRS)
 
@@ -28,6 +29,7 @@ NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"
 TICK = b"CONF|tick"
 LAST_LEASE = b"CONF|last_lease"
+TRASH_USED = b"CONF|trash_used"
 
 CLIENT_BYTES = 16
 SESSION_BYTES = 16
@@ -157,6 +159,22 @@ def account_of(usage_or_limits_key: bytes) -> bytes:
 
 def delta(token: bytes) -> bytes:
     return DELTAS[0] + token
+
+
+def trashed(due: int, directory: int, name: bytes) -> bytes:
+    """`due` is the first tick in which it may be removed from there."""
+    return _TWO.pack(b"TRSH|", due, directory) + name
+
+
+def trashed_until(due: int) -> tuple[bytes, bytes]:
+    """The range of what may be removed in that tick."""
+    return TRASH[0], _ONE.pack(b"TRSH|", due + 1)
+
+
+def trashed_at(trash_key: bytes) -> tuple[int, int, bytes]:
+    """(due, directory, name)"""
+    _, due, directory = _TWO.unpack_from(trash_key)
+    return due, directory, trash_key[_TWO.size :]
 
 
 def retag(directory: int) -> bytes:

@@ -19,6 +19,7 @@ from threefs_meta.operations.fsck_scan import scan
 from threefs_meta.operations.get_xattr import get_xattr
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.list_trash import list_trash
 from threefs_meta.operations.list_xattr import list_xattr
 from threefs_meta.operations.lock import lock
 from threefs_meta.operations.lookup import lookup
@@ -32,6 +33,7 @@ from threefs_meta.operations.renew import renew
 from threefs_meta.operations.reserve import reserve
 from threefs_meta.operations.set_layout import set_layout
 from threefs_meta.operations.set_quota import set_quota
+from threefs_meta.operations.set_trash import set_trash
 from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.show_quota import list_quotas, show_quota
@@ -97,6 +99,8 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.SHOW_QUOTA, show_quota)
     add(methods.LIST_QUOTAS, list_quotas)
     add(methods.ACCESSED, accessed)
+    add(methods.SET_TRASH, set_trash)
+    add(methods.LIST_TRASH, list_trash)
     add(methods.FSCK_SCAN, scan)
     add(methods.FSCK_EXAMINE, examine)
     add(methods.ACCESS, access)

@@ -15,6 +15,7 @@ from threefs_meta.operations.create import create
 from threefs_meta.operations.get_xattr import get_xattr
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.list_trash import list_trash
 from threefs_meta.operations.list_xattr import list_xattr
 from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.mknod import mknod
@@ -24,6 +25,7 @@ from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.renew import renew
 from threefs_meta.operations.set_quota import set_quota
+from threefs_meta.operations.set_trash import set_trash
 from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.show_quota import show_quota
@@ -259,6 +261,15 @@ class MetaBench:
             caller=self.caller, mutation=self.mutation(), source=at(source), destination=at(destination)
         )
         return (await link(self.context, request)).inode
+
+    async def set_trash(self, path: str, seconds: int | None) -> pb.Inode:
+        request = pb.SetTrashRequest(caller=self.caller, mutation=self.mutation(), place=at(path), trash_s=seconds)
+        return (await set_trash(self.context, request)).inode
+
+    async def trash(self, uid: int = 0) -> list[pb.TrashItem]:
+        """What is in the trash of an owner."""
+        request = pb.ListTrashRequest(caller=self.caller, place=at(f"/.trash/{uid}"))
+        return list((await list_trash(self.context, request)).items)
 
     async def symlink(self, target: str, path: str) -> pb.Inode:
         request = pb.SymlinkRequest(

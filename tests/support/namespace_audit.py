@@ -22,6 +22,7 @@ from threefs.wire.records_pb2 import (
     Renewal,
     Replay,
     Retag,
+    Trashed,
     Usage,
     UsageDelta,
     WriteSession,
@@ -84,6 +85,8 @@ class Store:
                 charges.add(self.usage, charges.of_record(records.decode(value, UsageDelta, key)), 1)
             case b"QLIM|":
                 records.decode(value, QuotaLimits, key)
+            case b"TRSH|":
+                records.decode(value, Trashed, key)
             case b"QTAG|":
                 records.decode(value, Retag, key)
             case b"TIME|":

@@ -75,6 +75,8 @@ SET_XATTR = _method(_F, "Meta", "SetXattr", _F.SetXattrRequest, _F.InodeReply)
 REMOVE_XATTR = _method(_F, "Meta", "RemoveXattr", _F.RemoveXattrRequest, _F.InodeReply)
 LOCK = _method(_F, "Meta", "Lock", _F.LockRequest, _F.LockReply)
 ACCESSED = _method(_F, "Meta", "Accessed", _F.AccessedRequest, _F.AccessedReply)
+SET_TRASH = _method(_F, "Meta", "SetTrash", _F.SetTrashRequest, _F.InodeReply)
+LIST_TRASH = _method(_F, "Meta", "ListTrash", _F.ListTrashRequest, _F.ListTrashReply)
 RESERVE = _method(_F, "Meta", "Reserve", _F.ReserveRequest, _F.ReserveReply)
 FIND_LOCK = _method(_F, "Meta", "FindLock", _F.FindLockRequest, _F.FindLockReply)
 

@@ -168,7 +168,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,8 @@ class Inode(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
     BY_USER_FIELD_NUMBER: _ClassVar[int]
+    TRASH_S_FIELD_NUMBER: _ClassVar[int]
+    TRASH_FIELD_NUMBER: _ClassVar[int]
     UNNAMED_FIELD_NUMBER: _ClassVar[int]
     CHAINS_USED_FIELD_NUMBER: _ClassVar[int]
     RDEV_FIELD_NUMBER: _ClassVar[int]
@@ -211,13 +213,15 @@ class Inode(_message.Message):
     name: bytes
     tree: int
     by_user: bool
+    trash_s: int
+    trash: bool
     unnamed: bool
     chains_used: int
     rdev: int
     xattr_bytes: int
     access_acl: Acl
     default_acl: Acl
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ...) -> None: ...
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., trash_s: _Optional[int] = ..., trash: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ...) -> None: ...
 
 class Acl(_message.Message):
     __slots__ = ("entries",)
@@ -856,6 +860,58 @@ class RemoveXattrRequest(_message.Message):
     name: bytes
     caller: Caller
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class SetTrashRequest(_message.Message):
+    __slots__ = ("mutation", "place", "trash_s", "caller")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    TRASH_S_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    trash_s: int
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., trash_s: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class ListTrashRequest(_message.Message):
+    __slots__ = ("place", "after", "limit", "only", "caller")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ONLY_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    after: bytes
+    limit: int
+    only: bytes
+    caller: Caller
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., only: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class TrashItem(_message.Message):
+    __slots__ = ("name", "path", "removed_ns", "uid", "left_s", "inode")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_NS_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    path: bytes
+    removed_ns: int
+    uid: int
+    left_s: int
+    inode: Inode
+    def __init__(self, name: _Optional[bytes] = ..., path: _Optional[bytes] = ..., removed_ns: _Optional[int] = ..., uid: _Optional[int] = ..., left_s: _Optional[int] = ..., inode: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+
+class ListTrashReply(_message.Message):
+    __slots__ = ("items", "more", "next")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[TrashItem]
+    more: bool
+    next: bytes
+    def __init__(self, items: _Optional[_Iterable[_Union[TrashItem, _Mapping]]] = ..., more: _Optional[bool] = ..., next: _Optional[bytes] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ("tree", "uid", "limit_bytes", "limit_inodes", "used_bytes", "used_inodes", "path", "counting")

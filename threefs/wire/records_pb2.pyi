@@ -134,3 +134,15 @@ class Retag(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     after: bytes
     def __init__(self, after: _Optional[bytes] = ...) -> None: ...
+
+class Trashed(_message.Message):
+    __slots__ = ("inode", "path", "removed_ns", "uid")
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_NS_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    inode: int
+    path: bytes
+    removed_ns: int
+    uid: int
+    def __init__(self, inode: _Optional[int] = ..., path: _Optional[bytes] = ..., removed_ns: _Optional[int] = ..., uid: _Optional[int] = ...) -> None: ...

@@ -14,7 +14,7 @@ from threefs.errors import Corrupt
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import ClientLocks, EntryRecord, ReadHold, WriteSession
+from threefs.wire.records_pb2 import ClientLocks, EntryRecord, ReadHold, Trashed, WriteSession
 from threefs_meta import keys, leases, paths
 from threefs_meta.counters import read_counter
 from threefs_meta.namespace import Namespace
@@ -61,6 +61,8 @@ async def judge_record(names: Namespace, key: bytes) -> list[Verdict]:
         return await _judge_inode_record(names, key)
     if keys.REMOVALS[0] <= key < keys.REMOVALS[1]:
         return await _judge_removal(names, key)
+    if keys.TRASH[0] <= key < keys.TRASH[1]:
+        return await _judge_trashed(names, key)
     if any(begin <= key < end for begin, end in keys.ATTACHED):
         return await _judge_attached(names, key)
     return []
@@ -112,6 +114,17 @@ async def _judge_removal(names: Namespace, key: bytes) -> list[Verdict]:
     if await names.tx.get(key) is None or await stored_inode(names, number) is not None:
         return []
     return [Verdict(pb.QUEUED_NOTHING, f"inode {number} is to be freed, but does not exist", key, number)]
+
+
+async def _judge_trashed(names: Namespace, key: bytes) -> list[Verdict]:
+    """That it matches nothing any more is not wrong: it goes when it is due. It must be read for that."""
+    value = await names.tx.get(key)
+    try:
+        if value is not None:
+            records.decode(value, Trashed, key)
+    except Corrupt as error:
+        return [Verdict(pb.UNREADABLE_RECORD, str(error), key)]
+    return []
 
 
 async def _judge_attached(names: Namespace, key: bytes) -> list[Verdict]:

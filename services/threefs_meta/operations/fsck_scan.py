@@ -24,7 +24,7 @@ _BREATH = 64  # rows between two chances for other calls
 _RANGES = {
     pb.FSCK_ENTRIES: (keys.ENTRIES,),
     pb.FSCK_INODES: (keys.INODES,),
-    pb.FSCK_QUEUE: (keys.REMOVALS,),
+    pb.FSCK_QUEUE: (keys.REMOVALS, keys.TRASH),
     pb.FSCK_ATTACHED: keys.ATTACHED,
 }
 
@@ -65,7 +65,7 @@ async def _pairs(names: Namespace, request: pb.FsckScanRequest, limit: int) -> l
 async def _row(
     names: Namespace, table: pb.FsckTable, reply: pb.FsckScanReply, key: bytes, value: bytes, wanted: frozenset[int]
 ) -> None:
-    if table == pb.FSCK_QUEUE:
+    if table == pb.FSCK_QUEUE and key < keys.REMOVALS[1]:
         await _queue_row(names, reply, key, wanted)
         return
     await _suspect(names, reply, key)

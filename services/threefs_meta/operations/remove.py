@@ -1,4 +1,4 @@
-"""Remove a name; with it the file or directory, if that was its last one.
+"""Remove a name; with it the file or directory, if that was its last one and it is not kept in the trash.
 
 A recursive removal takes the directory out of the tree in one transaction, however much lies below; the collector frees
 what was in it. Whoever is about to make an entry in that directory has read its inode, which changes here.
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import paths, permissions
+from threefs_meta import paths, permissions, trash
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import Outside, mutate
@@ -38,15 +38,30 @@ def removal(
             if request.kind == pb.NOT_DIRECTORY:
                 raise IsADirectory(f"{shown} is a directory")
             # Taking out a tree would need permissions everywhere in it: users take it out piece by piece.
-            await remove_directory(names, inode, shown, request.recursive and actor.is_super, now_ns)
+            recursive = request.recursive and actor.is_super
+            if not await _keep(context, names, spot, inode, actor, recursive=recursive):
+                await remove_directory(names, inode, shown, recursive, now_ns)
         elif request.kind == pb.ONLY_DIRECTORY:
             raise NotADirectory(f"{shown} is not a directory")
-        else:
+        elif not await _keep(context, names, spot, inode, actor):
             names.unlink(inode, now_ns)
         names.clear_entry(spot.parent, spot.name, inode, now_ns)
+        trash.forget(names, spot.parent, spot.name)
         return pb.RemoveReply()
 
     return work
+
+
+async def _keep(
+    context: Context, names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, *, recursive: bool = False
+) -> bool:
+    """Put it into the trash, if there is one for it. An empty directory has nothing to lose."""
+    if inode.type == pb.DIRECTORY and (not recursive or inode.trash or await names.is_empty(inode.inode)):
+        return False
+    keep_s = await trash.time_s(names, spot.parent)
+    if keep_s:
+        await trash.keep(context, names, spot.parent, spot.name, inode, actor.uid, keep_s)
+    return bool(keep_s)
 
 
 async def check_removable(names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, shown: str) -> None:

@@ -28,6 +28,7 @@ NAMES = [
     "meta",
     "mount",
     "quota",
+    "trash",
     "umount",
 ]
 

@@ -1,4 +1,5 @@
 import pytest
+from threefs_meta import keys
 from threefs_meta.operations.fsck_scan import MOST_WANTED, scan
 
 from tests.support import damage
@@ -69,6 +70,22 @@ def test_suspects() -> None:
         (page,) = await pages(bench, pb.FSCK_ENTRIES, 100)
         assert len(page.suspects) == 1
         await damage.drop_entry(bench, ROOT, b"x")
+
+    run(test)
+
+
+def test_records_of_the_trash_are_read() -> None:
+    async def test(bench: MetaBench) -> None:
+        await bench.set_trash("/", 1000)
+        await bench.create("/a")
+        await bench.remove("/a")
+        (page,) = await pages(bench, pb.FSCK_QUEUE, 100)
+        assert page.rows == 1 and not page.suspects
+        ((key, value),) = await bench.engine.begin().get_range(*keys.TRASH)
+        await damage.put(bench, key, value[:-1])
+        (page,) = await pages(bench, pb.FSCK_QUEUE, 100)
+        assert [subject.key for subject in page.suspects] == [key]
+        await damage.put(bench, key, value)
 
     run(test)
 
