@@ -10,7 +10,7 @@ import numpy as np
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
-from threefs.errors import InvalidArgument, IsADirectory
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, copying, link, modes, options, paths, reads
@@ -304,6 +304,33 @@ class AsyncFileSystem(Tree):
         await writer.send_held()
         writer.forget_ahead()
         return await copying.copy_range(reader.handle, offset, writer.handle, at, length)
+
+    async def copy(self, source: Path, destination: Path, *, replace: bool = True) -> int:
+        """Copy the content and permission bits of a file; its length. Nobody sees a half-made copy.
+
+        It takes the place of what was there, unless `replace` is false (then AlreadyExists). Raises NotFound,
+        IsADirectory.
+        """
+        above, _, name = paths.shown(destination).rstrip("/").rpartition("/")
+        if not name:
+            raise InvalidArgument(f"{paths.shown(destination)} does not name an entry")
+        async with await self.open(source) as old:
+            mode = (await self.stat(source)).mode & 0o777
+            if not replace and await self.exists(destination):
+                raise AlreadyExists(f"{paths.shown(destination)} exists already")
+            async with await self.create_unnamed(above or "/", permissions=mode) as new:
+                length = await copying.copy_range(old.handle, 0, new.handle, 0, old.length)
+                if not replace:
+                    await self.link_file(new, destination)
+                    return length
+                held = paths.join(above or "/", f".copy-{self.link.random.token(8).hex()}")
+                await self.link_file(new, held)
+                try:
+                    await self.rename(held, destination)
+                except BaseException:
+                    await self.unlink(held)
+                    raise
+        return length
 
     async def read_file(self, path: Path) -> bytes:
         """All bytes of a file."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from threefs.env import loop_thread
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError
+from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, link, modes, options, paths
 from threefs_client.administration import BlockingQuotas, BlockingTrash
 from threefs_client.async_filesystem import AsyncFileSystem, ReadRow, WriteRow
@@ -14,7 +15,7 @@ from threefs_client.attributes import Attributes, Entry, Space, Usage
 from threefs_client.file import File
 from threefs_client.link import Link
 from threefs_client.options import Options
-from threefs_client.tree import checked_permissions, wanted_layout
+from threefs_client.tree import caller_of, checked_permissions, wanted_layout
 from threefs_client.walking import Step, Walk
 
 T = TypeVar("T")
@@ -38,9 +39,19 @@ class FileSystem:
     pickled: another process reads it from $THREEFS_TOKEN.
     """
 
-    def __init__(self, managers: tuple[str, ...], options: Options) -> None:
+    def __init__(
+        self,
+        managers: tuple[str, ...],
+        options: Options,
+        *,
+        caller: pb.Caller | None = None,
+        base: "FileSystem | None" = None,
+    ) -> None:
+        """`base` lends its connection."""
         self._managers = managers
         self._options = options
+        self._caller = caller
+        self._base = base
         self._start()
 
     def _start(self) -> None:
@@ -48,6 +59,14 @@ class FileSystem:
         self._connected: AsyncFileSystem | None = None
         self._closed = False
         self._generation = loop_thread.generation()  # last: another thread that sees it must find the rest done
+
+    def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "FileSystem":
+        """The same connection on behalf of a user: what is not permitted to it fails. Raises InvalidArgument.
+
+        What it makes belongs to that user. Closing it leaves the connection to this object.
+        """
+        base = self if self._base is None else self._base
+        return FileSystem(self._managers, self._options, caller=caller_of(uid, gid, groups), base=base)
 
     @property
     def address(self) -> str:
@@ -57,16 +76,21 @@ class FileSystem:
         return f"<threefs.FileSystem {self.address}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"managers": self._managers, "options": self._options.without_token()}
+        caller = None if self._caller is None else self._caller.SerializeToString()
+        return {"managers": self._managers, "options": self._options.without_token(), "caller": caller}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._managers = tuple(state["managers"])
         self._options = options.make(**state["options"])
+        self._caller = None if state["caller"] is None else pb.Caller.FromString(state["caller"])
+        self._base = None
         self._start()
 
     # ---- the loop behind ----
 
     def _core(self) -> AsyncFileSystem:
+        if self._base is not None:
+            return self._lent(self._base._core())
         if self._generation != loop_thread.generation():
             self._leave_to_parent()
         core = self._connected
@@ -77,7 +101,15 @@ class FileSystem:
                     if self._closed:
                         raise ValueError("the file system object is closed")
                     made = loop_thread.shared().run(link.connect(self._managers, self._options))
-                    core = self._connected = AsyncFileSystem(made)
+                    core = self._connected = AsyncFileSystem(made, self._caller)
+        return core
+
+    def _lent(self, base: AsyncFileSystem) -> AsyncFileSystem:
+        if self._closed:
+            raise ValueError("the file system object is closed")
+        core = self._connected
+        if core is None or core.link is not base.link:
+            core = self._connected = AsyncFileSystem(base.link, self._caller)
         return core
 
     def _leave_to_parent(self) -> None:
@@ -102,6 +134,9 @@ class FileSystem:
 
     def close(self) -> None:
         """Drop the connections. Files still open fail from then on."""
+        if self._base is not None:
+            self._connected, self._closed = None, True
+            return
         if self._generation != loop_thread.generation():
             self._leave_to_parent()
         with self._lock:
@@ -186,6 +221,10 @@ class FileSystem:
     def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
         """See AsyncFileSystem.copy_range."""
         return self.run(self._core().copy_range(source, offset, destination, at, length))
+
+    def copy(self, source: Path, destination: Path, *, replace: bool = True) -> int:
+        """See AsyncFileSystem.copy."""
+        return self.run(self._core().copy(source, destination, replace=replace))
 
     def read_file(self, path: Path) -> bytes:
         """All bytes of a file."""
@@ -335,8 +374,8 @@ class FileSystem:
         """An id of -1 stays as it is."""
         return self.run(self._core().chown(path, uid, gid, follow=follow))
 
-    def utime(self, path: Path, atime_ns: int, mtime_ns: int, *, follow: bool = True) -> Attributes:
-        """Set the times, in nanoseconds since 1970."""
+    def utime(self, path: Path, atime_ns: int | None, mtime_ns: int | None, *, follow: bool = True) -> Attributes:
+        """Set the times, in nanoseconds since 1970; None leaves one as it is."""
         return self.run(self._core().utime(path, atime_ns, mtime_ns, follow=follow))
 
     def touch(self, path: Path, *, follow: bool = True) -> Attributes:

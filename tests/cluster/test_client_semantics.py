@@ -7,7 +7,7 @@ import pytest
 from threefs_client import Allocation, FileSystem
 
 from tests.support.cluster import LocalCluster
-from threefs.errors import AlreadyExists, NoDataThere
+from threefs.errors import AccessDenied, AlreadyExists, InvalidArgument, IsADirectory, NoDataThere, NotFound
 
 CHUNK = 64 << 10
 PUNCH = Allocation.PUNCH_HOLE | Allocation.KEEP_LENGTH
@@ -112,3 +112,36 @@ def test_reading_changes_the_access_time_once(fs: FileSystem, cluster: LocalClus
     with cluster.connect() as other:
         assert other.read_file(f"{place}/a") == b"abc"
     assert fs.stat(f"{place}/a") == first
+
+
+def test_users_of_blocking_programs_are_held_to_their_permissions(fs: FileSystem, place: str) -> None:
+    user = fs.acting_as(1000, 1000)
+    with pytest.raises(AccessDenied):
+        user.write_file(f"{place}/a", b"x")
+    fs.chmod(place, 0o777)
+    user.write_file(f"{place}/a", b"x")
+    assert (fs.stat(f"{place}/a").uid, fs.stat(f"{place}/a").gid) == (1000, 1000)
+    with fs.acting_as(2000, 2000) as other, pytest.raises(AccessDenied), other.open(f"{place}/a", "rb+"):
+        pass
+    assert fs.read_file(f"{place}/a") == b"x"
+
+
+def test_a_copy_appears_complete_or_not_at_all(fs: FileSystem, place: str) -> None:
+    content = content_of(3 * CHUNK + 1)
+    fs.write_file(f"{place}/a", content)
+    fs.chmod(f"{place}/a", 0o750)
+    assert fs.copy(f"{place}/a", f"{place}/b") == len(content)
+    assert fs.read_file(f"{place}/b") == content and fs.stat(f"{place}/b").mode == 0o750
+    fs.write_file(f"{place}/a", b"new")
+    with pytest.raises(AlreadyExists):
+        fs.copy(f"{place}/a", f"{place}/b", replace=False)
+    assert fs.copy(f"{place}/a", f"{place}/c", replace=False) == 3
+    fs.copy(f"{place}/a", f"{place}/b")
+    assert fs.read_file(f"{place}/b") == b"new"
+    fs.mkdir(f"{place}/d")
+    for wrong, error in ((f"{place}/d", IsADirectory), (f"{place}/none/b", NotFound), ("/", InvalidArgument)):
+        with pytest.raises(error):
+            fs.copy(f"{place}/a", wrong)
+    with pytest.raises(NotFound):
+        fs.copy(f"{place}/none", f"{place}/b")
+    assert [entry.name for entry in fs.list(place)] == ["a", "b", "c", "d"], "nothing is left over"

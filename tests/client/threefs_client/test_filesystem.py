@@ -83,3 +83,20 @@ def test_modes_and_encodings() -> None:
         fs.open("/t", "rb", encoding="latin-1")
     with pytest.raises(InvalidArgument):
         fs.open("/t", "rb", chunk_bytes=7)
+
+
+def test_acting_as_a_user_lends_the_connection() -> None:
+    fs = blocking(MemoryFiles())
+    user = fs.acting_as(1000, 1001, [5])
+    assert user.link() is fs.link()
+    caller = user.acting_as(7, 7)._core().caller
+    assert caller is not None and caller.uid == 7, "as the root of both may"
+    user.write_file("/a", b"abc")
+    user.close()
+    with pytest.raises(ValueError, match="closed"):
+        user.exists("/a")
+    assert fs.read_file("/a") == b"abc"
+    again = pickle.loads(pickle.dumps(fs.acting_as(1000, 1001, [5])))  # noqa: S301  (the test's own)
+    assert (again._caller.uid, again._caller.gid, list(again._caller.groups)) == (1000, 1001, [5])
+    with pytest.raises(InvalidArgument):
+        fs.acting_as(-1, 0)
