@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
-from threefs.errors import InvalidArgument, NoSpace, NotSupported, OutcomeUnknown
+from threefs.errors import InvalidArgument, NoSpace, NotSupported
 from threefs.ids import ChunkId, InodeId
 from threefs.layout import chains_reached
 from threefs.rpc import methods
@@ -73,13 +73,14 @@ async def _clear(handle: Handle, offset: int, end: int) -> None:
     """No further than the length that the meta service knows: what others have written behind it is theirs."""
     await handle.refresh()
     end = min(end, handle.length)
+    since = handle.file.truncate_version
     try:
         async for updates in _updates(handle, offset, end):
             await handle.link.chunks.apply(updates, timeout_s=handle.link.options.timeout_s)
-    except OutcomeUnknown:
-        handle.wrote(0, unsure=True)
+    except BaseException:  # part of it may be there
+        handle.wrote(unsure=True)
         raise
-    handle.wrote(0)
+    handle.wrote(end, since=since)
     await handle.sync()
 
 

@@ -275,16 +275,17 @@ class AsyncFileSystem(Tree):
         updates: list[ChunkUpdate] = []
         for file, offset, view in checked:
             updates += file.handle.updates(offset, view)
+        since = [file.handle.file.truncate_version for file, _, _ in checked]
         left_s = self.link.options.timeout_s if timeout_s is None else timeout_s
         try:
             await self.link.chunks.apply(updates, timeout_s=left_s)
         except BaseException:
             for file, _, _ in checked:
-                file.handle.wrote(0, unsure=True)
+                file.handle.wrote(unsure=True)
             raise
-        for file, offset, view in checked:
+        for (file, offset, view), version in zip(checked, since, strict=True):
             if len(view):
-                file.handle.wrote(offset + len(view))
+                file.handle.wrote(offset + len(view), since=version)
         for file in {id(file): file for file, _, _ in checked}.values():
             await file.handle.report()
         return sum(len(view) for _, _, view in checked)

@@ -67,4 +67,4 @@ async def _copy(source: Handle, begin: int, end: int, destination: Handle, shift
         if writing is not None and not writing.done():
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
-            destination.wrote(0, unsure=True)
+            destination.wrote(unsure=True)

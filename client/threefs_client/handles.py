@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
-from threefs.errors import OutcomeUnknown, QuotaExceeded, SessionLost
+from threefs.errors import QuotaExceeded, SessionLost
 from threefs.ids import ChunkId
 from threefs.layout import spans
 from threefs.rpc import methods
@@ -38,6 +38,8 @@ class Handle:
         self._reported_end = self.file.length
         self._attempted_end = 0  # of all writes that were begun
         self._unsettled = False  # something was written that the meta service does not know of
+        self._unsettled_end = 0  # of those writes that were acknowledged
+        self._since: int | None = None  # the truncate version that was known before the first of them was sent
         self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
 
     async def call(self, method: Method[Req, Rep], request: Req) -> Rep:
@@ -107,12 +109,13 @@ class Handle:
         self.check_write(offset, len(data))
         if not len(data):
             return  # that does not make the file longer
+        since = self.file.truncate_version
         try:
             await self.link.chunks.apply(list(self.updates(offset, data)), timeout_s=self.link.options.timeout_s)
-        except OutcomeUnknown:
-            self.wrote(0, unsure=True)
+        except BaseException:  # part of it may be there
+            self.wrote(unsure=True)
             raise
-        self.wrote(offset + len(data))
+        self.wrote(offset + len(data), since=since)
         await self.report()
 
     async def report(self) -> None:
@@ -144,33 +147,42 @@ class Handle:
         if self._lease < self.link.lease.number:
             raise SessionLost("this process was silent for too long, and the file was closed for it; open it again")
 
-    def wrote(self, end: int, *, unsure: bool = False) -> None:
+    def wrote(self, end: int = 0, *, since: int | None = None, unsure: bool = False) -> None:
+        """Bytes up to `end` are on the chains. `since` is the truncate version that was known before they were sent.
+
+        If somebody has cut the file since then, only the chains know whether they came before or after. So what is
+        reported goes with the version of then, whatever was learned meanwhile.
+        """
         self._unsettled = True
         self._unsure = self._unsure or unsure
-        self.file.written_end = max(self.file.written_end, end)
-        self.file.length = max(self.file.length, end)
+        self._unsettled_end = max(self._unsettled_end, end)
+        if since is not None:
+            self._since = since if self._since is None else min(self._since, since)
+            if since == self.file.truncate_version:
+                self.file.written_end = max(self.file.written_end, end)
+                self.file.length = max(self.file.length, end)
+
+    def _report(self, request: pb.SyncRequest | pb.CloseRequest) -> None:
+        """All that is not settled; from here on it counts as settled."""
+        request.length_hint = self._unsettled_end
+        request.truncate_version = self.file.truncate_version if self._since is None else self._since
+        request.exact = self._unsure
+        request.attempted_end = self._attempted_end
+        request.written = self._unsettled
+        self._unsettled = self._unsure = False  # a write that ends meanwhile sets it again
+        self._unsettled_end, self._since = 0, None
 
     async def sync(self) -> None:
         """Settle the length at the meta service."""
         if not self._unsettled:
             return
-        request = pb.SyncRequest(
-            mutation=self.link.meta.mutation(),
-            inode=self.inode,
-            length_hint=self.file.written_end,
-            truncate_version=self.file.truncate_version,
-            exact=self._unsure,
-            attempted_end=self._attempted_end,
-            written=True,
-        )
-        self._attempted_end = 0  # of all writes that were begun
-        self._unsettled = False  # a write that begins meanwhile sets it again
+        request = pb.SyncRequest(mutation=self.link.meta.mutation(), inode=self.inode)
+        self._report(request)
         try:
             reply = await self.call(methods.SYNC, request)
         except BaseException:
-            self._unsettled = True
+            self.wrote(request.length_hint, since=request.truncate_version, unsure=request.exact)
             raise
-        self._unsure = False
         self.over_quota = reply.over_quota
         self._reported_end = reply.inode.length
         self.file.learn(reply.inode)
@@ -183,7 +195,13 @@ class Handle:
             length=length,
             session=self._session,
         )
-        reply = await self.call(methods.TRUNCATE, request)
+        end, since = self._unsettled_end, self._since
+        self._unsettled_end, self._since = 0, None  # what was acknowledged before comes before
+        try:
+            reply = await self.call(methods.TRUNCATE, request)
+        except BaseException:
+            self.wrote(end, since=since)
+            raise
         self.file.written_end = 0
         self.file.learn(reply.inode)
 
@@ -200,18 +218,9 @@ class Handle:
             self.link.lease.read(self.inode)
 
     async def _end(self, session: bytes) -> None:
-        request = pb.CloseRequest(
-            mutation=self.link.meta.mutation(),
-            inode=self.inode,
-            session=session,
-            length_hint=self.file.written_end,
-            truncate_version=self.file.truncate_version,
-            exact=self._unsure,
-            attempted_end=self._attempted_end,
-            written=self._unsettled,
-        )
+        request = pb.CloseRequest(mutation=self.link.meta.mutation(), inode=self.inode, session=session)
+        self._report(request)
         reply = await self.call(methods.CLOSE, request)
-        self._unsettled = self._unsure = False
         self.file.learn(reply.inode)
 
     def move_to(self, link: Link) -> None:

@@ -10,7 +10,7 @@ from threefs_client.copying import copy_range
 from threefs_client.handles import Handle
 from threefs_client.link import Link
 
-from threefs.errors import OutcomeUnknown, ThreefsError
+from threefs.errors import ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.held import Held
@@ -119,7 +119,7 @@ class OpenFile:
         self._session, self._lease = session, lease
         self._handle = Handle(self._link, inode, session, lease, caller)
         if lost and written_end and same_content:
-            self._handle.wrote(written_end, unsure=True)  # nobody has settled it
+            self._handle.wrote(written_end, since=inode.truncate_version, unsure=True)  # nobody has settled it
 
     async def end(self) -> None:
         """Settle everything and end the session. Raises what went wrong with what was written."""
@@ -243,15 +243,16 @@ class OpenFile:
         extents = self._held.take()
         if not extents:
             return
+        since = self._handle.file.truncate_version
         try:
             updates = [update for offset, data in extents for update in self._handle.updates(offset, data)]
             await self._link.chunks.apply(updates, timeout_s=self._link.options.timeout_s)
-        except BaseException as error:
-            self._handle.wrote(0, unsure=isinstance(error, OutcomeUnknown))
+        except BaseException as error:  # part of it may be there
+            self._handle.wrote(unsure=not isinstance(error, Unavailable))
             raise
         finally:
             self._room.give(size)
-        self._handle.wrote(max(offset + len(data) for offset, data in extents))
+        self._handle.wrote(max(offset + len(data) for offset, data in extents), since=since)
 
     async def _send_tail(self) -> None:
         """The meta service says where it lies. It must know before what was written here and makes the file longer."""
@@ -260,8 +261,8 @@ class OpenFile:
         try:
             await self._handle.sync()
             await self._handle.append(memoryview(data))
-        except BaseException as error:
-            self._handle.wrote(0, unsure=isinstance(error, OutcomeUnknown))
+        except BaseException as error:  # part of it may be there
+            self._handle.wrote(unsure=not isinstance(error, Unavailable))
             raise
         finally:
             self._placing = 0

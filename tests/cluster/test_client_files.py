@@ -445,3 +445,20 @@ def test_a_batch_of_reads_is_refused_as_an_open_is(fs: FileSystem) -> None:
     assert asyncio.run(read_as(0)) == b"content"
     with pytest.raises(AccessDenied):
         asyncio.run(read_as(1001))
+
+
+def test_a_cut_that_a_writer_learns_of_before_it_reports(fs: FileSystem, place: str) -> None:
+    """Its bytes came after the cut, so they make the file longer again; none may lie behind the end."""
+
+    async def scene() -> None:
+        async with await connect_async(fs.address) as one, await connect_async(fs.address) as other:
+            writer = await one.open(f"{place}/a", "wb")
+            await other.truncate(f"{place}/a", 10)
+            content = content_of(3 * 64 * KIB)
+            await writer.handle.write(0, memoryview(content))
+            await writer.handle.refresh()
+            assert writer.handle.file.truncate_version == 1
+            await writer.close()
+            assert await other.read_file(f"{place}/a") == content
+
+    asyncio.run(scene())

@@ -7,6 +7,7 @@ from threefs_client.handles import Handle
 
 from tests.support.memory_cluster import MemoryFiles
 from threefs.errors import ConnectionLost, OutcomeUnknown, SessionLost
+from threefs.wire import meta_pb2 as pb
 
 
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
@@ -42,6 +43,34 @@ def test_a_hint_from_before_a_truncate_does_not_count() -> None:
         await first.close()
         assert files.meta.files[b"a"].length == 10
         assert first.length == 10
+
+    play(scene)
+
+
+def test_writes_are_reported_as_of_when_they_were_sent() -> None:
+    """Whether a cut that was learned of meanwhile came before or after them, only the chains know."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        reports: list[tuple[int, int, int]] = []
+
+        settle = files.meta._sync  # `_close` calls it too
+
+        async def note(request: pb.SyncRequest | pb.CloseRequest) -> pb.InodeReply:
+            reports.append((request.length_hint, request.truncate_version, request.attempted_end))
+            return await settle(request)
+
+        files.meta._sync = note  # type: ignore[method-assign]
+        first, second = await opened(fs), await opened(fs, "r+b")
+        await second.truncate(10)
+        await first.write(0, memoryview(b"x" * 100_000))
+        await first.refresh()
+        await first.sync()
+        await first.write(0, memoryview(b"y" * 1000))
+        await first.sync()
+        await first.close()
+        assert reports[0] == (100_000, 0, 100_000)
+        assert (1000, 1, 100_000) in reports
+        assert reports[-1][2] == 100_000, "the end of all that was ever sent: removals rely on it"
 
     play(scene)
 
