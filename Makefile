@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine fuzz bit-flips clean
+.PHONY: help venv demo test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -47,6 +47,9 @@ chaos: $(READY) ## Faults on real processes under load, then audits (MINUTES=5 S
 machine: $(READY) ## Random calls through client and mount against a local directory, with kills (EXAMPLES=1000 STEPS=200)
 	THREEFS_MACHINE_EXAMPLES=$(or $(EXAMPLES),1000) THREEFS_MACHINE_STEPS=$(or $(STEPS),200) \
 	$(BIN)/python -m pytest -s tests/e2e/test_filesystem_machine.py
+
+mix: $(READY) ## Many processes, two clients, two mounts change the same names; then all is counted (MINUTES=5)
+	THREEFS_MIX_SECONDS=$$((60 * $(or $(MINUTES),5))) $(BIN)/python -m pytest -s tests/e2e/test_mix.py
 
 fuzz: $(READY) ## Bad bytes at every decoder and port (SECONDS=60 each, JSON=file)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(JSON),--json $(JSON))

@@ -220,8 +220,10 @@ class KernelDoor:
                 try:
                     os.mkdir(above, 0o755)
                 except FileExistsError:
-                    if not os.path.isdir(above):
-                        raise OSError(errno.EEXIST if depth == len(parts) else errno.ENOTDIR, above) from None
+                    if depth == len(parts) and not os.path.isdir(above):
+                        raise
+                    if not stat.S_ISDIR(os.stat(above).st_mode):
+                        raise OSError(errno.ENOTDIR, above) from None
 
     def make_file(self, path: str, mode: int) -> None:
         with self.inside():
