@@ -41,18 +41,18 @@ def test_applications_go_on_while_meta_services_die_and_hang(urls: tuple[str, st
     """A call has so much time that none would come to its end by the next try of a stopped service."""
     with SharedCluster(tmp_path, *urls, managers=1, metas=3, attempt_timeout_s=300.0, timeout_s=300.0) as cluster:
         with Load(cluster, workers=6) as load:
-            load.wait()
+            load.wait(3)
             cluster.metas[0].kill()
-            load.wait()
+            load.wait(3)
             hanging = cluster.metas[1].process.pid
             os.kill(hanging, signal.SIGSTOP)
             try:
-                load.wait()  # all of them, whichever service they use, and whatever it has begun in the store
+                load.wait(3)  # all of them, whichever service they use, and whatever it has begun in the store
             finally:
                 os.kill(hanging, signal.SIGCONT)
-            load.wait()
+            load.wait(3)
             cluster.metas[0].start()
             cluster.metas[2].kill()
-            load.wait()
+            load.wait(3)
         load.check()
     asyncio.run(audited(urls[1]))

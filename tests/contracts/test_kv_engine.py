@@ -18,7 +18,7 @@ from threefs.errors import Conflict, InvalidArgument, TooLarge, TooOld
 from threefs.kv import retry
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.port import Engine, Transaction
+from threefs.kv.port import MAX_TRANSACTION_KEYS, Engine, Transaction
 from threefs.kv.postgres import PostgresEngine
 from threefs.kv.rocks import RocksEngine
 
@@ -315,6 +315,25 @@ def test_limits(check: Callable[[Body], None]) -> None:
         with pytest.raises(TooLarge, match="1000010"):
             await tx.commit()
         assert len(await engine.begin().get_range(b"", b"\xff")) == 1
+
+    check(body)
+
+
+def test_the_largest_number_of_keys_goes_through_and_one_more_is_refused(check: Callable[[Body], None]) -> None:
+    async def body(engine: Engine, clock: SteppedClock) -> None:
+        keys = [b"%05d" % number for number in range(MAX_TRANSACTION_KEYS + 1)]
+        for count in (MAX_TRANSACTION_KEYS, MAX_TRANSACTION_KEYS + 1):
+            tx = engine.begin()
+            await tx.get_many(keys[:MAX_TRANSACTION_KEYS])
+            for key in keys[:count]:
+                tx.set(key, b"%d" % count)
+            if count <= MAX_TRANSACTION_KEYS:
+                await tx.commit()
+            else:
+                with pytest.raises(TooLarge, match=str(count)):
+                    await tx.commit()
+        found = await engine.begin().get_range(b"", b"\xff")
+        assert [key for key, _ in found] == keys[:-1] and {value for _, value in found} == {b"8000"}
 
     check(body)
 
