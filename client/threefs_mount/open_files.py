@@ -43,7 +43,9 @@ class OpenFiles:
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
         self._room = _Room(held_bytes, self._files)
-        self._kept: dict[int, tuple[int, int, int]] = {}  # inode: version that the kernel has seen
+        self._kept: dict[int, tuple[int, int, int]] = {}  # inode: version of the content that the kernel has
+        self._told: dict[int, tuple[int, int, int]] = {}  # inode: version of the attributes that it was told last
+        self.changed: Callable[[int], None] = lambda inode: None
         self._ticker: asyncio.Task[None] | None = None
 
     # ---- looking ----
@@ -55,14 +57,28 @@ class OpenFiles:
         return self._handles[number]
 
     def shown(self, inode: pb.Inode) -> pb.Inode:
-        """With what has been written here and is not known elsewhere."""
-        file = self._files.get(inode.inode)
-        return inode if file is None else file.shown(inode)
+        """With what has been written here and is not known elsewhere: what the kernel is about to be told."""
+        number = inode.inode
+        file = self._files.get(number)
+        if file is not None:
+            inode = file.shown(inode)
+        if inode.type == pb.FILE:
+            self._told[number] = (inode.ctime_ns, inode.mtime_ns, inode.length)
+            if len(self._told) > _KEPT_FILES:
+                del self._told[next(iter(self._told))]
+        return inode
+
+    def _is_news(self, inode: pb.Inode) -> bool:
+        """Whether the kernel may believe other attributes than these."""
+        return self._told.get(inode.inode) != (inode.ctime_ns, inode.mtime_ns, inode.length)
 
     # ---- opening ----
 
     async def open(self, inode: int, flags: int, caller: pb.Caller) -> tuple[int, bool]:
-        """(number of the handle, whether the kernel may go on with the content that it has)."""
+        """(number of the handle, whether the kernel may go on with the content that it has).
+
+        `changed` is told if the file has other attributes than the kernel knows.
+        """
         file = self._files.get(inode)
         if file is None:
             return await self._open(inode, flags, caller, None)
@@ -121,6 +137,8 @@ class OpenFiles:
         self._next += 1
         self._handles[number] = handle
         keep = self._keeps(inode) and not file.dirty
+        if self._is_news(inode):
+            self.changed(inode.inode)
         if session and not file.session:
             await file.begin(inode, session, reply.lease)
         else:

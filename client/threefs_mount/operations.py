@@ -49,6 +49,7 @@ FEATURES = (
 _PAGE_ENTRIES = 1024
 _CAPABILITY = b"security.capability"
 _PERMISSIONS = 0o7777
+_MOST_GONE = 4096
 _NO_REPLACE, _EXCHANGE = 1, 2
 #: So much is copied for one request: a program that asks for more does so again.
 _COPY_BYTES = 64 << 20
@@ -62,9 +63,11 @@ class Operations(FileSystem):
         self.tell: Callable[[bytes], None] = lambda notice: None  # the kernel, once it is there
         self._link = link
         self._files = files
+        files.changed = self._changed
         self._cache_s = cache_s
-        self._locks = FileLocks(link, lambda inode: self.tell(notices.attributes_changed(inode)))
+        self._locks = FileLocks(link, self._changed)
         self._directories = OpenDirectories(self._list, self._entry)
+        self._gone: dict[int, pb.Inode] = {}  # directories that were removed, and that the kernel may still know
 
     def error_number(self, error: Exception) -> int:
         number = errnos.of(error)
@@ -79,6 +82,9 @@ class Operations(FileSystem):
             timeout_s=self._link.options.timeout_s,
             caller=None if caller is None else callers.of(caller),
         )
+
+    def _changed(self, inode: int) -> None:
+        self.tell(notices.attributes_changed(inode))
 
     def _mutation(self) -> pb.Mutation:
         return self._link.meta.mutation()
@@ -96,10 +102,19 @@ class Operations(FileSystem):
         return self._entry(reply.inode)
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
-        """Nothing is kept for what the kernel knows: its numbers are ours."""
+        """Little is kept for what the kernel knows: its numbers are ours."""
+        if self._gone:
+            for inode, _ in inodes:
+                self._gone.pop(inode, None)
 
     async def getattr(self, inode: int, caller: Caller, handle: int | None) -> Entry:
-        return self._entry(await self._stat(inode))
+        try:
+            return self._entry(await self._stat(inode))
+        except NotFound:
+            gone = self._gone.get(inode)
+            if gone is None:
+                raise
+            return entries.entry(gone, self._cache_s)  # somebody works in it
 
     async def _stat(self, inode: int) -> pb.Inode:
         return (await self._call(methods.STAT, pb.StatRequest(place=paths.of_inode(inode)))).inode
@@ -175,7 +190,12 @@ class Operations(FileSystem):
 
     async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, caller: Caller) -> None:
         request = pb.RemoveRequest(mutation=self._mutation(), place=_place(parent, name), kind=kind)
-        await self._call(methods.REMOVE, request, caller)
+        removed = (await self._call(methods.REMOVE, request, caller)).directory
+        if removed.inode:
+            removed.nlink = 0
+            self._gone[removed.inode] = removed
+            if len(self._gone) > _MOST_GONE:
+                del self._gone[next(iter(self._gone))]
 
     async def rename(
         self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int

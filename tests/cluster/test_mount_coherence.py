@@ -49,6 +49,17 @@ def test_closed_here_is_there_when_it_is_opened(both: tuple[Path, Path]) -> None
         assert (here / "a").read_bytes() == content[::-1] + b"!"
 
 
+def test_whoever_opens_sees_the_length_at_once(both: tuple[Path, Path]) -> None:
+    here, there = both
+    (here / "a").write_bytes(b"")
+    for number in range(1, 20):
+        with open(here / "a", "ab") as file:
+            file.write(b"x")
+        with open(there / "a", "rb") as file:
+            assert os.fstat(file.fileno()).st_size == number
+        (there / "a").stat()
+
+
 def test_a_replaced_file_is_the_new_one_when_it_is_opened(both: tuple[Path, Path]) -> None:
     here, there = both
     for number in range(10):

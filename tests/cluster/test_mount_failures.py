@@ -2,6 +2,10 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +65,22 @@ def test_calls_fail_when_nobody_returns(lonely: LocalCluster, tmp_path: Path) ->
         os.pwrite(file, b"again", 2)
         os.close(file)
         assert (root / "a").read_bytes()[2:] == b"again"
+
+
+def test_a_signal_ends_a_program_that_waits(lonely: LocalCluster, tmp_path: Path) -> None:
+    with Mount(lonely.address, tmp_path / "mnt", "--timeout", "3600", "--cache", "0") as root:
+        (root / "a").write_bytes(b"content")
+        lonely.meta.kill()
+        for code in ("os.stat(path)", "open(path, 'rb')", "os.listdir(os.path.dirname(path))", "os.statvfs(path)"):
+            command = f"import os, sys; path = sys.argv[1]; print('begun', flush=True); {code}"
+            program = subprocess.Popen([sys.executable, "-c", command, str(root / "a")], stdout=subprocess.PIPE)
+            assert program.stdout is not None and program.stdout.readline() == b"begun\n"
+            time.sleep(0.3)  # now it most likely waits
+            program.send_signal(signal.SIGTERM)
+            assert program.wait() == -signal.SIGTERM
+            program.stdout.close()
+        lonely.meta.start()
+        assert (root / "a").read_bytes() == b"content"
 
 
 def test_a_mount_ends_while_the_cluster_is_down(lonely: LocalCluster, tmp_path: Path) -> None:

@@ -68,6 +68,20 @@ def test_the_kernel_keeps_only_what_nobody_changed() -> None:
     play(scene)
 
 
+def test_the_kernel_is_told_of_what_it_cannot_know() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        told: list[int] = []
+        files.changed = told.append
+        files.shown(memory.meta.files[b"a"].__deepcopy__({}))
+        await files.open(inode, os.O_RDONLY, ROOT)
+        assert told == []
+        memory.meta.files[b"a"].mtime_ns += 1
+        await files.open(inode, os.O_RDONLY, ROOT)
+        assert told == [inode]
+
+    play(scene)
+
+
 def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
     async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
         memory.meta.files[b"a"].nlink = 0

@@ -107,6 +107,18 @@ def test_a_file_without_a_name_lives_while_it_is_open(root: Path) -> None:
     os.close(writer)
 
 
+def test_one_may_stay_in_a_directory_that_is_gone(root: Path) -> None:
+    (root / "d").mkdir(mode=0o711)
+    place = os.open(root / "d", os.O_RDONLY | os.O_DIRECTORY)
+    (root / "d").rmdir()
+    for _ in range(2):
+        found = os.fstat(place)
+        assert stat.S_ISDIR(found.st_mode) and found.st_nlink == 0 and stat.S_IMODE(found.st_mode) == 0o711
+    with pytest.raises(FileNotFoundError):
+        os.open("x", os.O_CREAT | os.O_WRONLY, dir_fd=place)
+    os.close(place)
+
+
 def test_open_flags(root: Path) -> None:
     os.close(os.open(root / "a", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     with pytest.raises(FileExistsError):
