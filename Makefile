@@ -62,7 +62,7 @@ bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writ
 
 bench-meta: $(READY) ## Measure the metadata: mount, engines, failures, a large directory (JSON=file QUICK=1 ONLY=mount PEERS=harness WORK=dir)
 	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) \
-	$(if $(WORK),--work $(WORK)) $(if $(JSON),--json $(JSON))
+	$(if $(WORK),--work $(WORK)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JSON),--json $(JSON))
 
 venv: $(READY) ## Set up .venv with the versions of constraints.txt
 

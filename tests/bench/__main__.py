@@ -27,14 +27,18 @@ from tests.support.mounts import lacking
 
 PARTS = ("client", "mount", "engines", "failover", "directory")
 _PEER_S = 600.0
+ROUNDS = 3
 
 
 class Run:
     """One run: where it works, how much, and what it has found. `tables` are Markdown, for people."""
 
-    def __init__(self, scratch: Path, quick: bool, harness: Harness | None, peers: tuple[str, ...]) -> None:
+    def __init__(
+        self, scratch: Path, quick: bool, rounds: int, harness: Harness | None, peers: tuple[str, ...]
+    ) -> None:
         self.scratch = scratch
         self.quick = quick
+        self.rounds = rounds
         self.harness = harness
         self.peers = peers
         self.tables: list[str] = []
@@ -46,7 +50,7 @@ class Run:
         seconds = 1.0 if self.quick else 3.0
         rounds = [
             uvloop.run(metadata.measure_fresh(self.scratch / f"client-{number}", seconds=seconds))
-            for number in range(1 if self.quick else 3)
+            for number in range(self.rounds)
         ]
         figures = [clients.median(figures) for figures in zip(*rounds, strict=True)]
         self.tables.append(f"## Through the client\n\n{clients.table(figures)}")
@@ -61,7 +65,7 @@ class Run:
             self.harness,
             self.scratch,
             self.tell,
-            rounds=1 if self.quick else 3,
+            rounds=self.rounds,
             files=500 if self.quick else 5000,
         )
         self.tables.append(f"## Through the mount\n\n{systems.table(found)}")
@@ -79,7 +83,7 @@ class Run:
         return found
 
     def failover(self) -> Any:
-        found = failover.measure(self.scratch, self.tell, times=1 if self.quick else 3)
+        found = failover.measure(self.scratch, self.tell, times=self.rounds)
         self.tables.append(f"## Failover\n\n{failover.table(found)}")
         return found
 
@@ -108,11 +112,14 @@ def _machine() -> dict[str, Any]:
 @click.command()
 @click.option("--only", default=",".join(PARTS), show_default=True, help="Parts, with commas between.")
 @click.option("--quick", is_flag=True, help="About a tenth of the work: a few minutes.")
+@click.option("--rounds", type=click.IntRange(1, 100), help="Medians are taken over so many.  [default: 3; quick: 1]")
 @click.option("--peers", "programs", type=click.Path(path_type=Path, exists=True), help="Harness for other systems.")
 @click.option("--peer", default=",".join(NAMES), show_default=True, help="Which of them.")
 @click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="For all data; peers stay installed.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
-def main(only: str, quick: bool, programs: Path | None, peer: str, work: Path | None, file: Path | None) -> None:
+def main(
+    only: str, quick: bool, rounds: int | None, programs: Path | None, peer: str, work: Path | None, file: Path | None
+) -> None:
     """Figures of the metadata: through the mount, of engines, of failures, and of a large directory."""
     parts = [part for part in only.split(",") if part]
     if unknown := [part for part in parts if part not in PARTS]:
@@ -125,7 +132,13 @@ def main(only: str, quick: bool, programs: Path | None, peer: str, work: Path | 
         harness = None
         if programs is not None:
             harness = Harness(programs.absolute(), (work or Path(scratch)).absolute() / "peers", quick, _PEER_S)
-        run = Run(Path(scratch), quick, harness, tuple(name for name in peer.split(",") if name))
+        run = Run(
+            Path(scratch),
+            quick,
+            rounds or (1 if quick else ROUNDS),
+            harness,
+            tuple(name for name in peer.split(",") if name),
+        )
         for part in parts:
             run.tell(f"== {part}")
             found[part] = getattr(run, part)()

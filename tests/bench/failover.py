@@ -69,28 +69,28 @@ def measure(scratch: Path, tell: Callable[[str], None], *, times: int) -> dict[s
             found[engine] = {"failure": reason}
             continue
         found[engine] = {}
-        with tempfile.TemporaryDirectory(dir=scratch) as place, _ready(engine, Path(place)) as ready:
-            for fault in ready.faults:
+        with tempfile.TemporaryDirectory(dir=scratch) as place, ready(engine, Path(place)) as made:
+            for fault in made.faults:
                 tell(f"{engine}: {fault.name}")
-                seen = [uvloop.run(_suffer(ready.url, fault)) for _ in range(times)]
-                found[engine][fault.name] = _summary(seen)
+                seen = [suffered(made.url, fault) for _ in range(times)]
+                found[engine][fault.name] = summary(seen)
     return found
 
 
 @contextmanager
-def _ready(engine: str, place: Path) -> Iterator[Ready]:
+def ready(engine: str, place: Path) -> Iterator[Ready]:
     """A running cluster on that engine, and what can happen to it."""
     if engine == "etcd":
         with (
             EtcdCluster(place / "etcd", ETCD_MEMBERS) as etcd,
-            _cluster(place, f"{etcd.url}/a", f"{etcd.url}/b") as ready,
+            _cluster(place, f"{etcd.url}/a", f"{etcd.url}/b") as made,
         ):
-            ready.faults.append(_of_leader(etcd))
-            yield ready
+            made.faults.append(_of_leader(etcd))
+            yield made
     else:
-        with PostgresServer(fsync=True) as server, _cluster(place, server.schema("a"), server.schema("b")) as ready:
-            ready.faults.append(_of_backend(server))
-            yield ready
+        with PostgresServer(fsync=True) as server, _cluster(place, server.schema("a"), server.schema("b")) as made:
+            made.faults.append(_of_backend(server))
+            yield made
 
 
 @contextmanager
@@ -132,6 +132,11 @@ def _of_backend(server: PostgresServer) -> Fault:
         return True
 
     return Fault("PostgreSQL backend killed", strike, lambda: None, answers)
+
+
+def suffered(url: str, fault: Fault) -> Seen:
+    """One fault, under load."""
+    return uvloop.run(_suffer(url, fault))
 
 
 async def _suffer(url: str, fault: Fault) -> Seen:
@@ -185,7 +190,7 @@ async def _suffer(url: str, fault: Fault) -> Seen:
     return seen
 
 
-def _summary(times: list[Seen]) -> dict[str, Any]:
+def summary(times: list[Seen]) -> dict[str, Any]:
     middle: dict[str, Any] = {
         name: round(statistics.median(getattr(one, name) for one in times), 3)
         for name in ("longest_call_s", "engine_back_s", "service_back_s")
