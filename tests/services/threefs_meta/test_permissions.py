@@ -21,6 +21,8 @@ from threefs_meta.operations.remove import remove
 from threefs_meta.operations.remove_xattr import remove_xattr
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.set_layout import set_layout
+from threefs_meta.operations.set_quota import set_quota
+from threefs_meta.operations.set_trash import set_trash
 from threefs_meta.operations.set_xattr import set_xattr
 from threefs_meta.operations.setattr import set_attributes
 from threefs_meta.operations.stat import stat
@@ -103,6 +105,7 @@ REQUESTS: list[tuple[Operation, Any]] = [
     (create, pb.CreateRequest(place=at("/d/file"))),
     (create, pb.CreateRequest(place=at("/new"))),
     (create, pb.CreateRequest(place=at("/new/a"), parents=True)),
+    (create, pb.CreateRequest(place=at("/"), unnamed=True, session=b"1" * 16)),
     (create, pb.CreateRequest(place=at("/closed"), access=READ)),
     (create, pb.CreateRequest(place=at("/closed"), session=b"1" * 16)),
     (create, pb.CreateRequest(place=at("/closed"), truncate=True)),
@@ -137,6 +140,8 @@ REQUESTS += [
 #: These need the owner, whatever the permission bits are.
 OWNERS: list[tuple[Operation, Any]] = [
     (set_layout, pb.SetLayoutRequest(place=at("/"), layout=pb.Layout(stripe=1))),
+    (set_trash, pb.SetTrashRequest(place=at("/"), trash_s=60)),
+    (set_quota, pb.SetQuotaRequest(place=at("/mine"), limit_bytes=1)),
     (set_attributes, pb.SetAttrRequest(place=at("/closed"), mode=0o777)),
     (set_attributes, pb.SetAttrRequest(place=at("/closed"), uid=5)),
     (set_attributes, pb.SetAttrRequest(place=at("/closed"), gid=5)),
