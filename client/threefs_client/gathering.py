@@ -12,7 +12,7 @@ from typing import Any
 
 from threefs.errors import Cancelled, ThreefsError, error_of
 
-_MESSAGES = 3  # under way: one is received, one is worked on, one waits for the disk
+_MESSAGES = 2  # under way: one is worked on while the other is on its way, or waits for the disk
 _LEAST = 16  # calls in a message, if there are so many
 _MOST = 256
 
