@@ -14,9 +14,12 @@ _CALLS_IN_FLIGHT = 4
 
 Outcome = pb.Changed | ThreefsError
 Send = Callable[[pb.ChangeManyRequest], Awaitable[pb.ChangeManyReply]]
+SendAlone = Callable[[pb.Change], Awaitable[pb.Changed]]
 
 
-async def change_many(meta: MetaCalls, send: Send, changes: Sequence[pb.Change]) -> list[Outcome]:
+async def change_many(
+    meta: MetaCalls, send: Send, send_alone: SendAlone, changes: Sequence[pb.Change]
+) -> list[Outcome]:
     """What came of each change: what it made, or why it was not made.
 
     If a call as a whole has failed, so have all changes in it, or their outcome is unknown; the error says which.
@@ -31,7 +34,15 @@ async def change_many(meta: MetaCalls, send: Send, changes: Sequence[pb.Change])
                 reply = await send(request)
             except ThreefsError as error:
                 return [error] * len(part)
-        return [error_of(one.code, one.message) if one.code else one for one in reply.results]
+        return [await outcome(change, one) for change, one in zip(part, reply.results, strict=True)]
+
+    async def outcome(change: pb.Change, made: pb.Changed) -> Outcome:
+        if made.alone:
+            try:
+                return await send_alone(change)
+            except ThreefsError as error:
+                return error
+        return error_of(made.code, made.message) if made.code else made
 
     for found in await asyncio.gather(*(make(part) for part in _parts(changes))):
         outcomes += found

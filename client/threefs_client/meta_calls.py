@@ -12,7 +12,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_client.gathering import Gathering
 from threefs_client.meta_services import Connections, MetaServices
-from threefs_client.shared_calls import key_of, send_together
+from threefs_client.shared_calls import ALONE, key_of, send_together
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
@@ -58,8 +58,11 @@ class MetaCalls:
         key = key_of(method, request, caller, timeout_s)
         if key is None:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
-        reply: Rep = await self._gathering.add(key, (method, request))
-        return reply
+        reply = await self._gathering.add(key, (method, request))
+        if reply is ALONE:
+            return await self.send(method, request, timeout_s=timeout_s, caller=caller)
+        found: Rep = reply
+        return found
 
     async def send(
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None

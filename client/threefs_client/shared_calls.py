@@ -21,6 +21,8 @@ class Key(NamedTuple):
 
 Single = tuple[Method[Any, Any], Any]
 Outcome = Any | ThreefsError
+#: The outcome of a call that has to be sent by itself.
+ALONE = object()
 
 
 class Sender(Protocol):
@@ -32,12 +34,12 @@ class Sender(Protocol):
 
 
 def key_of(method: Method[Any, Any], request: Any, caller: pb.Caller | None, timeout_s: float) -> Key | None:
-    """None: the call goes alone. One that cuts a file waits for its chunks, and others should not wait for it."""
+    """None: the call goes alone."""
     if method is methods.STAT:
         changes, follow = False, request.follow
     elif method is methods.LOOKUP:
         changes, follow = False, False
-    elif method is methods.REMOVE or (method is methods.CREATE and not request.truncate):
+    elif method is methods.CREATE or method is methods.REMOVE or (method is methods.CLOSE and not request.exact):
         changes, follow = True, False
     else:
         return None
@@ -52,12 +54,15 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
     if key.changes:
         changes = pb.ChangeManyRequest(mutation=sender.mutation(len(calls)))
         for method, request in calls:
+            change = changes.changes.add()
             if method is methods.CREATE:
-                changes.changes.add().create.CopyFrom(request)
+                change.create.CopyFrom(request)
+            elif method is methods.REMOVE:
+                change.remove.CopyFrom(request)
             else:
-                changes.changes.add().remove.CopyFrom(request)
+                change.close.CopyFrom(request)
         made = await sender.send(methods.CHANGE_MANY, changes, timeout_s=key.timeout_s, caller=caller)
-        return [error_of(one.code, one.message) if one.code else one.create for one in made.results]
+        return [_outcome(method, one) for (method, _), one in zip(calls, made.results, strict=True)]
     looks = pb.BatchStatRequest(follow=key.follow)
     for method, request in calls:
         if method is methods.STAT:
@@ -66,3 +71,11 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
             looks.places.add(base=request.parent, path=request.name)
     found = await sender.send(methods.BATCH_STAT, looks, timeout_s=key.timeout_s, caller=caller)
     return [error_of(one.code, one.message) if one.code else pb.InodeReply(inode=one.inode) for one in found.results]
+
+
+def _outcome(method: Method[Any, Any], made: pb.Changed) -> Outcome:
+    if made.code:
+        return error_of(made.code, made.message)
+    if made.alone:
+        return ALONE
+    return made.close if method is methods.CLOSE else made.create

@@ -63,18 +63,26 @@ class Tree:
             change = pb.Change(create=request)
             change.create.place.path = paths.encode(name)
             wanted.append(change)
-        outcomes = await changes.change_many(self.link.meta, self._change_many, wanted)
+        outcomes = await changes.change_many(self.link.meta, self._change_many, self._change_alone, wanted)
         return [one if isinstance(one, ThreefsError) else Attributes(one.create.inode) for one in outcomes]
 
     async def remove_many(self, names: Sequence[Path]) -> Sequence[ThreefsError | None]:
         """Remove files, links and empty directories, any number of them, in no particular order; per path None, or why
         it was not removed."""
         wanted = [pb.Change(remove=pb.RemoveRequest(place=paths.place(name))) for name in names]
-        outcomes = await changes.change_many(self.link.meta, self._change_many, wanted)
+        outcomes = await changes.change_many(self.link.meta, self._change_many, self._change_alone, wanted)
         return [one if isinstance(one, ThreefsError) else None for one in outcomes]
 
     async def _change_many(self, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
         return await self._call(methods.CHANGE_MANY, request)
+
+    async def _change_alone(self, change: pb.Change) -> pb.Changed:
+        if change.HasField("remove"):
+            change.remove.mutation.CopyFrom(self.link.meta.mutation())
+            await self._call(methods.REMOVE, change.remove)
+            return pb.Changed()
+        change.create.mutation.CopyFrom(self.link.meta.mutation())
+        return pb.Changed(create=await self._call(methods.CREATE, change.create))
 
     # ---- looking ----
 

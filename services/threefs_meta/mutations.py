@@ -20,7 +20,7 @@ from threefs_meta.namespace import Namespace
 
 KEEP_S = 30 * 60.0
 #: Rounds of work outside a transaction before the caller is told to come back later.
-MOST_ROUNDS = 16
+_MOST_ROUNDS = 16
 _PAGE = 256
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ async def mutate(
 
 async def settle(context: Context, attempt: Callable[[Transaction], Awaitable[T | Outside]]) -> T:
     """Run a transaction, in turns with what it wants to be done outside."""
-    for _ in range(MOST_ROUNDS):
+    for _ in range(_MOST_ROUNDS):
         outcome = await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
         if not isinstance(outcome, Outside):
             return outcome

@@ -492,12 +492,14 @@ class ChangeManyRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("create", "remove")
+    __slots__ = ("create", "remove", "close")
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
     create: CreateRequest
     remove: RemoveRequest
-    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ...) -> None: ...
+    close: CloseRequest
+    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ..., close: _Optional[_Union[CloseRequest, _Mapping]] = ...) -> None: ...
 
 class ChangeManyReply(_message.Message):
     __slots__ = ("results",)
@@ -506,16 +508,20 @@ class ChangeManyReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[Changed, _Mapping]]] = ...) -> None: ...
 
 class Changed(_message.Message):
-    __slots__ = ("code", "message", "create", "request")
+    __slots__ = ("code", "message", "create", "request", "alone", "close")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ALONE_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
     create: CreateReply
     request: int
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ...) -> None: ...
+    alone: bool
+    close: InodeReply
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., alone: _Optional[bool] = ..., close: _Optional[_Union[InodeReply, _Mapping]] = ...) -> None: ...
 
 class RenameRequest(_message.Message):
     __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange")

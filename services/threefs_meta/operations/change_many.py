@@ -1,11 +1,12 @@
 """Many changes of one client: as far as possible in one transaction, with one commit.
 
 A change that fails takes back what it has written, and the others go on. If the transaction as a whole cannot be had
-(it conflicts again and again, or is too large), its halves are tried, down to single changes. A change that must first
-ask or change chunks is made alone.
+(it conflicts again and again, or is too large), its halves are tried, down to single changes. A change that must wait
+for something, as chunks that have to be asked or changed first, is left to a call of its own.
 
-Each transaction keeps its results in one record, under the identity of the first change that it made. Whoever makes a
-change reads the records of all identities of the request, so each is made once, however the request was divided before.
+Each transaction keeps its results in one record, under the identity of the first change in it. Whoever makes a change
+reads the records of all identities of the request, so each is made once, however the request was divided before; and
+one that was left out stays left out, for by now it may have been made under another identity.
 """
 
 import asyncio
@@ -31,8 +32,9 @@ from threefs_meta import keys
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
 from threefs_meta.known import Known
-from threefs_meta.mutations import MOST_ROUNDS, Outside
+from threefs_meta.mutations import Outside
 from threefs_meta.namespace import Namespace
+from threefs_meta.operations.close import closing
 from threefs_meta.operations.create import creation
 from threefs_meta.operations.remove import removal
 
@@ -43,8 +45,15 @@ _ALONE_S = 10.0
 _MOST_MESSAGE_CHARS = 1024
 _BREATH = 64  # changes between two chances for other calls
 
-Reply = pb.CreateReply | pb.RemoveReply
+Reply = pb.CreateReply | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | Outside]]
+
+
+async def _nothing() -> None:
+    pass
+
+
+_LATER = Outside(_nothing)  # it might succeed when it is tried again
 
 
 async def change_many(context: Context, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
@@ -56,7 +65,6 @@ async def change_many(context: Context, request: pb.ChangeManyRequest) -> pb.Cha
         raise InvalidArgument(f"changes need the identity of their client in {keys.CLIENT_BYTES} bytes, and numbers")
     many = _Many(context, request)
     await many.settle(0, count)
-    await many.settle_alone()
     return pb.ChangeManyReply(results=many.results)
 
 
@@ -68,8 +76,6 @@ class _Many:
         self._actor = actor_of(request)
         self._changes = request.changes
         self._results: list[pb.Changed | None] = [None] * len(request.changes)
-        self._works: dict[int, Work] = {}  # a change keeps it: it knows what was done outside
-        self._outside: dict[int, Outside] = {}  # what must be done before these changes can be made
 
     @property
     def results(self) -> list[pb.Changed]:
@@ -91,26 +97,9 @@ class _Many:
             await self.settle(start, middle)
             await self.settle(middle, end)
 
-    async def settle_alone(self) -> None:
-        """Those that must first ask or change chunks."""
-        for _ in range(MOST_ROUNDS):
-            waiting, self._outside = self._outside, {}
-            if not waiting:
-                return
-            for number, outside in waiting.items():
-                try:
-                    await outside.run()
-                except ThreefsError as error:
-                    if error.retry is not Retry.NEVER:
-                        raise
-                    self._results[number] = _failed(error)
-                else:
-                    await self.settle(number, number + 1)
-        raise Conflict("others keep changing the files; try again")
-
     async def _run(self, start: int, end: int, timeout_s: float) -> None:
         context = self._context
-        results, outside = await retry.run(
+        self._results[start:end] = await retry.run(
             context.engine,
             partial(self._attempt, start, end),
             clock=context.clock,
@@ -118,14 +107,9 @@ class _Many:
             timeout_s=timeout_s,
             replayable=True,
         )
-        self._results[start:end] = results
-        self._outside.update(outside)
 
-    async def _attempt(
-        self, start: int, end: int, tx: Transaction
-    ) -> tuple[list[pb.Changed | None], dict[int, Outside]]:
+    async def _attempt(self, start: int, end: int, tx: Transaction) -> list[pb.Changed | None]:
         results = await self._kept(tx)
-        outside: dict[int, Outside] = {}
         known = Known()
         names = self._context.names(tx, known)
         record = pb.ChangeManyReply()
@@ -133,39 +117,32 @@ class _Many:
             if results[number] is not None:
                 continue
             tx.savepoint()
-            try:
-                done = await self._work(number)(names)
-            except (Conflict, TooOld, Throttled, MaybeCommitted):
-                raise
-            except ThreefsError as error:
-                if error.retry is not Retry.NEVER:
-                    raise
-                results[number] = _failed(error)
+            done = await self._change(number, names)
+            if isinstance(done, ThreefsError):
+                results[number] = _failed(done)
             else:
-                if not isinstance(done, Outside):
-                    known.step_made()
-                    result = results[number] = record.results.add(request=self._first + number)
-                    if isinstance(done, pb.CreateReply):
-                        result.create.CopyFrom(done)
-                    if number % _BREATH == _BREATH - 1:
-                        await asyncio.sleep(0)
-                    continue
-                outside[number] = done
-            tx.rollback()
-            known.step_failed()
-            names = self._context.names(tx, known)  # what the other one has counted is not so
+                results[number] = _add_result(record, self._first + number, done)
+            if isinstance(done, ThreefsError | Outside):
+                tx.rollback()
+                known.step_failed()
+                names = self._context.names(tx, known)  # what the other one has counted is not so
+            else:
+                known.step_made()
+            if number % _BREATH == _BREATH - 1:
+                await asyncio.sleep(0)
         for directory, now_ns in known.touched.items():
             names.set_times(directory, now_ns, now_ns)
         self._keep(tx, record)
-        return results[start:end], outside
+        return results[start:end]
 
-    def _work(self, number: int) -> Work:
-        """Raises InvalidArgument."""
-        work = self._works.get(number)
-        if work is None:
-            work = _work(self._context, self._changes[number], self._actor, self._client)
-            self._works[number] = work
-        return work
+    async def _change(self, number: int, names: Namespace) -> Reply | Outside | ThreefsError:
+        """Raises what is not of this change but of the whole transaction."""
+        try:
+            return await _work(self._context, self._changes[number], self._actor, self._client)(names)
+        except (Conflict, TooOld, Throttled, MaybeCommitted):
+            raise
+        except ThreefsError as error:
+            return error if error.retry is Retry.NEVER else _LATER
 
     async def _kept(self, tx: Transaction) -> list[pb.Changed | None]:
         """Results of changes that were made before."""
@@ -196,7 +173,20 @@ def _work(context: Context, change: pb.Change, actor: Actor, client: bytes) -> W
         return creation(context, change.create, actor, client)
     if kind == "remove":
         return removal(context, change.remove, actor)
+    if kind == "close":
+        return closing(context, change.close, actor)
     raise InvalidArgument("a change of no known kind")
+
+
+def _add_result(record: pb.ChangeManyReply, request: int, done: Reply | Outside) -> pb.Changed:
+    result = record.results.add(request=request)
+    if isinstance(done, pb.CreateReply):
+        result.create.CopyFrom(done)
+    elif isinstance(done, pb.InodeReply):
+        result.close.CopyFrom(done)
+    elif isinstance(done, Outside):
+        result.alone = True
+    return result
 
 
 def _failed(error: ThreefsError) -> pb.Changed:

@@ -1,10 +1,12 @@
 """End a write session, and settle the length of the file."""
 
+from collections.abc import Awaitable, Callable
+
 from threefs.errors import SessionLost
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import permissions
-from threefs_meta.actors import actor_of
+from threefs_meta.actors import Actor, actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report, widen
@@ -13,8 +15,14 @@ from threefs_meta.namespace import Namespace
 
 
 async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
+    return await mutate(context, methods.CLOSE, request.mutation, closing(context, request, actor_of(request)))
+
+
+def closing(
+    context: Context, request: pb.CloseRequest, actor: Actor
+) -> Callable[[Namespace], Awaitable[pb.InodeReply | Outside]]:
+    """The transaction. Raises InvalidArgument."""
     check_session(request.session)
-    actor = actor_of(request)
     report = Report(
         request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
     )
@@ -38,4 +46,4 @@ async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
             await names.close_session(inode, request.session, context.clock.wall_ns())
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
-    return await mutate(context, methods.CLOSE, request.mutation, work)
+    return work

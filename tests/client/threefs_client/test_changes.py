@@ -14,6 +14,10 @@ def meta_calls() -> MetaCalls:
     return MemoryFiles().link.meta
 
 
+async def never(change: pb.Change) -> pb.Changed:
+    raise AssertionError
+
+
 def created(path: bytes) -> pb.Change:
     return pb.Change(create=pb.CreateRequest(place=pb.Place(path=path)))
 
@@ -30,7 +34,7 @@ def test_identities_follow_each_other_and_no_call_is_too_large() -> None:
             return pb.ChangeManyReply(results=[pb.Changed(request=request.mutation.request + n) for n in numbers])
 
         wanted = [created(b"%d" % number) for number in range(600)]
-        outcomes = await changes.change_many(meta, send, wanted)
+        outcomes = await changes.change_many(meta, send, never, wanted)
         assert [len(request.changes) for request in requests] == [256, 256, 88]
         assert [change for request in requests for change in request.changes] == wanted
         first = requests[0].mutation.request
@@ -38,12 +42,12 @@ def test_identities_follow_each_other_and_no_call_is_too_large() -> None:
         assert meta.mutation().request == first + 600
 
         requests.clear()
-        await changes.change_many(meta, send, [created(b"x" * 300_000)] * 7)
+        await changes.change_many(meta, send, never, [created(b"x" * 300_000)] * 7)
         assert [len(request.changes) for request in requests] == [3, 3, 1]
         requests.clear()
-        await changes.change_many(meta, send, [created(b"x" * 3_000_000)] * 2)
+        await changes.change_many(meta, send, never, [created(b"x" * 3_000_000)] * 2)
         assert [len(request.changes) for request in requests] == [1, 1]
-        assert await changes.change_many(meta, send, []) == []
+        assert await changes.change_many(meta, send, never, []) == []
 
     asyncio.run(test())
 
@@ -56,10 +60,28 @@ def test_an_error_is_of_its_change_and_that_of_a_call_is_of_all_in_it() -> None:
             failed = pb.Changed(code=AlreadyExists.code, message="/0 is there")
             return pb.ChangeManyReply(results=[failed] + [pb.Changed()] * (len(request.changes) - 1))
 
-        outcomes = await changes.change_many(meta_calls(), send, [created(b"n")] * (changes.MOST_CHANGES + 2))
+        outcomes = await changes.change_many(meta_calls(), send, never, [created(b"n")] * (changes.MOST_CHANGES + 2))
         assert isinstance(outcomes[0], AlreadyExists)
         assert str(outcomes[0]) == "/0 is there"
         assert outcomes[1:-2] == [pb.Changed()] * (changes.MOST_CHANGES - 1)
         assert all(isinstance(one, OutcomeUnknown) for one in outcomes[-2:])
+
+    asyncio.run(test())
+
+
+def test_what_was_left_out_is_sent_by_itself() -> None:
+    async def test() -> None:
+        async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+            return pb.ChangeManyReply(results=[pb.Changed(alone=True), pb.Changed(), pb.Changed(alone=True)])
+
+        async def send_alone(change: pb.Change) -> pb.Changed:
+            if change == created(b"2"):
+                raise AlreadyExists("it is there by now")
+            return pb.Changed(request=7)
+
+        wanted = [created(b"%d" % number) for number in range(3)]
+        first, second, third = await changes.change_many(meta_calls(), send, send_alone, wanted)
+        assert (first, second) == (pb.Changed(request=7), pb.Changed())
+        assert isinstance(third, AlreadyExists)
 
     asyncio.run(test())

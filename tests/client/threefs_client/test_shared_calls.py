@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from threefs_client.shared_calls import key_of, send_together
+from threefs_client.shared_calls import ALONE, key_of, send_together
 
 from threefs.errors import AlreadyExists, NotFound
 from threefs.rpc import methods
@@ -56,20 +56,39 @@ def test_looks() -> None:
 
 def test_changes() -> None:
     made = pb.CreateReply(inode=pb.Inode(inode=3), created=True)
-    reply = pb.ChangeManyReply(results=[pb.Changed(create=made), pb.Changed(), pb.Changed(code=AlreadyExists.code)])
+    closed = pb.InodeReply(inode=pb.Inode(inode=3, length=5))
+    results = [pb.Changed(create=made), pb.Changed(), pb.Changed(code=AlreadyExists.code), pb.Changed(close=closed)]
+    reply = pb.ChangeManyReply(results=[*results, pb.Changed(alone=True)])
     create = pb.CreateRequest(place=pb.Place(path=b"/a"), exclusive=True)
     remove = pb.RemoveRequest(place=pb.Place(path=b"/b"))
-    outcomes, sender = together(reply, (methods.CREATE, create), (methods.REMOVE, remove), (methods.CREATE, create))
+    close = pb.CloseRequest(inode=3)
+    cut = pb.CreateRequest(place=pb.Place(path=b"/c"), truncate=True)
+    calls = [
+        (methods.CREATE, create),
+        (methods.REMOVE, remove),
+        (methods.CREATE, create),
+        (methods.CLOSE, close),
+        (methods.CREATE, cut),
+    ]
+    outcomes, sender = together(reply, *calls)
     assert outcomes[0] == made
+    assert outcomes[3] == closed
+    assert outcomes[4] is ALONE
     assert isinstance(outcomes[2], AlreadyExists)
     ((method, request, _, caller),) = sender.sent
     assert method is methods.CHANGE_MANY and caller is None
-    assert request.mutation == sender.mutation(3)
-    assert list(request.changes) == [pb.Change(create=create), pb.Change(remove=remove), pb.Change(create=create)]
+    assert request.mutation == sender.mutation(5)
+    assert list(request.changes) == [
+        pb.Change(create=create),
+        pb.Change(remove=remove),
+        pb.Change(create=create),
+        pb.Change(close=close),
+        pb.Change(create=cut),
+    ]
 
 
 def test_what_cannot_share() -> None:
-    assert key_of(methods.CREATE, pb.CreateRequest(truncate=True), None, 5.0) is None
+    assert key_of(methods.CLOSE, pb.CloseRequest(exact=True), None, 5.0) is None
     assert key_of(methods.MKDIR, pb.MkdirRequest(), None, 5.0) is None
     stat = pb.StatRequest()
     keys = {

@@ -19,8 +19,8 @@ from threefs.errors import (
     NotEmpty,
     NotFound,
     QuotaExceeded,
+    SessionLost,
     ThreefsError,
-    Unavailable,
 )
 from threefs.wire import meta_pb2 as pb
 
@@ -103,7 +103,7 @@ def test_each_change_is_made_once_however_often_it_is_asked_for(seed: int) -> No
         await plant(fs)
         mutation = pb.Mutation(client=CLIENT, request=1000)
         changes = [create_of(f"/a/{number % 5}/{number}", parents=True, exclusive=True) for number in range(20)]
-        changes += [remove_of("/closed/f"), remove_of("/none"), create_of("/a/f", truncate=True, session=SESSION)]
+        changes += [remove_of("/closed/f"), remove_of("/none"), create_of("/a/f", session=SESSION)]
         request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
         copies = await asyncio.gather(*(change_many(fs.context, request) for _ in range(3)))
         codes = [0] * 21 + [NotFound.code, 0]
@@ -119,17 +119,36 @@ def test_each_change_is_made_once_however_often_it_is_asked_for(seed: int) -> No
     run(test, conflict_rate=0.2, unknown_rate=0.3, seed=seed)
 
 
-def test_what_needs_chunks_first_is_made_too() -> None:
+def test_what_has_to_wait_for_chunks_is_left_out_for_good() -> None:
     async def test(fs: MetaBench) -> None:
-        for name in ("/a", "/b"):
-            file = (await fs.create(name, session=SESSION)).inode
-            await fs.write(file, 0, b"content")
-            await fs.close(file, SESSION, length_hint=7, written=True)
-        changes = [create_of("/a", truncate=True), create_of("/new"), create_of("/b", truncate=True)]
-        assert await changed(fs, *changes) == [0, 0, 0]
-        for name in ("/a", "/b"):
-            inode = await fs.stat(name)
-            assert inode.length == 0 and not fs.chunk_numbers(inode)
+        file = (await fs.create("/a", session=SESSION)).inode
+        await fs.write(file, 0, b"content")
+        file = await fs.close(file, SESSION, length_hint=7, written=True)
+        changes = [create_of("/a", truncate=True), create_of("/new")]
+        request = pb.ChangeManyRequest(mutation=pb.Mutation(client=CLIENT, request=1000), changes=changes)
+        for _ in range(2):
+            reply = await change_many(fs.context, request)
+            assert [result.alone for result in reply.results] == [True, False]
+            assert await fs.stat("/a") == file and fs.chunk_numbers(file) == [0]
+            assert (await fs.stat("/new")).inode == reply.results[1].create.inode.inode
+        await fs.create("/a", truncate=True)  # as the client does then
+        again = await change_many(fs.context, request)
+        assert again == reply
+
+    run(test)
+
+
+def test_files_are_closed_together() -> None:
+    async def test(fs: MetaBench) -> None:
+        made = [(await fs.create(f"/{number}", session=bytes([number]) * 16)).inode for number in range(3)]
+        closes = [
+            pb.Change(close=pb.CloseRequest(inode=inode.inode, session=bytes([number]) * 16, length_hint=number))
+            for number, inode in enumerate(made)
+        ]
+        closes.append(pb.Change(close=pb.CloseRequest(inode=made[0].inode, session=b"x" * 16)))
+        assert await changed(fs, *closes) == [0, 0, 0, SessionLost.code]
+        assert [(await fs.stat(f"/{number}")).length for number in range(3)] == [0, 1, 2]
+        assert await changed(fs, closes[0]) == [SessionLost.code], "it was closed"
 
     run(test)
 
@@ -214,12 +233,14 @@ def test_limits() -> None:
     run(test)
 
 
-def test_what_may_succeed_later_is_for_the_caller_to_send_again() -> None:
+def test_what_may_succeed_later_is_left_out_and_the_others_are_made() -> None:
     async def test(fs: MetaBench) -> None:
+        await fs.create("/b")
         routing = fs.cluster.routing
         fs.cluster.routing = replace(routing, tables={})
-        with pytest.raises(Unavailable):
-            await changed(fs, create_of("/a"))
+        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=[create_of("/a"), remove_of("/b")])
+        assert [result.alone for result in (await change_many(fs.context, request)).results] == [True, False]
+        assert await fs.names("/") == []
         fs.cluster.routing = routing
         assert await changed(fs, create_of("/a")) == [0]
 
