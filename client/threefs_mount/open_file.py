@@ -162,6 +162,8 @@ class OpenFile:
         if self.write_at_once(offset, data):
             return
         self._raise_failure()
+        if self._tail or self._placing:
+            await self.send()
         await self._room.take(len(data))
         self._hold(offset, data)
         if self.holding >= MOST_BYTES:
@@ -170,8 +172,8 @@ class OpenFile:
     def write_at_once(self, offset: int, data: bytes | memoryview) -> bool:
         """The same without I/O: False when that is needed."""
         self._handle.check_write(offset, len(data))
-        if not self._takes(len(data)):
-            return False
+        if self._tail or self._placing or not self._takes(len(data)):
+            return False  # what was appended before has its place before
         self._hold(offset, data)
         if self.holding >= SEND_BYTES:
             self.start_sending()

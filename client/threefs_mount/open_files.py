@@ -11,7 +11,7 @@ from threefs_client import paths
 from threefs_client.link import Link
 
 from threefs.budget import ByteBudget
-from threefs.errors import SessionLost, ThreefsError
+from threefs.errors import NotFound, SessionLost, ThreefsError
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -98,10 +98,13 @@ class OpenFiles:
         )
         if session or request.truncate:
             request.mutation.CopyFrom(self._link.meta.mutation())
-        reply = await self._begin(methods.OPEN, request, caller)
+        try:
+            reply = await self._begin(methods.OPEN, request, caller)
+        except NotFound:
+            raise _replaced() from None
         if not reply.inode.nlink:
             await self._give_up(reply.inode, session)
-            raise SessionLost("the name that was opened stands for another file by now")  # the kernel looks it up again
+            raise _replaced()
         return await self._admit(reply, session, flags)
 
     async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.Inode]:
@@ -273,6 +276,11 @@ class _Room:
 
     def give(self, size: int) -> None:
         self._budget.give(size)
+
+
+def _replaced() -> SessionLost:
+    """The kernel knows the inode by a name that may stand for another one by now: with ESTALE it looks it up again."""
+    return SessionLost("the name that was opened stands for another file by now")
 
 
 def _writable(flags: int) -> bool:

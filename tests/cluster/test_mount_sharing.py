@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -180,3 +181,31 @@ def test_a_file_without_a_name_gets_one(both: tuple[Path, Path]) -> None:
     os.close(fd)
     os.close(os.open(both[0], os.O_TMPFILE | os.O_RDWR, 0o600))
     assert os.listdir(both[1]) == ["named"]
+
+
+COUNTS = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], timeout=100, isolation_level=None)
+for number in range(15):
+    database.execute("begin immediate")
+    (count,) = database.execute("select count from counts").fetchone()
+    database.execute("update counts set count = ?", (count + 1,))
+    database.execute("insert into log values (?, ?)", (count, "x" * 500))
+    database.execute("commit")
+"""
+
+
+def test_a_database_on_two_mounts(both: tuple[Path, Path]) -> None:
+    database = sqlite3.connect(both[0] / "db")
+    database.execute("create table counts (count)")
+    database.execute("insert into counts values (0)")
+    database.execute("create table log (number, text)")
+    database.commit()
+    database.close()
+    programs = [subprocess.Popen([sys.executable, "-c", COUNTS, str(both[number % 2] / "db")]) for number in range(4)]
+    assert [program.wait() for program in programs] == [0] * 4
+    database = sqlite3.connect(both[1] / "db")
+    assert database.execute("select count from counts").fetchone() == (60,)
+    assert database.execute("select number from log order by number").fetchall() == [(n,) for n in range(60)]
+    assert database.execute("pragma integrity_check").fetchone() == ("ok",)
+    database.close()

@@ -106,6 +106,16 @@ def test_what_is_appended_comes_behind_what_others_have_appended() -> None:
     play(scene)
 
 
+def test_what_is_appended_stays_before_what_is_written_later() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.append(b"one")
+        await file.write(5, b"x")
+        await file.append(b"two")
+        assert bytes(await file.read(0, 100)) == b"one\0\0xtwo"
+
+    play(scene)
+
+
 def test_appended_bytes_are_read_where_they_lie() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.append(b"one")

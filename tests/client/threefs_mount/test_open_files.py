@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 from collections.abc import Awaitable, Callable
 
@@ -7,6 +8,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount.open_files import OpenFiles
 
 from tests.support.memory_cluster import MemoryFiles
+from threefs.errors import NotFound
 from threefs.wire import meta_pb2 as pb
 
 ROOT = pb.Caller()
@@ -89,6 +91,10 @@ def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
             with pytest.raises(OSError, match="another file"):
                 await files.open(inode, flags, ROOT)
         assert not memory.meta.sessions
+        memory.peers.meta_faults.append((False, NotFound("it is gone")))
+        with pytest.raises(OSError, match="another file") as caught:
+            await files.open(inode, os.O_RDWR, ROOT)
+        assert caught.value.errno == errno.ESTALE and memory.link.lease._held == 0
 
     play(scene)
 
