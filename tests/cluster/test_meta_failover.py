@@ -44,13 +44,13 @@ def test_applications_go_on_while_meta_services_die_and_hang(urls: tuple[str, st
             load.wait(3)
             cluster.metas[0].kill()
             load.wait(3)
-            hanging = cluster.metas[1].process.pid
-            os.kill(hanging, signal.SIGSTOP)
-            try:
-                load.wait(3)  # all of them, whichever service they use, and whatever it has begun in the store
-            finally:
-                os.kill(hanging, signal.SIGCONT)
-            load.wait(3)
+            for meta in cluster.metas[1:]:  # every client uses one of them
+                os.kill(meta.process.pid, signal.SIGSTOP)
+                try:
+                    load.wait(3)  # all clients, whatever the service has begun in the store
+                finally:
+                    os.kill(meta.process.pid, signal.SIGCONT)
+                load.wait(3)
             cluster.metas[0].start()
             cluster.metas[2].kill()
             load.wait(3)
