@@ -19,6 +19,7 @@ AT wipe HOST FOR            killed, and started again with an empty disk
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
 AT blackout FOR             power cut of all hosts but the clients at once
+AT surge HOST FOR           the same, and the disk of the host is empty afterwards
 """
 
 import asyncio
@@ -80,6 +81,7 @@ _MENU: Sequence[tuple[str, int, str, int]] = (
     ("full", 2, "s", 1),
     ("rot", 3, "s", 1),
     ("blackout", 1, "", 0),
+    ("surge", 1, "s", 1),
 )
 
 
@@ -307,3 +309,10 @@ class Faults:
         hosts = [*world.manager_hosts, *world.storage_hosts, *world.meta_hosts]
         undo = [self._power(host) for host in hosts]
         return lambda: [each() for each in undo if each is not None]
+
+    def _surge(self, host: str) -> Callable[[], Any] | None:
+        if not self._spare(host):
+            return None
+        power_back = self._blackout()
+        self._world.disks[host].wipe()
+        return power_back
