@@ -7,6 +7,7 @@ AT pause HOST FOR           SIGSTOP, SIGCONT
 AT part HOST HOST FOR       nothing gets from the first to the second
 AT split HOST HOST FOR      nothing gets either way
 AT isolate HOST FOR         nothing gets from or to the host
+AT rift HOST HOST HOST FOR  the network falls into two: these three, and all others with the store of the managers
 AT lone HOST HOST FOR       nothing gets between the two and the managers; everything else reaches them
 AT coup HOST HOST FOR       the primary manager is killed while the first and the second reach no manager
 AT cut HOST HOST            connections break, and what is on its way is lost
@@ -68,6 +69,7 @@ _MENU: Sequence[tuple[str, int, str, int]] = (
     ("part", 8, "sssmtcf", 2),
     ("split", 4, "sssmtc", 2),
     ("isolate", 4, "ssm", 1),
+    ("rift", 5, "mscs", 3),
     ("lone", 6, "sc", 2),
     ("coup", 6, "sc", 2),
     ("cut", 10, "ssmtcf", 2),
@@ -215,6 +217,12 @@ class Faults:
 
     def _isolate(self, host: str) -> Callable[[], Any]:
         undo = [self._split(host, other) for other in self._world.hosts if other != host]
+        return lambda: [each() for each in undo]
+
+    def _rift(self, *here: str) -> Callable[[], Any]:
+        there = [host for host in self._world.hosts if host not in here]
+        undo = [self._split(one, other) for one in here for other in there]
+        undo += [self._store(host) for host in here if host in self._world.manager_hosts]
         return lambda: [each() for each in undo]
 
     def _lone(self, *hosts: str) -> Callable[[], Any]:
