@@ -7,7 +7,7 @@ AT pause HOST FOR           SIGSTOP, SIGCONT
 AT part HOST HOST FOR       nothing gets from the first to the second
 AT split HOST HOST FOR      nothing gets either way
 AT isolate HOST FOR         nothing gets from or to the host
-AT rift HOST HOST HOST FOR  the network falls into two: these three, and all others with the store of the managers
+AT rift HOST HOST FOR       the network falls into two: the primary manager with these, all others with its store
 AT lone HOST HOST FOR       nothing gets between the two and the managers; everything else reaches them
 AT coup HOST HOST FOR       the primary manager is killed while the first and the second reach no manager
 AT cut HOST HOST            connections break, and what is on its way is lost
@@ -35,6 +35,7 @@ from tests.sim.world import LEASE_S, World
 SLOW_S = (0.02, 0.3)
 DRAG_S = (0.01, 0.2)
 LOSS = 0.3
+RIFT_S = (0.5 * LEASE_S, 2.2 * LEASE_S)  # there may be another primary, and it may have waited for T
 ROT_S = 4.0  # until the scrubber has found it, and the repair has been made
 
 
@@ -60,53 +61,64 @@ def parse(text: str) -> list[Step]:
     return steps
 
 
-#: What may happen, how often, to which hosts (by first letter), and how many of them.
-_MENU: Sequence[tuple[str, int, str, int]] = (
-    ("kill", 10, "ssssmt", 1),
-    ("power", 8, "ssssm", 1),
-    ("stop", 4, "s", 1),
-    ("pause", 8, "sssmtcf", 1),
-    ("part", 8, "sssmtcf", 2),
-    ("split", 4, "sssmtc", 2),
-    ("isolate", 4, "ssm", 1),
-    ("rift", 5, "mscs", 3),
-    ("lone", 6, "sc", 2),
-    ("coup", 6, "sc", 2),
-    ("cut", 10, "ssmtcf", 2),
-    ("lose", 10, "ssscccmtf", 2),
-    ("slow", 3, "sm", 1),
-    ("drag", 3, "s", 1),
-    ("hang", 4, "s", 1),
-    ("store", 3, "m", 1),
-    ("wipe", 2, "s", 1),
-    ("eio", 2, "s", 1),
-    ("full", 2, "s", 1),
-    ("rot", 3, "s", 1),
-    ("blackout", 1, "", 0),
-    ("surge", 1, "s", 1),
+#: What may happen, how often, and for each host that it strikes, among whom (by first letter).
+_MENU: Sequence[tuple[str, int, str]] = (
+    ("kill", 10, "ssssmt"),
+    ("power", 8, "ssssm"),
+    ("stop", 4, "s"),
+    ("pause", 8, "sssmtcf"),
+    ("part", 8, "sssmtcf sssmtcf"),
+    ("split", 4, "sssmtc sssmtc"),
+    ("isolate", 4, "ssm"),
+    ("rift", 5, "s c"),
+    ("lone", 6, "sc sc"),
+    ("coup", 6, "sc sc"),
+    ("cut", 10, "ssmtcf ssmtcf"),
+    ("lose", 10, "ssscccmtf ssscccmtf"),
+    ("slow", 3, "sm"),
+    ("drag", 3, "s"),
+    ("hang", 4, "s"),
+    ("store", 3, "m"),
+    ("wipe", 2, "s"),
+    ("eio", 2, "s"),
+    ("full", 2, "s"),
+    ("rot", 3, "s"),
+    ("blackout", 1, ""),
+    ("surge", 1, "s"),
 )
 
 
 def draw(dice: SeededRandom, world: World, length_s: float) -> list[Step]:
     """Faults over a time, sometimes many at once, sometimes few."""
-    menu = [what for what, weight, _, _ in _MENU for _ in range(weight)]
-    kinds = {what: (letters, count) for what, _, letters, count in _MENU}
+    menu = [(what, places.split()) for what, weight, places in _MENU for _ in range(weight)]
     gap_s = dice.uniform(0.3, 3.0)
     steps: list[Step] = []
     at = dice.uniform(0, gap_s)
     while at < length_s:
-        what = menu[dice.below(len(menu))]
-        letters, count = kinds[what]
+        what, places = menu[dice.below(len(menu))]
         hosts: list[str] = []
-        while len(hosts) < count:
-            letter = letters[dice.below(len(letters))]
-            among = [host for host in world.hosts if host[0] == letter and host not in hosts]
-            if among:
-                hosts.append(among[dice.below(len(among))])
-        lasts = 0.0 if what == "cut" else ROT_S if what == "rot" else dice.uniform(0.05, 1.8 * LEASE_S)
-        steps.append(Step(at, what, tuple(hosts), lasts))
+        for letters in places:
+            hosts.append(_host(dice, world, letters, hosts))
+        steps.append(Step(at, what, tuple(hosts), _lasts(dice, what)))
         at += dice.uniform(0, 2 * gap_s)
     return steps
+
+
+def _host(dice: SeededRandom, world: World, letters: str, taken: Sequence[str]) -> str:
+    """The letter first: there are more storage hosts than others."""
+    while True:
+        letter = letters[dice.below(len(letters))]
+        among = [host for host in world.hosts if host[0] == letter and host not in taken]
+        if among:
+            return among[dice.below(len(among))]
+
+
+def _lasts(dice: SeededRandom, what: str) -> float:
+    if what == "cut":
+        return 0.0
+    if what == "rot":
+        return ROT_S
+    return dice.uniform(*RIFT_S) if what == "rift" else dice.uniform(0.05, 1.8 * LEASE_S)
 
 
 class Faults:
@@ -219,10 +231,13 @@ class Faults:
         undo = [self._split(host, other) for other in self._world.hosts if other != host]
         return lambda: [each() for each in undo]
 
-    def _rift(self, *here: str) -> Callable[[], Any]:
+    def _rift(self, *hosts: str) -> Callable[[], Any] | None:
+        primary = self._world.primary()
+        if primary is None:
+            return None
+        here = [primary, *hosts]
         there = [host for host in self._world.hosts if host not in here]
-        undo = [self._split(one, other) for one in here for other in there]
-        undo += [self._store(host) for host in here if host in self._world.manager_hosts]
+        undo = [self._store(primary), *(self._split(one, other) for one in here for other in there)]
         return lambda: [each() for each in undo]
 
     def _lone(self, *hosts: str) -> Callable[[], Any]:
