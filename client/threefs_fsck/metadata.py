@@ -15,6 +15,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_fsck import findings
 from threefs_fsck.counts import NameCounts, Parents
 from threefs_fsck.findings import Report
+from threefs_fsck.usage import UsageCount
 
 PAGE_ROWS = 1024
 SUBJECTS = 64
@@ -58,10 +59,12 @@ class MetadataCheck:
             self._report.entries += page.rows
             await self._examine(page.suspects)
         counts.close()
-        await self._scan_inodes(counts)
+        usage = await self._begin_count()
+        await self._scan_inodes(counts, usage)
         async for page in self._pages(pb.FSCK_ATTACHED):
             await self._examine(page.suspects)
         await self._examine_inodes()
+        await self._check_usage(usage)
 
     async def _scan_queue(self) -> None:
         async for page in self._pages(pb.FSCK_QUEUE):
@@ -72,10 +75,11 @@ class MetadataCheck:
                     self._named_in_queue.add(subject.inode)
                     self._suspect(subject.inode)
 
-    async def _scan_inodes(self, counts: NameCounts) -> None:
+    async def _scan_inodes(self, counts: NameCounts, usage: UsageCount) -> None:
         parents = Parents()
         async for page in self._pages(pb.FSCK_INODES):
             self._report.inodes += page.rows
+            usage.add(page.usage)
             await self._examine([subject for subject in page.suspects if subject.key])
             for subject in page.suspects:
                 if subject.inode:
@@ -97,6 +101,26 @@ class MetadataCheck:
             self._suspects.setdefault(inode, {})
         else:
             self._report.complete = False
+
+    # ---- quotas ----
+
+    async def _begin_count(self) -> UsageCount:
+        kept: list[pb.FsckUsage] = []
+        async for page in self._pages(pb.FSCK_USAGE):
+            kept += page.usage
+        return UsageCount(kept)
+
+    async def _check_usage(self, first: UsageCount) -> None:
+        """What was changed during a count may be taken for a difference, but hardly twice for the same one."""
+        suspected = first.differences()
+        if not suspected:
+            return
+        again = await self._begin_count()
+        async for page in self._pages(pb.FSCK_INODES):
+            again.add(page.usage)
+        differences = again.differences()
+        accounts = sorted(account for account, cost in suspected.items() if differences.get(account) == cost)
+        await self._examine(again.subjects(accounts))
 
     # ---- looking again ----
 
@@ -171,6 +195,7 @@ _TITLES = {
     pb.FSCK_INODES: "inodes",
     pb.FSCK_QUEUE: "removals",
     pb.FSCK_ATTACHED: "sessions and times",
+    pb.FSCK_USAGE: "usage of quotas",
 }
 
 

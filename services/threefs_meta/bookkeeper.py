@@ -9,6 +9,7 @@ walk through its entries; what is found is charged anew, directories are noted i
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -103,8 +104,11 @@ async def _add_up(tx: Transaction) -> int:
     """A page of deltas; how many there were."""
     pairs = await tx.get_range(*keys.DELTAS, limit=DELTAS_PER_TRANSACTION, snapshot=True)
     sums: dict[charges.Account, Cost] = {}
+    changes: Counter[charges.Account] = Counter()
     for key, value in pairs:
-        charges.add(sums, charges.of_record(records.decode(value, UsageDelta, key)), 1)
+        delta = charges.of_record(records.decode(value, UsageDelta, key))
+        charges.add(sums, delta, 1)
+        changes.update(delta.keys())
         tx.add_read_conflict(key)  # another service may add it up, too
         tx.clear(key)
     for account, cost in sums.items():
@@ -113,6 +117,7 @@ async def _add_up(tx: Transaction) -> int:
         usage = records.decode(found, Usage, key) if found is not None else Usage()
         usage.bytes += cost.bytes
         usage.inodes += cost.inodes
+        usage.changes += changes[account]
         if (usage.bytes, usage.inodes) == FREE:
             tx.clear(key)
         else:

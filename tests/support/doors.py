@@ -213,8 +213,13 @@ class KernelDoor:
             os.mkdir(path, mode)
 
     def make_directories(self, path: str) -> None:
-        parts = path.split("/")
+        """As the client does it: what a link leads to is made too."""
         with self.inside():
+            try:
+                os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                path = os.path.relpath(os.path.realpath(path))
+            parts = path.split("/")
             for depth in range(1, len(parts) + 1):
                 above = "/".join(parts[:depth])
                 try:

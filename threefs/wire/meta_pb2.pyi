@@ -42,6 +42,7 @@ class FsckTable(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FSCK_INODES: _ClassVar[FsckTable]
     FSCK_QUEUE: _ClassVar[FsckTable]
     FSCK_ATTACHED: _ClassVar[FsckTable]
+    FSCK_USAGE: _ClassVar[FsckTable]
 
 class FsckKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -64,6 +65,7 @@ class FsckKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     HELD_BY_NOBODY: _ClassVar[FsckKind]
     WRONG_LENGTH: _ClassVar[FsckKind]
     NOT_COUNTED: _ClassVar[FsckKind]
+    WRONG_USAGE: _ClassVar[FsckKind]
 
 class LockKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -100,6 +102,7 @@ FSCK_ENTRIES: FsckTable
 FSCK_INODES: FsckTable
 FSCK_QUEUE: FsckTable
 FSCK_ATTACHED: FsckTable
+FSCK_USAGE: FsckTable
 FSCK_KIND_UNSPECIFIED: FsckKind
 UNREADABLE_RECORD: FsckKind
 ROOT_MISSING: FsckKind
@@ -119,6 +122,7 @@ FREE_NUMBER: FsckKind
 HELD_BY_NOBODY: FsckKind
 WRONG_LENGTH: FsckKind
 NOT_COUNTED: FsckKind
+WRONG_USAGE: FsckKind
 LOCK_KIND_UNSPECIFIED: LockKind
 RECORD_LOCK: LockKind
 FLOCK: LockKind
@@ -671,6 +675,18 @@ class RenewReply(_message.Message):
     gone: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, lease: _Optional[int] = ..., gone: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class FsckUsage(_message.Message):
+    __slots__ = ("account", "bytes", "inodes", "changes")
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    INODES_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    account: bytes
+    bytes: int
+    inodes: int
+    changes: int
+    def __init__(self, account: _Optional[bytes] = ..., bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., changes: _Optional[int] = ...) -> None: ...
+
 class FsckScanRequest(_message.Message):
     __slots__ = ("table", "after", "limit", "wanted")
     TABLE_FIELD_NUMBER: _ClassVar[int]
@@ -684,7 +700,7 @@ class FsckScanRequest(_message.Message):
     def __init__(self, table: _Optional[_Union[FsckTable, str]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., wanted: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FsckScanReply(_message.Message):
-    __slots__ = ("after", "more", "rows", "inode", "type", "nlink", "parent", "names", "suspects")
+    __slots__ = ("after", "more", "rows", "inode", "type", "nlink", "parent", "names", "suspects", "usage")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -694,6 +710,7 @@ class FsckScanReply(_message.Message):
     PARENT_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     after: bytes
     more: bool
     rows: int
@@ -703,7 +720,8 @@ class FsckScanReply(_message.Message):
     parent: _containers.RepeatedScalarFieldContainer[int]
     names: _containers.RepeatedCompositeFieldContainer[FsckName]
     suspects: _containers.RepeatedCompositeFieldContainer[FsckSubject]
-    def __init__(self, after: _Optional[bytes] = ..., more: _Optional[bool] = ..., rows: _Optional[int] = ..., inode: _Optional[_Iterable[int]] = ..., type: _Optional[_Iterable[_Union[InodeType, str]]] = ..., nlink: _Optional[_Iterable[int]] = ..., parent: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ...) -> None: ...
+    usage: _containers.RepeatedCompositeFieldContainer[FsckUsage]
+    def __init__(self, after: _Optional[bytes] = ..., more: _Optional[bool] = ..., rows: _Optional[int] = ..., inode: _Optional[_Iterable[int]] = ..., type: _Optional[_Iterable[_Union[InodeType, str]]] = ..., nlink: _Optional[_Iterable[int]] = ..., parent: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ..., usage: _Optional[_Iterable[_Union[FsckUsage, _Mapping]]] = ...) -> None: ...
 
 class FsckName(_message.Message):
     __slots__ = ("inode", "parent", "name")
@@ -716,13 +734,15 @@ class FsckName(_message.Message):
     def __init__(self, inode: _Optional[int] = ..., parent: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
 
 class FsckSubject(_message.Message):
-    __slots__ = ("key", "inode", "names", "queued", "loop", "end", "ctime_ns")
+    __slots__ = ("key", "inode", "names", "queued", "loop", "end", "kept", "counted", "ctime_ns")
     KEY_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     LOOP_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
     CTIME_NS_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     inode: int
@@ -730,8 +750,10 @@ class FsckSubject(_message.Message):
     queued: _containers.RepeatedScalarFieldContainer[bytes]
     loop: bool
     end: int
+    kept: FsckUsage
+    counted: FsckUsage
     ctime_ns: int
-    def __init__(self, key: _Optional[bytes] = ..., inode: _Optional[int] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., queued: _Optional[_Iterable[bytes]] = ..., loop: _Optional[bool] = ..., end: _Optional[int] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., inode: _Optional[int] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., queued: _Optional[_Iterable[bytes]] = ..., loop: _Optional[bool] = ..., end: _Optional[int] = ..., kept: _Optional[_Union[FsckUsage, _Mapping]] = ..., counted: _Optional[_Union[FsckUsage, _Mapping]] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
 
 class FsckExamineRequest(_message.Message):
     __slots__ = ("mutation", "repair", "subjects")

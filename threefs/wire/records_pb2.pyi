@@ -112,12 +112,14 @@ class Charge(_message.Message):
     def __init__(self, account: _Optional[bytes] = ..., bytes: _Optional[int] = ..., inodes: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("bytes", "inodes")
+    __slots__ = ("bytes", "inodes", "changes")
     BYTES_FIELD_NUMBER: _ClassVar[int]
     INODES_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     bytes: int
     inodes: int
-    def __init__(self, bytes: _Optional[int] = ..., inodes: _Optional[int] = ...) -> None: ...
+    changes: int
+    def __init__(self, bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., changes: _Optional[int] = ...) -> None: ...
 
 class QuotaLimits(_message.Message):
     __slots__ = ("bytes", "inodes", "parent")

@@ -16,7 +16,9 @@ from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, EntryRecord, ReadHold, Trashed, WriteSession
 from threefs_meta import keys, leases, paths
+from threefs_meta.charges import FREE, Account, Cost, is_tree, number_of
 from threefs_meta.counters import read_counter
+from threefs_meta.fsck import usage
 from threefs_meta.namespace import Namespace
 
 M = TypeVar("M", bound=Message)
@@ -36,11 +38,15 @@ class Verdict:
     name: bytes = b""
     names: tuple[tuple[int, bytes], ...] = ()  # all that the inode has
     queued: tuple[bytes, ...] = ()  # its keys in the queue of removals
+    account: Account = b""
+    missing: Cost = FREE  # in the sum of the account
 
 
 async def judge(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
     if subject.key:
         return await judge_record(names, subject.key)
+    if subject.HasField("kept"):
+        return await _judge_usage(names, subject)
     if subject.loop:
         return await judge_way_up(names, subject.inode)
     if subject.end:
@@ -224,6 +230,19 @@ async def _judge_length(names: Namespace, subject: pb.FsckSubject) -> list[Verdi
         return []
     detail = f"inode {subject.inode} has {inode.length} bytes, but a chunk of it ends at {subject.end}"
     return [Verdict(pb.WRONG_LENGTH, detail, keys.inode(subject.inode), subject.inode)]
+
+
+async def _judge_usage(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+    account, counted = subject.kept.account, subject.counted
+    missing = await usage.difference(names.tx, subject.kept, counted)
+    if missing == FREE:
+        return []
+    who = f"the tree of directory {number_of(account)}" if is_tree(account) else f"user {number_of(account)}"
+    detail = (
+        f"{who} has {counted.bytes} bytes and {counted.inodes} inodes, "
+        f"but {subject.kept.bytes} bytes and {subject.kept.inodes} inodes are on its account"
+    )
+    return [Verdict(pb.WRONG_USAGE, detail, keys.usage(account), account=account, missing=missing)]
 
 
 async def judge_way_up(names: Namespace, number: int) -> list[Verdict]:

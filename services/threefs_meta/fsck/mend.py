@@ -2,8 +2,9 @@
 
 from threefs.errors import AlreadyExists, Corrupt, NotADirectory
 from threefs.ids import ROOT
+from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import entries, keys
+from threefs_meta import charges, entries, keys
 from threefs_meta.actors import TRUSTED
 from threefs_meta.allocator import BLOCK
 from threefs_meta.context import Context
@@ -15,6 +16,7 @@ from threefs_meta.namespace import Namespace, make_root
 
 LOST_AND_FOUND = b"lost+found"
 _MODE = 0o700
+_TOKEN_BYTES = 16
 _MOST_TRIES = 16
 
 
@@ -33,6 +35,9 @@ async def mend(context: Context, names: Namespace, verdict: Verdict) -> bool:
             names.tx.clear(verdict.key)
         case pb.FREE_NUMBER:
             write_counter(names.tx, keys.NEXT_INODE, verdict.inode + BLOCK)
+        case pb.WRONG_USAGE:
+            delta = charges.to_record({verdict.account: verdict.missing})
+            names.tx.set(keys.delta(context.random.token(_TOKEN_BYTES)), records.encode(delta))
         case pb.UNREADABLE_RECORD:
             return False  # what it said is not known
         case pb.WRONG_LENGTH:

@@ -11,8 +11,10 @@ from threefs.kv import records
 from threefs.kv.port import Pair
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import EntryRecord
-from threefs_meta import keys
+from threefs_meta import charges, keys
+from threefs_meta.charges import Account, Cost
 from threefs_meta.context import Context
+from threefs_meta.fsck import usage
 from threefs_meta.fsck.judge import judge_record, leads_to
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
@@ -30,6 +32,8 @@ _RANGES = {
 
 
 async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanReply:
+    if request.table == pb.FSCK_USAGE:
+        return await look(context, lambda names: _usage_page(names, request))
     if request.table not in _RANGES:
         raise InvalidArgument(f"there is no table {request.table} to check")
     if len(request.wanted) > MOST_WANTED:
@@ -40,16 +44,25 @@ async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanRepl
     async def work(names: Namespace) -> pb.FsckScanReply:
         pairs = await _pairs(names, request, limit + 1)
         reply = pb.FsckScanReply(more=len(pairs) > limit, rows=min(len(pairs), limit))
+        costs: dict[Account, Cost] = {}
         if request.table == pb.FSCK_INODES and not request.after:
             await _suspect(names, reply, keys.inode(ROOT))
         for count, (key, value) in enumerate(pairs[:limit], 1):
-            await _row(names, request.table, reply, key, value, wanted)
+            await _row(names, request.table, reply, key, value, wanted, costs)
             reply.after = key
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
+        for account, cost in costs.items():
+            reply.usage.add(account=account, bytes=cost.bytes, inodes=cost.inodes)
         return reply
 
     return await look(context, work)
+
+
+async def _usage_page(names: Namespace, request: pb.FsckScanRequest) -> pb.FsckScanReply:
+    limit = min(request.limit or MOST_ROWS, MOST_ROWS)
+    found, after = await usage.page(names.tx, request.after, limit)
+    return pb.FsckScanReply(usage=found, rows=len(found), after=after, more=bool(after))
 
 
 async def _pairs(names: Namespace, request: pb.FsckScanRequest, limit: int) -> list[Pair]:
@@ -63,7 +76,13 @@ async def _pairs(names: Namespace, request: pb.FsckScanRequest, limit: int) -> l
 
 
 async def _row(
-    names: Namespace, table: pb.FsckTable, reply: pb.FsckScanReply, key: bytes, value: bytes, wanted: frozenset[int]
+    names: Namespace,
+    table: pb.FsckTable,
+    reply: pb.FsckScanReply,
+    key: bytes,
+    value: bytes,
+    wanted: frozenset[int],
+    costs: dict[Account, Cost],
 ) -> None:
     if table == pb.FSCK_QUEUE and key < keys.REMOVALS[1]:
         await _queue_row(names, reply, key, wanted)
@@ -73,7 +92,9 @@ async def _row(
         if table == pb.FSCK_ENTRIES:
             _entry_row(reply, key, records.decode(value, EntryRecord, key), wanted)
         elif table == pb.FSCK_INODES:
-            await _inode_row(names, reply, key, records.decode(value, pb.Inode, key))
+            inode = records.decode(value, pb.Inode, key)
+            charges.add(costs, charges.charges_of(inode), 1)
+            await _inode_row(names, reply, key, inode)
     except Corrupt:
         pass  # suspected already
 

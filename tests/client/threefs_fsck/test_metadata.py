@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from threefs_fsck import metadata
 from threefs_meta import keys
+from threefs_meta.bookkeeper import Bookkeeper
+from threefs_meta.charges import user_account
+from threefs_meta.operations.set_quota import set_quota
 
 from tests.support import damage
 from tests.support.fsck import LocalMeta, check_metadata
@@ -14,7 +17,7 @@ from tests.support.metadata import SESSION, MetaBench, run
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import DirectoryTimes, ReadHold, Removal, WriteSession
+from threefs.wire.records_pb2 import ClientLocks, DirectoryTimes, ReadHold, Removal, Usage, WriteSession, XattrRecord
 
 Damage = Callable[[MetaBench], Awaitable[list[str]]]
 
@@ -163,7 +166,55 @@ async def free_number(bench: MetaBench) -> list[str]:
     return ["free_number"] * 4
 
 
+async def with_quotas(bench: MetaBench) -> dict[bytes, Usage]:
+    """Sums of the tree /d and of the user who owns all."""
+    await set_quota(bench.context, pb.SetQuotaRequest(mutation=bench.mutation(), place=pb.Place(path=b"/d")))
+    await set_quota(bench.context, pb.SetQuotaRequest(mutation=bench.mutation(), uid=0))
+    while await Bookkeeper(bench.context).round():
+        pass
+    pairs = await bench.engine.begin().get_range(*keys.USAGE)
+    assert len(pairs) == 2
+    return {key: records.decode(value, Usage, key) for key, value in pairs}
+
+
+async def wrong_usage(bench: MetaBench) -> list[str]:
+    for key, usage in (await with_quotas(bench)).items():
+        usage.bytes += 5
+        usage.inodes -= 1
+        await damage.put(bench, key, records.encode(usage))
+    return ["wrong_usage"] * 2
+
+
+async def lost_usage(bench: MetaBench) -> list[str]:
+    for key in await with_quotas(bench):
+        await damage.put(bench, key, None)
+    return ["wrong_usage"] * 2
+
+
+async def usage_of_nothing(bench: MetaBench) -> list[str]:
+    await with_quotas(bench)
+    await damage.put(bench, keys.usage(user_account(77)), records.encode(Usage(bytes=1)))
+    return ["wrong_usage"]
+
+
+async def xattr_of_nothing(bench: MetaBench) -> list[str]:
+    for name in (b"user.a", b"system.posix_acl_access"):
+        await damage.put(bench, keys.xattr(99, name), records.encode(XattrRecord(value=b"x")))
+    return ["attached_to_nothing"] * 2
+
+
+async def lock_of_nobody(bench: MetaBench) -> list[str]:
+    inode = (await bench.stat("/two")).inode
+    await damage.put(bench, keys.lock(inode, b"c" * 16), records.encode(ClientLocks(lease=77)))
+    return ["held_by_nobody"]
+
+
 DAMAGES = (
+    wrong_usage,
+    lost_usage,
+    usage_of_nothing,
+    xattr_of_nothing,
+    lock_of_nobody,
     dangling,
     lost_inode,
     orphan_file,
@@ -393,3 +444,21 @@ def test_repairs_survive_lost_answers() -> None:
         await bench.audit()
 
     asyncio.run(test())
+
+
+def test_a_sum_that_changes_during_the_count_is_not_taken_for_wrong() -> None:
+    async def test(bench: MetaBench) -> None:
+        await tree(bench)
+        await with_quotas(bench)
+        meta = LocalMeta(bench.context)
+
+        async def change(request: Any) -> None:
+            """Between the sums and the count of each round."""
+            if isinstance(request, pb.FsckScanRequest) and request.table == pb.FSCK_INODES:
+                await bench.create(f"/d/new-{len(await bench.names('/d'))}")
+
+        meta.before = change
+        found = await check_metadata(meta)
+        assert not found.findings and found.complete
+
+    run(test)

@@ -1,0 +1,42 @@
+"""The sums that quotas keep, beside what the inodes cost."""
+
+from collections.abc import Iterable
+
+from threefs.wire import meta_pb2 as pb
+
+#: (bytes, inodes)
+Cost = tuple[int, int]
+_NOTHING: Cost = (0, 0)
+
+
+class UsageCount:
+    """One count of all inodes, begun when the sums were `kept`."""
+
+    def __init__(self, kept: Iterable[pb.FsckUsage]) -> None:
+        self._kept = {usage.account: usage for usage in kept}
+        self._counted: dict[bytes, Cost] = {}
+
+    def add(self, costs: Iterable[pb.FsckUsage]) -> None:
+        """What a page of inodes costs."""
+        for cost in costs:
+            size, inodes = self._counted.get(cost.account, _NOTHING)
+            self._counted[cost.account] = size + cost.bytes, inodes + cost.inodes
+
+    def differences(self) -> dict[bytes, Cost]:
+        """By account, what the sums lack."""
+        found = {}
+        for account in self._kept.keys() | self._counted.keys():
+            kept = self._kept.get(account, pb.FsckUsage())
+            size, inodes = self._counted.get(account, _NOTHING)
+            if (size, inodes) != (kept.bytes, kept.inodes):
+                found[account] = size - kept.bytes, inodes - kept.inodes
+        return found
+
+    def subjects(self, accounts: Iterable[bytes]) -> list[pb.FsckSubject]:
+        """To be looked at once more by the service."""
+        found = []
+        for account in accounts:
+            size, inodes = self._counted.get(account, _NOTHING)
+            counted = pb.FsckUsage(account=account, bytes=size, inodes=inodes)
+            found.append(pb.FsckSubject(kept=self._kept.get(account, pb.FsckUsage(account=account)), counted=counted))
+        return found

@@ -1,0 +1,60 @@
+"""Whether the sums that quotas keep are what the inodes cost.
+
+The inodes are counted page by page, while they change. But a sum knows how often it was changed. If it was not changed
+since before the count, the count is as of now; and the difference stays the same whatever is added up later, so it is
+mended by adding it.
+"""
+
+from collections import Counter
+
+from threefs.kv import records
+from threefs.kv.port import Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import Usage, UsageDelta
+from threefs_meta import charges, keys
+from threefs_meta.charges import FREE, Account, Cost
+
+
+async def page(tx: Transaction, after: bytes, limit: int) -> tuple[list[pb.FsckUsage], bytes]:
+    """Sums behind `after`, with what is not added up yet; where to go on, or b"" at the end."""
+    begin = after + b"\0" if after else keys.USAGE[0]
+    pairs = await tx.get_range(begin, keys.USAGE[1], limit=limit, snapshot=True)
+    waiting, changes = await _waiting(tx)
+    kept = {keys.account_of(key): records.decode(value, Usage, key) for key, value in pairs}
+    last = pairs[-1][0] if len(pairs) == limit else b""
+    for account in waiting:  # that have no sum yet come where they would
+        if begin <= keys.usage(account) and (not last or keys.usage(account) <= last):
+            kept.setdefault(account, Usage())
+    return [_together(account, kept[account], waiting, changes) for account in sorted(kept)], last
+
+
+async def difference(tx: Transaction, kept: pb.FsckUsage, counted: pb.FsckUsage) -> Cost:
+    """What has to be added to the sum; nothing if it has been changed since `kept`."""
+    key = keys.usage(kept.account)
+    value = await tx.get(key, snapshot=True)
+    usage = Usage() if value is None else records.decode(value, Usage, key)
+    now = _together(kept.account, usage, *await _waiting(tx))
+    if now != kept:
+        return FREE
+    return Cost(counted.bytes - kept.bytes, counted.inodes - kept.inodes)
+
+
+async def _waiting(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Account]]:
+    """All that is not added up, and how many changes that are."""
+    sums: dict[Account, Cost] = {}
+    changes: Counter[Account] = Counter()
+    for key, value in await tx.get_range(*keys.DELTAS, snapshot=True):
+        delta = charges.of_record(records.decode(value, UsageDelta, key))
+        charges.add(sums, delta, 1)
+        changes.update(delta.keys())
+    return sums, changes
+
+
+def _together(account: Account, usage: Usage, waiting: dict[Account, Cost], changes: Counter[Account]) -> pb.FsckUsage:
+    more = waiting.get(account, FREE)
+    return pb.FsckUsage(
+        account=account,
+        bytes=usage.bytes + more.bytes,
+        inodes=usage.inodes + more.inodes,
+        changes=usage.changes + changes[account],
+    )
