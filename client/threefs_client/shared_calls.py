@@ -78,4 +78,6 @@ def _outcome(method: Method[Any, Any], made: pb.Changed) -> Outcome:
         return error_of(made.code, made.message)
     if made.alone:
         return ALONE
-    return made.close if method is methods.CLOSE else made.create
+    if method is methods.CREATE:
+        return made.create
+    return made.close if method is methods.CLOSE else made.remove

@@ -93,6 +93,18 @@ class MemoryMeta:
         self.accessed += request.inode
         return pb.AccessedReply()
 
+    async def _changemany(self, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+        reply = pb.ChangeManyReply()
+        for change in request.changes:
+            try:
+                if change.WhichOneof("kind") == "create":
+                    reply.results.add(create=await self._create(change.create))
+                else:
+                    reply.results.add(close=await self._close(change.close))
+            except ThreefsError as error:
+                reply.results.add(code=error.code)
+        return reply
+
     async def _renew(self, request: pb.RenewRequest) -> pb.RenewReply:
         self.held |= set(request.hold)
         self.held -= set(request.drop)

@@ -512,20 +512,22 @@ class ChangeManyReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[Changed, _Mapping]]] = ...) -> None: ...
 
 class Changed(_message.Message):
-    __slots__ = ("code", "message", "create", "request", "alone", "close")
+    __slots__ = ("code", "message", "create", "request", "alone", "close", "remove")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ALONE_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
     create: CreateReply
     request: int
     alone: bool
     close: InodeReply
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., alone: _Optional[bool] = ..., close: _Optional[_Union[InodeReply, _Mapping]] = ...) -> None: ...
+    remove: RemoveReply
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., alone: _Optional[bool] = ..., close: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
 
 class RenameRequest(_message.Message):
     __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange")

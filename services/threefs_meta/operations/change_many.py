@@ -184,7 +184,10 @@ def _add_result(record: pb.ChangeManyReply, request: int, done: Reply | Outside)
         result.create.CopyFrom(done)
     elif isinstance(done, pb.InodeReply):
         result.close.CopyFrom(done)
-    elif isinstance(done, Outside):
+    elif isinstance(done, pb.RemoveReply):
+        if done.HasField("directory"):
+            result.remove.CopyFrom(done)
+    else:
         result.alone = True
     return result
 

@@ -7,6 +7,7 @@ import socket
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -277,3 +278,17 @@ def test_an_acl_admits_a_user(root: Path) -> None:
     assert stat.S_IMODE((root / "a").stat().st_mode) == 0o640
     assert as_nobody(root, Path("a").read_bytes) == ""
     assert as_nobody(root, lambda: Path("a").write_bytes(b"")) == "EACCES"
+
+
+def test_many_removals_at_once(root: Path) -> None:
+    for number in range(60):
+        (root / f"d{number}").mkdir()
+        (root / f"f{number}").touch()
+
+    def remove(number: int) -> None:
+        (root / f"d{number}").rmdir()
+        (root / f"f{number}").unlink()
+
+    with ThreadPoolExecutor(30) as programs:
+        list(programs.map(remove, range(60)))
+    assert os.listdir(root) == []
