@@ -4,11 +4,13 @@ import os
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import threefs_client
 
 from threefs.env.clock import CLOCK
-from threefs.errors import ThreefsError
+from threefs.env.worker import ThreadWorker
+from threefs.errors import Corrupt, ThreefsError
 from threefs_bench.meters import busy_s, process_cpu_s, resident_bytes
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -36,9 +38,20 @@ class Size:
     list_per_s: float = 0.0
     list_client_growth_bytes: int = 0
     service_bytes: int = 0
+    mount_first_entry_ms: float = 0.0  # the same through a mount, if there is one
+    mount_list_per_s: float = 0.0
+    mount_bytes: int = 0
 
 
-async def measure(address: str, service: int, sizes: Sequence[int], progress: Progress) -> list[Size]:
+@dataclass(frozen=True, slots=True)
+class Mount:
+    point: Path
+    process: int
+
+
+async def measure(
+    address: str, service: int, sizes: Sequence[int], progress: Progress, mount: Mount | None = None
+) -> list[Size]:
     """Fill a directory of the cluster to each size in turn. `service` is the process of its only meta service."""
     found = []
     async with await threefs_client.connect_async(address, timeout_s=_TIMEOUT_S) as fs:
@@ -49,6 +62,8 @@ async def measure(address: str, service: int, sizes: Sequence[int], progress: Pr
             progress(f"a directory of {entries:,} entries")
             await _fill(fs, top, there, entries - SAMPLE)
             found.append(await _look(fs, top, entries, service))
+            if mount is not None:
+                await _look_through(mount, top, found[-1])
             there = entries
         await fs.remove(top, recursive=True)  # at once; the space is freed in the background
     return found
@@ -93,6 +108,33 @@ async def _look(fs: threefs_client.AsyncFileSystem, top: str, entries: int, serv
     return size
 
 
+async def _look_through(mount: Mount, top: str, size: Size) -> None:
+    """As `ls -U` does: names alone."""
+    thread = ThreadWorker("scandir")
+    try:
+        first, all_of_it, names = await thread.run(_scan, f"{mount.point}{top}")
+    finally:
+        await thread.close()
+    if names != size.entries:
+        raise Corrupt(f"the mount lists {names} of {size.entries} names")
+    size.mount_first_entry_ms = first * 1e3
+    size.mount_list_per_s = names / all_of_it
+    size.mount_bytes = resident_bytes(mount.process)
+
+
+def _scan(directory: str) -> tuple[float, float, int]:
+    """Seconds until the first entry, seconds until the last one, and how many there are."""
+    names = 0
+    first = 0.0
+    begin = CLOCK.monotonic()
+    with os.scandir(directory) as entries:
+        for _ in entries:
+            if not names:
+                first = CLOCK.monotonic() - begin
+            names += 1
+    return first, CLOCK.monotonic() - begin, names
+
+
 async def _timed(work: Awaitable[object]) -> float:
     begin = CLOCK.monotonic()
     await work
@@ -103,13 +145,15 @@ def table(sizes: Sequence[Size]) -> str:
     """Markdown."""
     lines = [
         "| entries | creates/s in batches | CPU of a create, of it the service | one create "
-        "| first entry of a list, a stat | entries listed/s | memory of the service |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
+        "| first entry of a list, a stat | entries listed/s | memory of the service "
+        "| through the mount: first entry | entries listed/s | memory of the mount |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
         f"| {size.entries:,} | {size.creates_per_s:,.0f} | {size.create_cpu_us:.0f} µs, "
         f"{size.create_service_cpu_us:.0f} µs | {size.create_p50_ms:.1f} ms | {size.first_entry_ms:.1f} ms, "
-        f"{size.lookup_ms:.1f} ms | {size.list_per_s:,.0f} | {size.service_bytes >> 20:,} MiB |"
+        f"{size.lookup_ms:.1f} ms | {size.list_per_s:,.0f} | {size.service_bytes >> 20:,} MiB "
+        f"| {size.mount_first_entry_ms:.1f} ms | {size.mount_list_per_s:,.0f} | {size.mount_bytes >> 20:,} MiB |"
         for size in sizes
     ]
     return "\n".join(lines) + "\n"

@@ -66,23 +66,30 @@ def _mounted(place: Path) -> Iterator[Path]:
     cluster = LocalCluster(place / "cluster")
     started = asyncio.run(cluster.up(Plan(storage=3, replicas=3)))
     try:
-        point = place / "mnt"
-        point.mkdir()
-        _threefs("mount", "--address", started.address, str(point))
-        try:
-            yield point
-        finally:
-            _threefs("umount", str(point))
+        with mounted(started.address, place / "mnt"):
+            yield place / "mnt"
     finally:
         asyncio.run(cluster.down())
 
 
-def _threefs(*words: str) -> None:
+@contextmanager
+def mounted(address: str, point: Path) -> Iterator[int]:
+    """A cluster at a new directory; the process behind it. Raises PeerFailedError."""
+    point.mkdir()
+    said = json.loads(_threefs("mount", "--address", address, "--json", str(point)))
+    try:
+        yield int(said["pid"])
+    finally:
+        _threefs("umount", str(point))
+
+
+def _threefs(*words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "threefs_cli", *words], capture_output=True, text=True, timeout=_MOUNT_S
     )
     if done.returncode:
         raise PeerFailedError(f"threefs {words[0]}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def measure(

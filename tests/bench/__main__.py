@@ -4,14 +4,16 @@ It stands here because it kills services and engines, which only the tests know 
 (`--only`), and what is done is written before the next part begins.
 """
 
+import asyncio
 import json
 import os
 import platform
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import click
 import uvloop
 from threefs_bench import directory, metadata, systems
 from threefs_bench.peers import NAMES, Harness
-from threefs_cli.cluster_file import Plan
+from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
 
 from tests.bench import clients, engines, failover
@@ -89,20 +91,25 @@ class Run:
 
     def directory(self) -> Any:
         sizes = directory.QUICK_SIZES if self.quick else directory.SIZES
-        found = uvloop.run(_grow(self.scratch / "directory", sizes, self.tell))
+        cluster = LocalCluster(self.scratch / "directory")
+        started = asyncio.run(cluster.up(Plan(storage=3, replicas=3)))
+        try:
+            found = _grow(started, sizes, self.scratch / "directory-mnt", self.tell)
+        finally:
+            asyncio.run(cluster.down())
         self.tables.append(f"## One directory\n\n{directory.table(found)}")
         return [asdict(size) for size in found]
 
 
-async def _grow(place: Path, sizes: tuple[int, ...], tell: Callable[[str], None]) -> list[directory.Size]:
-    cluster = LocalCluster(place)
-    started = await cluster.up(Plan(storage=3, replicas=3))
-    try:
-        process = started.program("meta").process
-        assert process is not None
-        return await directory.measure(started.address, process.pid, sizes, tell)
-    finally:
-        await cluster.down()
+def _grow(started: ClusterFile, sizes: Sequence[int], point: Path, tell: Callable[[str], None]) -> list[directory.Size]:
+    """With a mount at `point`, if there can be one."""
+    process = started.program("meta").process
+    assert process is not None
+    measure = partial(directory.measure, started.address, process.pid, sizes, tell)
+    if lacking():
+        return uvloop.run(measure())
+    with systems.mounted(started.address, point) as mount:
+        return uvloop.run(measure(directory.Mount(point, mount)))
 
 
 def _machine() -> dict[str, Any]:
