@@ -320,6 +320,12 @@ class TooManyLocks(ThreefsError):
     code, posix = 60, _errno.ENOLCK
 
 
+class Deadlock(ThreefsError):
+    """To wait for this lock would be for ever: its owner waits for one that is held here."""
+
+    code, posix = 61, _errno.EDEADLK
+
+
 # ---- the transactional store ----
 
 

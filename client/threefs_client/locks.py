@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from threefs.errors import Locked, ThreefsError
+from threefs.errors import Deadlock, Locked, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client.link import Link
@@ -29,17 +29,57 @@ class LockOwner:
         self._held = 0  # ranges
         self._entered = False  # into the lease
         self._undoing: asyncio.Task[None] | None = None
+        self._forgetting: asyncio.Task[None] | None = None
+        self._waiting = False  # and others know of it
 
     @property
     def held(self) -> bool:
         return self._held > 0
 
-    async def acquire(self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None) -> None:
+    async def acquire(
+        self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None, asks_again: bool = False
+    ) -> None:
         """Lock the bytes from `start` to `end`, that one included; what the owner had of them becomes this.
 
         Waits until it can be had, at most `wait_s` if that is given; then raises Locked. Who is cancelled has nothing.
+        Raises Deadlock for a record lock whose owner waits for one that is held here. A caller that waits by itself
+        says that it `asks_again`, and calls `give_up` if it does not in the end.
         """
+        try:
+            await self._acquire(exclusive, start, end, wait_s, asks_again)
+        except Locked:
+            if not asks_again:
+                await self.give_up()
+            raise
+        except BaseException:
+            self.abandon()
+            raise
+
+    async def give_up(self) -> None:
+        """It is not waited for any more."""
+        if self._waiting:
+            self._waiting = False
+            if not self._entered:
+                await self._link.lease.enter()
+                self._entered = True
+            try:
+                await self._send(self._lock(pb.UNLOCK, 0, END), end_wait=True)
+            finally:
+                self._leave()
+
+    def abandon(self) -> None:
+        """The same, in the background. If that fails, the record of the wait is soon too old to count."""
+
+        async def forget() -> None:
+            with contextlib.suppress(ThreefsError):
+                await self.give_up()
+
+        if self._waiting:
+            self._forgetting = asyncio.ensure_future(forget())
+
+    async def _acquire(self, exclusive: bool, start: int, end: int, wait_s: float | None, asks_again: bool) -> None:
         lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
+        wait = self._kind == pb.RECORD_LOCK and (asks_again or wait_s is None or wait_s > 0)
         deadline = None if wait_s is None else self._link.clock.monotonic() + wait_s
         pause_s = _FIRST_PAUSE_S
         if not self._entered:
@@ -47,8 +87,11 @@ class LockOwner:
             self._entered = True
         while True:
             try:
-                await self._change(lock)
+                await self._send(lock, wait=wait)
                 return
+            except Deadlock:
+                self._leave()
+                raise
             except Locked:
                 if deadline is not None and self._link.clock.monotonic() >= deadline:
                     self._leave()
@@ -86,11 +129,21 @@ class LockOwner:
         return pb.FileLock(kind=self._kind, type=kind, owner=self._owner, start=start, end=end, pid=self._pid)
 
     async def _change(self, lock: pb.FileLock) -> None:
-        request: Any = pb.LockRequest(mutation=self._link.meta.mutation(), inode=self._inode, lock=lock)
+        await self._send(lock)
+
+    async def _send(self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False) -> None:
+        request: Any = pb.LockRequest(
+            mutation=self._link.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
+        )
         reply = await self._link.meta.call(methods.LOCK, request, timeout_s=self._link.options.timeout_s)
         self._held = reply.held
         if reply.lease:
             self._link.lease.entered(reply.lease)
+        if reply.blocked:
+            self._waiting = True
+            raise Locked(f"inode {self._inode} is locked by somebody else")
+        if wait:
+            self._waiting = False  # it was given
 
     def _leave(self) -> None:
         if self._entered and not self._held:

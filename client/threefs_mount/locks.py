@@ -59,7 +59,7 @@ class FileLocks:
     # ---- taking ----
 
     async def take(self, inode: int, owner: int, lock: Lock, *, flock: bool, wait: bool) -> None:
-        """Raises Locked, unless it may wait. Whoever stops waiting (is cancelled) has what it had before."""
+        """Raises Locked, unless it may wait; Deadlock. Whoever stops waiting (is cancelled) has what it had before."""
         if lock.type not in _EXCLUSIVE:
             raise InvalidArgument(f"there is no lock of the type {lock.type}")
         key = (inode, _kind(flock), owner)
@@ -67,20 +67,25 @@ class FileLocks:
         found.users += 1
         try:
             pause_s = _FIRST_PAUSE_S
-            while not await self._finished(self._try(found, lock)):
+            while not await self._finished(self._try(found, lock, wait)):
                 if not wait:
                     raise Locked(f"inode {inode} is locked by somebody else")
                 await self._pause(inode, pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             self._locked(inode)
+        except BaseException:
+            found.locks.abandon()
+            raise
         finally:
             self._leave(key, found)
 
-    async def _try(self, owner: _Owner, lock: Lock) -> bool:
+    async def _try(self, owner: _Owner, lock: Lock, wait: bool) -> bool:
         start, end = _range(lock)
         async with owner.turn:
             try:
-                await owner.locks.acquire(exclusive=_EXCLUSIVE[lock.type], start=start, end=end, wait_s=0)
+                await owner.locks.acquire(
+                    exclusive=_EXCLUSIVE[lock.type], start=start, end=end, wait_s=0, asks_again=wait
+                )
             except Locked:
                 return False
         return True

@@ -22,6 +22,7 @@ DELTAS = (b"QDLT|", b"QDLT}")
 RETAGS = (b"QTAG|", b"QTAG}")
 LOCKS = (b"LOCK|", b"LOCK}")
 TRASH = (b"TRSH|", b"TRSH}")
+WAITS = (b"WAIT|", b"WAIT}")
 #: Tables of what belongs to an inode, whose number comes first in their keys.
 ATTACHED = (HOLDS, LOCKS, SESSIONS, TIMES, XATTRS)
 
@@ -134,6 +135,11 @@ def locks(inode: int) -> tuple[bytes, bytes]:
 def locker(lock_key: bytes) -> bytes:
     """The client."""
     return lock_key[_ONE.size :]
+
+
+def wait(client_id: bytes, owner: int) -> bytes:
+    """What that owner of locks waits for."""
+    return WAITS[0] + client_id + owner.to_bytes(8, "big")
 
 
 def hold(inode: int, client_id: bytes) -> bytes:

@@ -17,7 +17,7 @@ from threefs.errors import ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Pair, Transaction
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import ClientLocks, ReadHold, Renewal, WriteSession
+from threefs.wire.records_pb2 import ClientLocks, LockWait, ReadHold, Renewal, WriteSession
 from threefs_meta import keys, leases, mutations
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report, widen
@@ -161,4 +161,5 @@ HELD = (
     Held(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
     Held(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _drop),
     Held(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, _drop),
+    Held(keys.WAITS, lambda key, value: records.decode(value, LockWait, key).lease, _drop),
 )

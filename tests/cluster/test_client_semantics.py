@@ -1,13 +1,25 @@
 """What POSIX programs expect of files beyond reading and writing, on a cluster of real processes."""
 
+import asyncio
 import uuid
 
 import numpy as np
 import pytest
-from threefs_client import Allocation, FileSystem
+from threefs_client import Allocation, FileSystem, connect_async
+from threefs_client.locks import LockOwner
 
 from tests.support.cluster import LocalCluster
-from threefs.errors import AccessDenied, AlreadyExists, InvalidArgument, IsADirectory, NoDataThere, NotFound
+from threefs.errors import (
+    AccessDenied,
+    AlreadyExists,
+    Deadlock,
+    InvalidArgument,
+    IsADirectory,
+    Locked,
+    NoDataThere,
+    NotFound,
+)
+from threefs.wire import meta_pb2 as pb
 
 CHUNK = 64 << 10
 PUNCH = Allocation.PUNCH_HOLE | Allocation.KEEP_LENGTH
@@ -19,7 +31,7 @@ def content_of(size: int, seed: int = 1) -> bytes:
 
 @pytest.fixture
 def place(fs: FileSystem) -> str:
-    path = f"/ranges/{uuid.uuid4().hex}"
+    path = f"/semantics/{uuid.uuid4().hex}"
     fs.mkdir(path, parents=True)
     fs.set_layout(path, chunk_bytes=CHUNK)
     return path
@@ -145,3 +157,31 @@ def test_a_copy_appears_complete_or_not_at_all(fs: FileSystem, place: str) -> No
     with pytest.raises(NotFound):
         fs.copy(f"{place}/none", f"{place}/b")
     assert [entry.name for entry in fs.list(place)] == ["a", "b", "c", "d"], "nothing is left over"
+
+
+def test_clients_that_wait_for_each_other_are_told(cluster: LocalCluster, place: str) -> None:
+    """One of them; the other gets what it waits for when that one lets go."""
+
+    async def play() -> None:
+        async with (
+            await connect_async(cluster.address, token=cluster.token) as one,
+            await connect_async(cluster.address, token=cluster.token) as two,
+        ):
+            inodes = [(await one.create(f"{place}/{name}")).inode for name in "ab"]
+            first = [LockOwner(one.link, inode, 1, kind=pb.RECORD_LOCK) for inode in inodes]
+            second = [LockOwner(two.link, inode, 1, kind=pb.RECORD_LOCK) for inode in inodes]
+            await first[0].acquire(exclusive=True)
+            await second[1].acquire(exclusive=True)
+            waiting = asyncio.create_task(first[1].acquire(exclusive=True))
+            with pytest.raises(Locked):  # a wait that is given up makes no circle
+                await second[0].acquire(exclusive=True, wait_s=0)
+            while not first[1]._waiting:
+                await asyncio.sleep(0.01)
+            with pytest.raises(Deadlock):
+                await second[0].acquire(exclusive=True)
+            await second[1].release()
+            await waiting
+            for owner in first:
+                await owner.release()
+
+    asyncio.run(play())

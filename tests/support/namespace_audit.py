@@ -16,6 +16,7 @@ from threefs.wire.records_pb2 import (
     DirectoryTimes,
     EndedLease,
     EntryRecord,
+    LockWait,
     QuotaLimits,
     ReadHold,
     Removal,
@@ -85,6 +86,8 @@ class Store:
                 charges.add(self.usage, charges.of_record(records.decode(value, UsageDelta, key)), 1)
             case b"QLIM|":
                 records.decode(value, QuotaLimits, key)
+            case b"WAIT|":
+                self.leases_held.add(records.decode(value, LockWait, key).lease)
             case b"TRSH|":
                 records.decode(value, Trashed, key)
             case b"QTAG|":

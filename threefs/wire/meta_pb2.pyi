@@ -1085,22 +1085,28 @@ class FileLock(_message.Message):
     def __init__(self, kind: _Optional[_Union[LockKind, str]] = ..., type: _Optional[_Union[LockType, str]] = ..., owner: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class LockRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "lock")
+    __slots__ = ("mutation", "inode", "lock", "wait", "end_wait")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     LOCK_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    END_WAIT_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     inode: int
     lock: FileLock
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[FileLock, _Mapping]] = ...) -> None: ...
+    wait: bool
+    end_wait: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[FileLock, _Mapping]] = ..., wait: _Optional[bool] = ..., end_wait: _Optional[bool] = ...) -> None: ...
 
 class LockReply(_message.Message):
-    __slots__ = ("lease", "held")
+    __slots__ = ("lease", "held", "blocked")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
     lease: int
     held: int
-    def __init__(self, lease: _Optional[int] = ..., held: _Optional[int] = ...) -> None: ...
+    blocked: bool
+    def __init__(self, lease: _Optional[int] = ..., held: _Optional[int] = ..., blocked: _Optional[bool] = ...) -> None: ...
 
 class FindLockRequest(_message.Message):
     __slots__ = ("client", "inode", "lock")

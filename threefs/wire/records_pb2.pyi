@@ -148,3 +148,15 @@ class Trashed(_message.Message):
     removed_ns: int
     uid: int
     def __init__(self, inode: _Optional[int] = ..., path: _Optional[bytes] = ..., removed_ns: _Optional[int] = ..., uid: _Optional[int] = ...) -> None: ...
+
+class LockWait(_message.Message):
+    __slots__ = ("lease", "inode", "lock", "stamp")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    inode: int
+    lock: _meta_pb2.FileLock
+    stamp: int
+    def __init__(self, lease: _Optional[int] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[_meta_pb2.FileLock, _Mapping]] = ..., stamp: _Optional[int] = ...) -> None: ...

@@ -4,12 +4,12 @@ All locks on the file are read, so whoever changes one of them is a conflict. A 
 lease: when that ends, the sweeper clears it.
 """
 
-from threefs.errors import Locked, NotFound, TooManyLocks
+from threefs.errors import Deadlock, InvalidArgument, Locked, NotFound, TooManyLocks
 from threefs.kv import records
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks
-from threefs_meta import keys, leases, locks
+from threefs_meta import keys, leases, locks, waits
 from threefs_meta.context import Context
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
@@ -18,6 +18,9 @@ from threefs_meta.namespace import Namespace
 async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
     locks.check(request.lock)
     client, wanted = request.mutation.client, request.lock
+    who = client, wanted.owner
+    if request.wait and wanted.kind != pb.RECORD_LOCK:
+        raise InvalidArgument("waits are noted for locks of ranges only")
 
     async def work(names: Namespace) -> pb.LockReply | Outside:
         if wanted.type != pb.UNLOCK and await names.inode(request.inode) is None:
@@ -26,9 +29,17 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
         lease = await leases.number(names.tx, client)
         kept = [one for one in mine.locks if not locks.same_owner(one, wanted)] if mine.lease == lease else []
         own = [one for one in mine.locks if locks.same_owner(one, wanted)] if mine.lease == lease else []
+        if request.end_wait:
+            waits.forget(names, who)
+            return pb.LockReply(lease=lease, held=len(own))
         found = locks.first_conflict([*kept, *others], wanted)
         if found is not None:
+            if request.wait and await _note_wait(context, names, request, who):
+                lease = await leases.join(names.tx, client, context.ticks.stamp())
+                return pb.LockReply(lease=lease, held=len(own), blocked=True)
             raise Locked(f"inode {request.inode} is locked from byte {found.start} on")
+        if request.wait:
+            waits.forget(names, who)
         own = locks.changed(own, wanted)
         if len(kept) + len(own) > locks.MOST_LOCKS:
             raise TooManyLocks(f"a client has at most {locks.MOST_LOCKS} locks on a file")
@@ -41,6 +52,15 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
         return pb.LockReply()
 
     return await mutate(context, methods.LOCK, request.mutation, work)
+
+
+async def _note_wait(context: Context, names: Namespace, request: pb.LockRequest, who: waits.Owner) -> bool:
+    """False if it is noted already. Raises Deadlock."""
+    if await waits.closes_circle(names, who, request.inode, request.lock, context.ticks.number):
+        raise Deadlock(f"whoever has locked inode {request.inode} waits for a lock that is held by who asks")
+    stamp = context.ticks.stamp()
+    lease = await leases.join(names.tx, who[0], stamp)
+    return await waits.note(names, who, request.inode, request.lock, lease, stamp)
 
 
 async def held(names: Namespace, inode: int, client: bytes) -> tuple[ClientLocks, list[pb.FileLock]]:

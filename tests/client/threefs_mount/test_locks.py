@@ -11,7 +11,7 @@ from threefs_fuse.requests import Lock
 from threefs_mount.locks import FileLocks
 
 from tests.support.cluster import LocalCluster
-from threefs.errors import InvalidArgument, Locked
+from threefs.errors import Deadlock, InvalidArgument, Locked
 
 WHOLE = (1 << 63) - 1
 
@@ -118,3 +118,23 @@ def test_what_is_no_lock(cluster: LocalCluster) -> None:
                 await two.here.conflict(two.inode, 1, locked(kind=wrong), flock=False)
 
     play(cluster, "wrong", scene)
+
+
+def test_two_mounts_that_wait_for_each_other(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        await two.here.take(two.inode, 1, locked(0, 9), flock=False, wait=True)
+        await two.there.take(two.inode, 1, locked(10, 19), flock=False, wait=True)
+
+        async def one_after_the_other(locks: FileLocks, lock: Lock) -> str:
+            try:
+                await locks.take(two.inode, 1, lock, flock=False, wait=True)
+                return "given"
+            except Deadlock:
+                return "told"
+            finally:
+                await locks.give_up_all(two.inode, 1, flock=False)
+
+        asked = (one_after_the_other(two.here, locked(10, 19)), one_after_the_other(two.there, locked(0, 9)))
+        assert sorted(await asyncio.gather(*asked)) == ["given", "told"]
+
+    play(cluster, "deadlock", scene)
