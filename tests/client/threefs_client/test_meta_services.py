@@ -9,6 +9,7 @@ from tests.support.rpc import Served, identity, run
 from threefs.env.net import RealNet
 from threefs.errors import ConnectionLost, Unavailable
 from threefs.rpc.identity import hello_frame
+from threefs.rpc.limits import Limits
 from threefs.rpc.methods import STAT
 from threefs.rpc.peers import Peers
 from threefs.wire import meta_pb2 as pb
@@ -121,5 +122,28 @@ def test_one_that_has_left_the_cluster_is_forgotten() -> None:
         await avoided(found, ["127.0.0.1:1", "127.0.0.1:2"], "127.0.0.1:1", False)
         await found.close()
         await peers.close()
+
+    run(test)
+
+
+def test_a_service_that_does_not_even_greet_is_waited_for_only_if_there_is_no_other() -> None:
+    """Its machine may be gone without a word, so that nobody refuses the connection."""
+
+    async def test() -> None:
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        mute = await asyncio.start_server(listen, "127.0.0.1", 0)
+        address = f"127.0.0.1:{mute.sockets[0].getsockname()[1]}"
+        peers = Peers(RealNet(), identity(), limits=Limits(connect_s=1.2))
+        for addresses, why in [
+            ((address, "127.0.0.1:1"), "no answer within 0.6 s"),
+            ((address,), "HELLO within 1.2 s"),
+        ]:
+            with pytest.raises(Unavailable, match=why):
+                await services(peers, addresses).connect(address, 60)
+        await peers.close()
+        mute.close()
 
     run(test)
