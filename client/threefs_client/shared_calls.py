@@ -39,7 +39,11 @@ def key_of(method: Method[Any, Any], request: Any, caller: pb.Caller | None, tim
         changes, follow = False, request.follow
     elif method is methods.LOOKUP:
         changes, follow = False, False
-    elif method is methods.CREATE or method is methods.REMOVE or (method is methods.CLOSE and not request.exact):
+    elif (
+        method is methods.CREATE
+        or method is methods.REMOVE
+        or ((method is methods.CLOSE or method is methods.SYNC) and not request.exact)
+    ):
         changes, follow = True, False
     else:
         return None
@@ -59,8 +63,10 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
                 change.create.CopyFrom(request)
             elif method is methods.REMOVE:
                 change.remove.CopyFrom(request)
-            else:
+            elif method is methods.CLOSE:
                 change.close.CopyFrom(request)
+            else:
+                change.sync.CopyFrom(request)
         made = await sender.send(methods.CHANGE_MANY, changes, timeout_s=key.timeout_s, caller=caller)
         return [_outcome(method, one) for (method, _), one in zip(calls, made.results, strict=True)]
     looks = pb.BatchStatRequest(follow=key.follow)
@@ -80,4 +86,4 @@ def _outcome(method: Method[Any, Any], made: pb.Changed) -> Outcome:
         return ALONE
     if method is methods.CREATE:
         return made.create
-    return made.close if method is methods.CLOSE else made.remove
+    return made.remove if method is methods.REMOVE else made.file

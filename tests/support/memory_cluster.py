@@ -97,10 +97,13 @@ class MemoryMeta:
         reply = pb.ChangeManyReply()
         for change in request.changes:
             try:
-                if change.WhichOneof("kind") == "create":
+                kind = change.WhichOneof("kind")
+                if kind == "create":
                     reply.results.add(create=await self._create(change.create))
+                elif kind == "close":
+                    reply.results.add(file=await self._close(change.close))
                 else:
-                    reply.results.add(close=await self._close(change.close))
+                    reply.results.add(file=await self._sync(change.sync))
             except ThreefsError as error:
                 reply.results.add(code=error.code)
         return reply

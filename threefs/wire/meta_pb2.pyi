@@ -496,14 +496,16 @@ class ChangeManyRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("create", "remove", "close")
+    __slots__ = ("create", "remove", "close", "sync")
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
+    SYNC_FIELD_NUMBER: _ClassVar[int]
     create: CreateRequest
     remove: RemoveRequest
     close: CloseRequest
-    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ..., close: _Optional[_Union[CloseRequest, _Mapping]] = ...) -> None: ...
+    sync: SyncRequest
+    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ..., close: _Optional[_Union[CloseRequest, _Mapping]] = ..., sync: _Optional[_Union[SyncRequest, _Mapping]] = ...) -> None: ...
 
 class ChangeManyReply(_message.Message):
     __slots__ = ("results",)
@@ -512,22 +514,22 @@ class ChangeManyReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[Changed, _Mapping]]] = ...) -> None: ...
 
 class Changed(_message.Message):
-    __slots__ = ("code", "message", "create", "request", "alone", "close", "remove")
+    __slots__ = ("code", "message", "create", "request", "alone", "file", "remove")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ALONE_FIELD_NUMBER: _ClassVar[int]
-    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
     create: CreateReply
     request: int
     alone: bool
-    close: InodeReply
+    file: InodeReply
     remove: RemoveReply
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., alone: _Optional[bool] = ..., close: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., alone: _Optional[bool] = ..., file: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
 
 class RenameRequest(_message.Message):
     __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange")

@@ -37,6 +37,7 @@ from threefs_meta.namespace import Namespace
 from threefs_meta.operations.close import closing
 from threefs_meta.operations.create import creation
 from threefs_meta.operations.remove import removal
+from threefs_meta.operations.sync import syncing
 
 MOST_CHANGES = 256
 #: For that long a transaction of several changes is tried before its halves are.
@@ -175,6 +176,8 @@ def _work(context: Context, change: pb.Change, actor: Actor, client: bytes) -> W
         return removal(context, change.remove, actor)
     if kind == "close":
         return closing(context, change.close, actor)
+    if kind == "sync":
+        return syncing(context, change.sync, actor)
     raise InvalidArgument("a change of no known kind")
 
 
@@ -183,7 +186,7 @@ def _add_result(record: pb.ChangeManyReply, request: int, done: Reply | Outside)
     if isinstance(done, pb.CreateReply):
         result.create.CopyFrom(done)
     elif isinstance(done, pb.InodeReply):
-        result.close.CopyFrom(done)
+        result.file.CopyFrom(done)
     elif isinstance(done, pb.RemoveReply):
         if done.HasField("directory"):
             result.remove.CopyFrom(done)

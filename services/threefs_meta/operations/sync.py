@@ -1,10 +1,12 @@
 """Settle the length of an open file."""
 
+from collections.abc import Awaitable, Callable
+
 from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import permissions
-from threefs_meta.actors import actor_of
+from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report
 from threefs_meta.mutations import Outside, mutate
@@ -12,7 +14,13 @@ from threefs_meta.namespace import Namespace
 
 
 async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
-    actor = actor_of(request)
+    return await mutate(context, methods.SYNC, request.mutation, syncing(context, request, actor_of(request)))
+
+
+def syncing(
+    context: Context, request: pb.SyncRequest, actor: Actor
+) -> Callable[[Namespace], Awaitable[pb.InodeReply | Outside]]:
+    """The transaction."""
     growth = Growth(
         context,
         Report(request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end),
@@ -30,4 +38,4 @@ async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
             names.put_inode(inode)
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
-    return await mutate(context, methods.SYNC, request.mutation, work)
+    return work

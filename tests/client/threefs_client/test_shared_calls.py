@@ -57,11 +57,11 @@ def test_looks() -> None:
 def test_changes() -> None:
     made = pb.CreateReply(inode=pb.Inode(inode=3), created=True)
     closed = pb.InodeReply(inode=pb.Inode(inode=3, length=5))
-    results = [pb.Changed(create=made), pb.Changed(), pb.Changed(code=AlreadyExists.code), pb.Changed(close=closed)]
-    reply = pb.ChangeManyReply(results=[*results, pb.Changed(alone=True)])
+    results = [pb.Changed(create=made), pb.Changed(), pb.Changed(code=AlreadyExists.code), pb.Changed(file=closed)]
+    reply = pb.ChangeManyReply(results=[*results, pb.Changed(alone=True), pb.Changed(file=closed)])
     create = pb.CreateRequest(place=pb.Place(path=b"/a"), exclusive=True)
     remove = pb.RemoveRequest(place=pb.Place(path=b"/b"))
-    close = pb.CloseRequest(inode=3)
+    close, sync = pb.CloseRequest(inode=3), pb.SyncRequest(inode=4)
     cut = pb.CreateRequest(place=pb.Place(path=b"/c"), truncate=True)
     calls = [
         (methods.CREATE, create),
@@ -69,26 +69,30 @@ def test_changes() -> None:
         (methods.CREATE, create),
         (methods.CLOSE, close),
         (methods.CREATE, cut),
+        (methods.SYNC, sync),
     ]
     outcomes, sender = together(reply, *calls)
     assert outcomes[0] == made
     assert outcomes[3] == closed
     assert outcomes[4] is ALONE
+    assert outcomes[5] == closed
     assert isinstance(outcomes[2], AlreadyExists)
     ((method, request, _, caller),) = sender.sent
     assert method is methods.CHANGE_MANY and caller is None
-    assert request.mutation == sender.mutation(5)
+    assert request.mutation == sender.mutation(6)
     assert list(request.changes) == [
         pb.Change(create=create),
         pb.Change(remove=remove),
         pb.Change(create=create),
         pb.Change(close=close),
         pb.Change(create=cut),
+        pb.Change(sync=sync),
     ]
 
 
 def test_what_cannot_share() -> None:
     assert key_of(methods.CLOSE, pb.CloseRequest(exact=True), None, 5.0) is None
+    assert key_of(methods.SYNC, pb.SyncRequest(exact=True), None, 5.0) is None
     assert key_of(methods.MKDIR, pb.MkdirRequest(), None, 5.0) is None
     stat = pb.StatRequest()
     keys = {

@@ -138,7 +138,7 @@ def test_what_has_to_wait_for_chunks_is_left_out_for_good() -> None:
     run(test)
 
 
-def test_files_are_closed_together() -> None:
+def test_files_are_synced_and_closed_together() -> None:
     async def test(fs: MetaBench) -> None:
         made = [(await fs.create(f"/{number}", session=bytes([number]) * 16)).inode for number in range(3)]
         closes = [
@@ -146,8 +146,12 @@ def test_files_are_closed_together() -> None:
             for number, inode in enumerate(made)
         ]
         closes.append(pb.Change(close=pb.CloseRequest(inode=made[0].inode, session=b"x" * 16)))
+        sync = pb.Change(sync=pb.SyncRequest(inode=made[0].inode, length_hint=9, written=True))
+        none = pb.Change(sync=pb.SyncRequest(inode=77))
+        assert await changed(fs, sync, none) == [0, NotFound.code]
+        assert (await fs.stat("/0")).length == 9
         assert await changed(fs, *closes) == [0, 0, 0, SessionLost.code]
-        assert [(await fs.stat(f"/{number}")).length for number in range(3)] == [0, 1, 2]
+        assert [(await fs.stat(f"/{number}")).length for number in range(3)] == [9, 1, 2]
         assert await changed(fs, closes[0]) == [SessionLost.code], "it was closed"
 
     run(test)
