@@ -16,6 +16,7 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.open_file import OpenFile
+from threefs_mount.told import Told
 
 #: What programs have written is sent and settled by itself after this while.
 SETTLE_S = 1.0
@@ -37,14 +38,14 @@ class OpenHandle:
 
 
 class OpenFiles:
-    def __init__(self, link: Link, held_bytes: int) -> None:
+    def __init__(self, link: Link, held_bytes: int, cache_s: float) -> None:
+        self.told = Told(cache_s)
         self._link = link
         self._files: dict[int, OpenFile] = {}
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
         self._room = _Room(held_bytes, self._files)
         self._kept: dict[int, tuple[int, int, int]] = {}  # inode: version of the content that the kernel has
-        self._told: dict[int, tuple[int, int, int]] = {}  # inode: version of the attributes that it was told last
         self.changed: Callable[[int], None] = lambda inode: None
         self._ticker: asyncio.Task[None] | None = None
 
@@ -58,19 +59,11 @@ class OpenFiles:
 
     def shown(self, inode: pb.Inode) -> pb.Inode:
         """With what has been written here and is not known elsewhere: what the kernel is about to be told."""
-        number = inode.inode
-        file = self._files.get(number)
+        file = self._files.get(inode.inode)
         if file is not None:
             inode = file.shown(inode)
-        if inode.type == pb.FILE:
-            self._told[number] = (inode.ctime_ns, inode.mtime_ns, inode.length)
-            if len(self._told) > _KEPT_FILES:
-                del self._told[next(iter(self._told))]
+        self.told.note(inode, self._link.clock.monotonic())
         return inode
-
-    def _is_news(self, inode: pb.Inode) -> bool:
-        """Whether the kernel may believe other attributes than these."""
-        return self._told.get(inode.inode) != (inode.ctime_ns, inode.mtime_ns, inode.length)
 
     # ---- opening ----
 
@@ -140,7 +133,7 @@ class OpenFiles:
         self._next += 1
         self._handles[number] = handle
         keep = self._keeps(inode) and not file.dirty
-        if self._is_news(inode):
+        if self.told.is_news(inode):
             self.changed(inode.inode)
         if session and not file.session:
             await file.begin(inode, session, reply.lease)

@@ -36,7 +36,6 @@ FEATURES = (
     | Feature.FLOCK_LOCKS
     | Feature.AUTO_INVAL_DATA
     | Feature.DO_READDIRPLUS
-    | Feature.READDIRPLUS_AUTO
     | Feature.ASYNC_DIO
     | Feature.PARALLEL_DIROPS
     | Feature.POSIX_ACL
@@ -95,6 +94,7 @@ class Operations(FileSystem):
     # ---- looking ----
 
     async def lookup(self, parent: int, caller: Caller, name: bytes) -> Entry:
+        self._directories.looked_into(parent)
         try:
             reply = await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))
         except NotFound:
@@ -249,8 +249,9 @@ class Operations(FileSystem):
 
     def getxattr(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
         file = self._files.get(inode)
-        if name == _CAPABILITY and file is not None and not file.inode.xattr_bytes:
-            raise _error(errno.ENODATA)  # the kernel asks for it before it writes
+        bare = name == _CAPABILITY and file is not None and not file.inode.xattr_bytes  # asked for before writes
+        if bare or self._files.told.lacks(inode, name, self._link.clock.monotonic()):
+            raise _error(errno.ENODATA)
         return self._getxattr(inode, caller, name)
 
     async def _getxattr(self, inode: int, caller: Caller, name: bytes) -> bytes:
@@ -269,7 +270,10 @@ class Operations(FileSystem):
             create=bool(flags & os.XATTR_CREATE),
             replace=bool(flags & os.XATTR_REPLACE),
         )
-        self._learn((await self._call(methods.SET_XATTR, request, caller)).inode)
+        try:
+            self._learn((await self._call(methods.SET_XATTR, request, caller)).inode)
+        finally:
+            self._files.told.forget(inode)
 
     async def removexattr(self, inode: int, caller: Caller, name: bytes) -> None:
         request = pb.RemoveXattrRequest(mutation=self._mutation(), place=paths.of_inode(inode), name=name)

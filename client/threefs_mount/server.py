@@ -33,7 +33,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             set_read_ahead(point, options.read_ahead_bytes)
             ready()
 
-        files = OpenFiles(fs.link, options.held_bytes)
+        files = OpenFiles(fs.link, options.held_bytes, options.cache_s)
         operations = Operations(fs.link, files, options.cache_s, mounted)
         try:
             fd = mounting.mount(options.for_kernel(url, point))

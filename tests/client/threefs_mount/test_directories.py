@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 from threefs_fuse.replies import Page
 from threefs_mount import entries
-from threefs_mount.directories import OpenDirectories
+from threefs_mount.directories import WITH_ATTRIBUTES, OpenDirectories
 
 from threefs.wire import meta_pb2 as pb
 
@@ -33,9 +33,9 @@ def read(room: int, *, plus: bool, start: int = 0) -> tuple[bytes, list[bool]]:
     return asyncio.run(scene())
 
 
-def test_names_alone_are_fetched_alone() -> None:
-    packed, attributes = read(4096, plus=False)
-    assert len(packed) == 6 * 32 and attributes == [False, False]
+def test_without_attributes() -> None:
+    packed, _ = read(4096, plus=False)
+    assert len(packed) == 6 * 32
     assert packed[24:25] == b"." and packed[56:58] == b".." and packed[64 + 24 : 64 + 25] == b"a"
 
 
@@ -55,3 +55,22 @@ def test_numbers_are_given_up() -> None:
     number = directories.add(7)
     directories.remove(number)
     assert directories.add(7) != number
+    directories.remove(number + 1)
+    directories.looked_into(7)
+
+
+def test_attributes_of_many_entries_are_fetched_when_somebody_looks() -> None:
+    async def scene() -> None:
+        fetched = Fetched([b"%06d" % number for number in range(WITH_ATTRIBUTES + 30)])
+        directories = OpenDirectories(fetched.fetch, lambda inode: entries.entry(inode, 1))
+        directory = directories.get(directories.add(7))
+        await directory.read(0, Page(1 << 22, plus=True))
+        assert fetched.attributes[-1] is False and fetched.attributes.count(False) < 15
+        directories.looked_into(8)
+        directories.looked_into(7)
+        await directory.read(WITH_ATTRIBUTES + 25, Page(1 << 22, plus=True))
+        del fetched.attributes[:]
+        await directory.read(2, Page(1 << 22, plus=True))
+        assert all(fetched.attributes)
+
+    asyncio.run(scene())

@@ -19,7 +19,7 @@ def play(scene: Callable[[MemoryFiles, OpenFiles, int], Awaitable[None]]) -> Non
         files = MemoryFiles(64 << 10)
         await AsyncFileSystem(files.link).write_file("/a", b"content")
         files.meta.files[b"a"].nlink = 1
-        await scene(files, OpenFiles(files.link, 1 << 20), files.meta.files[b"a"].inode)
+        await scene(files, OpenFiles(files.link, 1 << 20, 1.0), files.meta.files[b"a"].inode)
 
     asyncio.run(run())
 

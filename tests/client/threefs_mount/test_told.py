@@ -1,0 +1,34 @@
+from threefs_mount.told import MOST_INODES, Told
+
+from threefs.wire import meta_pb2 as pb
+
+
+def test_only_other_attributes_are_news() -> None:
+    told = Told(1.0)
+    assert told.is_news(pb.Inode(inode=5, mtime_ns=1))
+    told.note(pb.Inode(inode=5, mtime_ns=1), 0.0)
+    assert not told.is_news(pb.Inode(inode=5, mtime_ns=1))
+    assert told.is_news(pb.Inode(inode=5, mtime_ns=1, ctime_ns=1)) and told.is_news(pb.Inode(inode=5, mtime_ns=2))
+    told.forget(5)
+    assert told.is_news(pb.Inode(inode=5, mtime_ns=1))
+
+
+def test_what_an_inode_lacks_is_known_for_a_while() -> None:
+    told = Told(1.0)
+    assert not told.lacks(5, b"user.a", 0.0)
+    told.note(pb.Inode(inode=5), 0.0)
+    for name in (b"user.a", b"security.selinux", b"system.posix_acl_access", b"system.posix_acl_default"):
+        assert told.lacks(5, name, 0.9) and not told.lacks(5, name, 1.0)
+    told.note(pb.Inode(inode=5, xattr_bytes=7), 0.0)
+    assert not told.lacks(5, b"user.a", 0.0) and told.lacks(5, b"system.posix_acl_access", 0.0)
+    told.note(pb.Inode(inode=5, access_acl=pb.Acl()), 0.0)
+    assert told.lacks(5, b"user.a", 0.0) and not told.lacks(5, b"system.posix_acl_access", 0.0)
+    told.note(pb.Inode(inode=5, default_acl=pb.Acl()), 0.0)
+    assert not told.lacks(5, b"system.posix_acl_default", 0.0)
+
+
+def test_it_is_bounded() -> None:
+    told = Told(1.0)
+    for number in range(MOST_INODES + 10):
+        told.note(pb.Inode(inode=number), 0.0)
+    assert told.lacks(MOST_INODES, b"user.a", 0.0) and not told.lacks(9, b"user.a", 0.0)
