@@ -242,19 +242,17 @@ class Namespace:
             self.put_inode(inode)
             self.queue(inode, now_ns)
 
-    async def give_name(self, inode: pb.Inode, directory: pb.Inode) -> bool:
-        """The first name of a file that was made without one; False if that has been given up. Raises QuotaExceeded.
+    def give_name(self, inode: pb.Inode, directory: pb.Inode) -> None:
+        """The first name of a file that was made without one. Raises QuotaExceeded.
 
-        As long as a session keeps it, it is in no queue, and nobody frees it.
+        As long as it is marked, a session keeps it: it is in no queue, and nobody frees it.
         """
-        if not inode.unnamed or not await self.tx.get_range(*keys.sessions(inode.inode), limit=1):
-            return False
+        assert inode.unnamed, "nobody names what is to be freed"
         inode.unnamed = False
         inherit(inode, directory)
         if self._quotas is not None:
             self._quotas.check_new(inode)
             self._quotas.check_longer(inode, inode.length)
-        return True
 
     # ---- removal ----
 

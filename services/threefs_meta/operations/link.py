@@ -30,8 +30,8 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
         vacant(spot, request.destination)
         directory = await parent_of(names, spot, actor)
-        if not inode.nlink and not await names.give_name(inode, directory):
-            raise not_found(request.source)
+        if inode.unnamed:
+            names.give_name(inode, directory)
         now_ns = context.clock.wall_ns()
         inode.nlink += 1
         inode.ctime_ns = now_ns

@@ -10,9 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from threefs_meta import keys
+from threefs_meta.expiry import Expiry
 from threefs_meta.namespace import Namespace
+from threefs_meta.operations.link import link
 
-from tests.support.metadata import MetaBench, run
+from tests.support.metadata import MetaBench, at, run
 from tests.support.namespace_model import Model
 from threefs.errors import Corrupt, ThreefsError
 from threefs.wire import meta_pb2 as pb
@@ -124,6 +126,62 @@ def test_operations_at_once_leave_a_sound_tree(seed: int) -> None:
                 for other in work:
                     other.close()
                 with contextlib.suppress(ThreefsError):  # which ones fail depends on the order; the audit judges
+                    await chosen
+
+        await asyncio.gather(*(worker() for _ in range(6)))
+        await fs.audit()
+        await fs.collect_all()
+
+    run(test, conflict_rate=0.05, unknown_rate=0.05, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_a_trash_and_files_without_names_it_is_as_sound(seed: int) -> None:
+    """Everything at once: what is kept, restored, expired, and given its first name, while trees go."""
+
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/a/b", parents=True)
+        await fs.set_trash("/", 20)
+        draw = fs.random.below
+
+        async def unnamed(directory: str, path: str) -> None:
+            session = fs.random.token(16)
+            made = (await fs.create(directory, session=session, unnamed=True)).inode
+            with contextlib.suppress(ThreefsError):
+                request = pb.LinkRequest(mutation=fs.mutation(), source=at("", made.inode), destination=at(path))
+                await link(fs.context, request)
+            await fs.close(made, session)
+
+        async def restore(path: str) -> None:
+            items = await fs.trash()
+            await fs.rename(f"/.trash/0/{items[draw(len(items))].name.decode()}", path, no_replace=True)
+
+        async def empty() -> None:
+            for item in (await fs.trash())[:2]:
+                await fs.remove(f"/.trash/0/{item.name.decode()}", recursive=True)
+
+        async def worker() -> None:
+            for _ in range(30):
+                one, two = ("/" + "/".join("abcd"[draw(4)] for _ in range(1 + draw(3))) for _ in range(2))
+                work: list[Any] = [
+                    fs.create(one, parents=True),
+                    fs.mkdir(one, parents=True),
+                    fs.rename(one, two),
+                    fs.link(one, two),
+                    fs.remove(one),
+                    fs.remove(one, recursive=True),
+                    fs.collector.collect(),
+                    unnamed(one, two),
+                    restore(one),
+                    empty(),
+                    fs.set_trash(one, (0, 5, 1000, None)[draw(4)]),
+                    Expiry(fs.context).expire(),
+                    fs.pass_ticks(1),
+                ]
+                chosen = work.pop(draw(len(work)))
+                for other in work:
+                    other.close()
+                with contextlib.suppress(ThreefsError, ValueError):  # an empty trash has nothing to draw from
                     await chosen
 
         await asyncio.gather(*(worker() for _ in range(6)))
