@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from threefs.errors import ThreefsError, error_of
+from threefs.errors import ProtocolError, ThreefsError, error_of
 from threefs.wire import meta_pb2 as pb
 from threefs_client.meta_calls import MetaCalls
 
@@ -34,6 +34,8 @@ async def change_many(
                 reply = await send(request)
             except ThreefsError as error:
                 return [error] * len(part)
+        if len(reply.results) != len(part):
+            raise ProtocolError(f"the meta service gave {len(reply.results)} answers to {len(part)} changes")
         return [await outcome(change, one) for change, one in zip(part, reply.results, strict=True)]
 
     async def outcome(change: pb.Change, made: pb.Changed) -> Outcome:

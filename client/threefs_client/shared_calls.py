@@ -4,7 +4,7 @@ changes."""
 from collections.abc import Awaitable
 from typing import Any, NamedTuple, Protocol
 
-from threefs.errors import ThreefsError, error_of
+from threefs.errors import ProtocolError, ThreefsError, error_of
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -68,6 +68,7 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
             else:
                 change.sync.CopyFrom(request)
         made = await sender.send(methods.CHANGE_MANY, changes, timeout_s=key.timeout_s, caller=caller)
+        _check(len(made.results), len(calls))
         return [_outcome(method, one) for (method, _), one in zip(calls, made.results, strict=True)]
     looks = pb.BatchStatRequest(follow=key.follow)
     for method, request in calls:
@@ -76,7 +77,13 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
         else:
             looks.places.add(base=request.parent, path=request.name)
     found = await sender.send(methods.BATCH_STAT, looks, timeout_s=key.timeout_s, caller=caller)
+    _check(len(found.results), len(calls))
     return [error_of(one.code, one.message) if one.code else pb.InodeReply(inode=one.inode) for one in found.results]
+
+
+def _check(results: int, calls: int) -> None:
+    if results != calls:
+        raise ProtocolError(f"the meta service gave {results} answers to {calls} calls")
 
 
 def _outcome(method: Method[Any, Any], made: pb.Changed) -> Outcome:

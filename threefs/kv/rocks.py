@@ -59,7 +59,7 @@ class RocksEngine:
         if self._history.newest(attempt.reads, attempt.version) > attempt.version:
             raise Conflict
         number = self._table.write(attempt.writes)  # no await since the check, so nobody came between
-        version = self._history.record(attempt.writes.keys(), self._clock.monotonic())
+        version = self._history.record(tuple(attempt.writes), self._clock.monotonic())
         assert version == number, "somebody else writes to the table"
         try:
             await self._table.flush(number)

@@ -2,11 +2,12 @@
 
 import asyncio
 
+import pytest
 from threefs_client import changes
 from threefs_client.meta_calls import MetaCalls
 
 from tests.support.memory_cluster import MemoryFiles
-from threefs.errors import AlreadyExists, OutcomeUnknown
+from threefs.errors import AlreadyExists, OutcomeUnknown, ProtocolError
 from threefs.wire import meta_pb2 as pb
 
 
@@ -85,3 +86,11 @@ def test_what_was_left_out_is_sent_by_itself() -> None:
         assert isinstance(third, AlreadyExists)
 
     asyncio.run(test())
+
+
+def test_a_wrong_number_of_answers_is_an_error() -> None:
+    async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+        return pb.ChangeManyReply()
+
+    with pytest.raises(ProtocolError, match="0 answers to 1"):
+        asyncio.run(changes.change_many(meta_calls(), send, never, [created(b"a")]))

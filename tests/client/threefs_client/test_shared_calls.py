@@ -3,9 +3,10 @@
 import asyncio
 from typing import Any
 
+import pytest
 from threefs_client.shared_calls import ALONE, key_of, send_together
 
-from threefs.errors import AlreadyExists, NotFound
+from threefs.errors import AlreadyExists, NotFound, ProtocolError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 
@@ -104,3 +105,11 @@ def test_what_cannot_share() -> None:
         key_of(methods.REMOVE, pb.RemoveRequest(), None, 5.0),
     }
     assert len(keys) == 6
+
+
+def test_a_wrong_number_of_answers_is_an_error() -> None:
+    stat, remove = (methods.STAT, pb.StatRequest()), (methods.REMOVE, pb.RemoveRequest())
+    with pytest.raises(ProtocolError, match="0 answers to 2"):
+        together(pb.BatchStatReply(), stat, stat)
+    with pytest.raises(ProtocolError, match="0 answers to 2"):
+        together(pb.ChangeManyReply(), remove, remove)
