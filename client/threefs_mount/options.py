@@ -31,5 +31,10 @@ class MountOptions:
         if unknown:
             raise InvalidArgument(f"unknown mount option {unknown[0]!r}; known are {', '.join(sorted(HANDED_ON))}")
 
+    @property
+    def noatime(self) -> bool:
+        """Reads leave access times as they are."""
+        return not {"noatime", "ro"}.isdisjoint(self.flags)
+
     def for_kernel(self, source: str, point: str) -> MountRequest:
         return MountRequest(point, source, "threefs", self.flags, self.others)

@@ -27,7 +27,9 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
 
     Raises what `connect` raises, and Unavailable when the kernel does not mount it.
     """
-    async with await connect_async(url, timeout_s=options.timeout_s, connect_timeout_s=_CONNECT_S) as fs:
+    async with await connect_async(
+        url, timeout_s=options.timeout_s, connect_timeout_s=_CONNECT_S, noatime=options.noatime
+    ) as fs:
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)

@@ -11,6 +11,11 @@ def test_what_the_kernel_is_told() -> None:
     assert not MountOptions(others=False).for_kernel("x", "/mnt").others
 
 
+def test_who_only_reads_changes_no_access_times() -> None:
+    assert MountOptions(flags=("ro",)).noatime and MountOptions(flags=("nosuid", "noatime")).noatime
+    assert not MountOptions(flags=("rw",)).noatime
+
+
 @pytest.mark.parametrize("wrong", [{"cache_s": -1}, {"timeout_s": 0}, {"held_bytes": 5}, {"flags": ("magic",)}])
 def test_what_cannot_be(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument):

@@ -30,6 +30,16 @@ def test_a_signal_unmounts_and_stores(cluster: LocalCluster, tmp_path: Path) -> 
         os.close(file)
 
 
+@pytest.mark.parametrize("flags", ["ro", "noatime", "rw"])
+def test_reads_change_access_times_unless_that_is_not_wanted(cluster: LocalCluster, tmp_path: Path, flags: str) -> None:
+    with cluster.connect(noatime=True) as fs:
+        fs.write_file("/read-once", b"abc")
+        before = fs.stat("/read-once").atime_ns
+        with Mount(cluster.address, tmp_path / "mnt", "-o", flags) as root:
+            assert (root / "read-once").read_bytes() == b"abc"
+        assert (fs.stat("/read-once").atime_ns > before) == (flags == "rw")
+
+
 def test_read_ahead_is_raised(cluster: LocalCluster, tmp_path: Path) -> None:
     with Mount(cluster.address, tmp_path / "mnt") as root:
         mounted = mountpoints.find(str(root))
