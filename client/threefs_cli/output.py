@@ -66,6 +66,8 @@ def attributes_json(path: str, found: Attributes) -> dict[str, Any]:
         described["stripe"] = found.layout.stripe
     if found.is_symlink:
         described["target"] = found.target
+    if found.trash_s is not None:
+        described["trash_s"] = found.trash_s
     return described
 
 

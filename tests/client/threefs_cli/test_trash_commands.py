@@ -9,7 +9,7 @@ from tests.support.command_line import CommandLine
 def test_a_file_is_removed_found_and_put_back(threefs: CommandLine, fs: FileSystem) -> None:
     fs.mkdir("/trash-cli/d", parents=True)
     assert threefs.ok("trash", "set", "/trash-cli", "7d") == ""
-    assert fs.stat("/trash-cli").trash_s == 7 * 24 * 3600
+    assert threefs.json("stat", "/trash-cli")[0]["trash_s"] == 7 * 24 * 3600
     fs.write_file("/trash-cli/d/a", b"abc")
     threefs.ok("rm", "/trash-cli/d/a")
     (item,) = [item for item in threefs.json("trash", "list") if item["original"] == "/trash-cli/d/a"]

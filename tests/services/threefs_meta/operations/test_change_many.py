@@ -249,3 +249,24 @@ def test_what_may_succeed_later_is_left_out_and_the_others_are_made() -> None:
         assert await changed(fs, create_of("/a")) == [0]
 
     run(test)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_removed_together_goes_into_the_trash_together(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        await plant(fs)
+        await fs.set_trash("/a", 1000)
+        changes = [
+            remove_of("/a/f"),
+            remove_of("/a/none"),
+            create_of("/a/g"),
+            remove_of("/a/g"),
+            remove_of("/a/b", recursive=True),
+            remove_of("/a/b/b"),
+            remove_of("/closed", recursive=True),
+        ]
+        codes = await changed(fs, *changes)
+        assert [bool(code) for code in codes] == [False, True, False, False, False, True, False]
+        assert sorted(item.path for item in await fs.trash()) == [b"/a/b", b"/a/f", b"/a/g"]
+
+    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
