@@ -32,6 +32,7 @@ from threefs_meta import keys
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
 from threefs_meta.known import Known
+from threefs_meta.lookahead import look_ahead
 from threefs_meta.mutations import Outside
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.close import closing
@@ -114,6 +115,8 @@ class _Many:
         known = Known()
         names = self._context.names(tx, known)
         record = pb.ChangeManyReply()
+        if not self._context.engine.quick and end - start > 1:
+            await look_ahead(names, self._actor, self._changes[start:end])
         for number in range(start, end):
             if results[number] is not None:
                 continue
