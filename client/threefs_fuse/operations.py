@@ -42,7 +42,8 @@ class Operation:
     method: str
     take: Callable[[memoryview], Arguments]
     give: Callable[[Any], Parts] = replies.nothing
-    may_stop: Callable[[Arguments], bool] = _never  # whether a signal to the program may end it halfway
+    may_stop: Callable[[Arguments], bool] = _never  # whether a signal that ends the program may end it halfway
+    waits: bool = False  # for other programs: any signal may end that
     sized: bool = False  # the first argument is the room for the answer
 
 
@@ -89,7 +90,7 @@ _TABLE: dict[int, Operation] = {
     Op.COPY_FILE_RANGE: Operation("copy_file_range", requests.copy_file_range, replies.written),
     Op.GETLK: Operation("getlk", requests.lock, replies.lock, _always),
     Op.SETLK: Operation("setlk", requests.lock),
-    Op.SETLKW: Operation("setlkw", requests.lock, may_stop=_for_locking),
+    Op.SETLKW: Operation("setlkw", requests.lock, may_stop=_for_locking, waits=True),
     Op.OPENDIR: Operation("opendir", requests.open_, replies.opened, _always),
     Op.READDIR: Operation("readdir", functools.partial(_page, plus=False), replies.page, _always),
     Op.READDIRPLUS: Operation("readdir", functools.partial(_page, plus=True), replies.page, _always),

@@ -9,12 +9,12 @@ import errno
 import os
 import struct
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
 from threefs.env.worker import ThreadWorker, Worker
-from threefs_fuse import negotiation, operations, protocol, replies, requests
+from threefs_fuse import negotiation, operations, protocol, replies, requests, signals
 from threefs_fuse.filesystem import FileSystem
 from threefs_fuse.negotiation import Wishes
 from threefs_fuse.operations import Arguments, Operation
@@ -30,7 +30,18 @@ _BURST = 64
 #: Writes that wait keep their buffer. With so many of them nothing is read until one has been answered.
 _MOST_BUFFERS = 64
 _KEPT_BUFFERS = 8
+#: A program that goes on waiting after a signal may get a deadly one.
+_LOOK_AGAIN_S = 0.5
 _WITHOUT_ANSWER = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT)
+
+
+class _Running(NamedTuple):
+    """A request that is being answered."""
+
+    task: "asyncio.Task[None]"
+    operation: Operation
+    arguments: Arguments
+    thread: int
 
 
 class Session:
@@ -44,7 +55,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._methods: dict[int, tuple[Operation, Callable[..., Any]]] = {}
-        self._running: dict[int, tuple[asyncio.Task[None], Operation, Arguments]] = {}
+        self._running: dict[int, _Running] = {}
         self._free: list[bytearray] = []
         self._buffers = 0  # lent to writes
         self._reading = self._draining = False
@@ -77,10 +88,10 @@ class Session:
         self._draining = True
         self._pause()
         await asyncio.sleep(0)  # what was read last has begun then
-        for task, operation, arguments in list(self._running.values()):
-            if operation.may_stop(arguments):
-                task.cancel()
-        await asyncio.gather(*(task for task, _, _ in self._running.values()), return_exceptions=True)
+        for running in list(self._running.values()):
+            if running.operation.may_stop(running.arguments):
+                running.task.cancel()
+        await asyncio.gather(*(running.task for running in self._running.values()), return_exceptions=True)
 
     async def close(self) -> None:
         """Let go of the kernel: who still waits there gets ENOTCONN."""
@@ -90,7 +101,7 @@ class Session:
 
     def waiting(self, code: Op) -> int:
         """How many requests of that kind have been read and not been answered."""
-        return sum(operation is self._methods[code][0] for _, operation, _ in self._running.values())
+        return sum(running.operation is self._methods[code][0] for running in self._running.values())
 
     # ---- requests ----
 
@@ -136,7 +147,7 @@ class Session:
                 task = self._loop.create_task(
                     self._finish(number, operation, arguments, result, buffer if kept else None)
                 )
-                self._running[number] = task, operation, arguments
+                self._running[number] = _Running(task, operation, arguments, pid)
                 return
             self._answer(number, self._parts(operation, arguments, result))
         except Exception as error:
@@ -179,9 +190,8 @@ class Session:
     def _other(self, code: int, number: int, inode: int, body: memoryview) -> None:
         """What is not a call of a method."""
         if code == Op.INTERRUPT:
-            found = self._running.get(requests.INTERRUPT.unpack_from(body)[0])
-            if found is not None and found[1].may_stop(found[2]):
-                self._loop.call_soon(found[0].cancel)  # not before it has begun, or nobody would answer
+            # Not before the request has begun, or nobody would answer it.
+            self._loop.call_soon(self._interrupt, *requests.INTERRUPT.unpack_from(body))
         elif code == Op.FORGET:
             self._filesystem.forget(requests.forget(inode, body))
         elif code == Op.BATCH_FORGET:
@@ -192,6 +202,16 @@ class Session:
             self._answer(number, ())
         else:
             self._fail(number, errno.ENOSYS)
+
+    def _interrupt(self, number: int) -> None:
+        """A program has got a signal. The kernel does not tell of the next one, so it is looked for."""
+        found = self._running.get(number)
+        if found is None or not found.operation.may_stop(found.arguments):
+            return
+        if found.operation.waits or signals.is_dying(found.thread):
+            found.task.cancel()
+        else:
+            self._loop.call_later(_LOOK_AGAIN_S, self._interrupt, number)
 
     def _greet(self, number: int, body: memoryview) -> None:
         try:
@@ -237,7 +257,7 @@ class Session:
                 if parts:
                     self._fail(number, errno.EIO)
             elif error.errno not in (errno.ENOENT, errno.ENODEV, errno.ECONNABORTED):
-                raise  # those: nobody waits for it any more
+                _LOG.error("an answer could not be given", error=str(error))  # else: nobody waits for it any more
 
     # ---- notices ----
 

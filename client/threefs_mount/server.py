@@ -1,6 +1,7 @@
 """The process behind a mount."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -54,8 +55,9 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             await session.drain()
         finally:
             await files.stop()
-            if not session.ended.done():
-                mounting.unmount(point)
+            if not session.ended.done() or session.ended.exception() is not None:
+                with contextlib.suppress(OSError):  # somebody else has been faster
+                    mounting.unmount(point)
             await session.close()
         if session.ended.done():
             session.ended.result()

@@ -98,6 +98,23 @@ def test_a_signal_stops_what_waits(tmp_path: Path) -> None:
     mounted(tmp_path, scene)
 
 
+def test_a_signal_with_a_handler_stops_nothing(tmp_path: Path) -> None:
+    async def scene(root: Path, files: FuseFiles, session: Session) -> None:
+        await asyncio.to_thread((root / "slow").write_bytes, b"x")
+        code = "import signal; signal.signal(signal.SIGUSR1, lambda *_: None); "
+        program = subprocess.Popen([sys.executable, "-c", f"{code}open({str(root / 'slow')!r}, 'rb')"])
+        while not session.waiting(Op.OPEN):
+            await asyncio.sleep(0.01)
+        program.send_signal(signal.SIGUSR1)
+        await asyncio.sleep(0.3)
+        assert files.stopped == 0 and session.waiting(Op.OPEN)
+        program.kill()
+        assert await asyncio.to_thread(program.wait) == -signal.SIGKILL
+        assert files.stopped == 1
+
+    mounted(tmp_path, scene)
+
+
 def test_an_unmount_ends_it(tmp_path: Path) -> None:
     async def scene(root: Path, files: FuseFiles, session: Session) -> None:
         await asyncio.to_thread((root / "a").write_bytes, b"x")

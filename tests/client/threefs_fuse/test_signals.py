@@ -1,0 +1,19 @@
+import os
+
+from threefs_fuse import signals
+
+STATUS = b"Name:\tx\nSigPnd:\t%016x\nShdPnd:\t%016x\nSigBlk:\t%016x\nSigIgn:\t%016x\nSigCgt:\t%016x\nCapInh:\t0\n"
+TERM, KILL, USR1 = 1 << 14, 1 << 8, 1 << 9
+
+
+def test_what_ends_a_process() -> None:
+    assert not signals.deadly(STATUS % (0, 0, 0, 0, 0))
+    assert signals.deadly(STATUS % (0, TERM, 0, 0, 0)) and signals.deadly(STATUS % (TERM, 0, 0, 0, USR1))
+    assert signals.deadly(STATUS % (KILL, 0, KILL, KILL, KILL))
+    for blocked, ignored, caught in ((USR1, 0, 0), (0, USR1, 0), (0, 0, USR1)):
+        assert not signals.deadly(STATUS % (USR1, USR1, blocked, ignored, caught))
+
+
+def test_processes() -> None:
+    assert not signals.is_dying(os.getpid())
+    assert signals.is_dying(0) and signals.is_dying(1 << 30)
