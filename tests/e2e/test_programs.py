@@ -1,0 +1,140 @@
+"""Other people's programs live on a mount: version control, a database, archives, memory maps."""
+
+import mmap
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import LocalCluster
+from tests.support.mounts import Mount, need_mounts
+
+need_mounts()
+
+_FILE_BYTES = 300_000
+_WRITERS, _ROWS = 3, 20
+_WRITER = """
+import sqlite3, sys
+base = sqlite3.connect(sys.argv[1], timeout=100)
+for row in range(int(sys.argv[3])):
+    with base:
+        base.execute("insert into rows values (?, ?)", (sys.argv[2], row))
+        base.execute("update counts set total = total + 1")
+base.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def mounted(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with Mount(cluster.address, tmp_path_factory.mktemp("programs") / "mnt") as root:
+        yield root
+
+
+def run(*command: str, cwd: Path) -> str:
+    names = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **names, "HOME": str(cwd)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_git(mounted: Path) -> None:
+    top = mounted / "git"
+    top.mkdir()
+    run("git", "init", "-q", "origin", cwd=top)
+    origin = top / "origin"
+    for number in range(3):
+        (origin / "folder").mkdir(exist_ok=True)
+        for name in range(5):
+            (origin / "folder" / f"{number}-{name}").write_text(f"{number} {name}\n" * 500)
+        run("git", "add", ".", cwd=origin)
+        run("git", "commit", "-q", "-m", f"commit {number}", cwd=origin)
+    run("git", "clone", "-q", "--no-local", str(origin), "clone", cwd=top)
+    run("git", "gc", "-q", "--aggressive", "--prune=now", cwd=top / "clone")
+    run("git", "fsck", "--full", "--strict", cwd=top / "clone")
+    assert run("git", "status", "--porcelain", cwd=top / "clone") == ""
+    assert run("git", "log", "--oneline", cwd=top / "clone").count("\n") == 3
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_sqlite_with_several_processes(mounted: Path, journal: str) -> None:
+    path = mounted / f"{journal}.db"
+    base = sqlite3.connect(path)
+    assert base.execute(f"pragma journal_mode={journal}").fetchone() == (journal,)
+    base.executescript("create table rows (writer, row); create table counts (total); insert into counts values (0);")
+    base.close()
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(number), str(_ROWS)])
+        for number in range(_WRITERS)
+    ]
+    assert [writer.wait() for writer in writers] == [0] * _WRITERS
+    base = sqlite3.connect(path)
+    assert base.execute("pragma integrity_check").fetchone() == ("ok",)
+    assert base.execute("select total from counts").fetchone() == (_WRITERS * _ROWS,)
+    assert base.execute("select count(distinct writer * 1000 + row) from rows").fetchone() == (_WRITERS * _ROWS,)
+    base.close()
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="tar is not installed")
+def test_tar(mounted: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for number in range(5):
+        directory = source / f"{number}" / "below"
+        directory.mkdir(parents=True)
+        (directory / "file").write_bytes(os.urandom(1000 * number))
+        (directory / "hard").hardlink_to(directory / "file")
+        (directory / "soft").symlink_to("../below/file")
+        os.utime(directory / "file", ns=(10**18, 10**18 + number))
+        os.chmod(directory, 0o750)
+    run("tar", "-cf", str(mounted / "a.tar"), ".", cwd=source)
+    (mounted / "unpacked").mkdir()
+    run("tar", "-xpf", "../a.tar", cwd=mounted / "unpacked")
+    run("tar", "-df", str(mounted / "a.tar"), cwd=mounted / "unpacked")  # content, modes, owners, times, links
+
+
+def test_random_reads_writes_cuts_and_maps(mounted: Path, tmp_path: Path) -> None:
+    """Each step on the mount and on a local file; what is mapped must be what is read."""
+    draw = random.Random(7)
+    paths = mounted / "random", tmp_path / "random"
+    files = [os.open(path, os.O_RDWR | os.O_CREAT, 0o644) for path in paths]
+    try:
+        for step in range(300):
+            offset, size = draw.randrange(_FILE_BYTES), draw.randrange(1, 70_000)
+            data = draw.randbytes(size)
+            kind = draw.choice(("write", "write", "read", "read", "cut", "map", "sync", "open"))
+            seen = [_step(file, kind, offset, size, data) for file in files]
+            assert seen[0] == seen[1], f"step {step}: {kind} of {size} at {offset}"
+            if kind == "open":
+                os.close(files[0])
+                files[0] = os.open(paths[0], os.O_RDWR)
+    finally:
+        for file in files:
+            os.close(file)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def _step(file: int, kind: str, offset: int, size: int, data: bytes) -> object:
+    if kind == "write":
+        return os.pwrite(file, data, offset)
+    if kind == "read":
+        return os.pread(file, size, offset)
+    if kind == "cut":
+        os.ftruncate(file, offset)
+    elif kind == "sync":
+        os.fsync(file)
+    elif kind == "map" and (length := os.fstat(file).st_size):
+        with mmap.mmap(file, length) as mapped:
+            start = offset % length
+            part = data[: length - start]
+            mapped[start : start + len(part)] = part
+            mapped.flush()
+            return mapped[:]
+    return os.fstat(file).st_size
