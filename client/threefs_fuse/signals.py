@@ -5,6 +5,8 @@ file system only the deadly ones end a call, and few programs expect anything el
 """
 
 _KILL = 1 << 8
+#: SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH: nobody ends for these, not even by default.
+_HARMLESS = sum(1 << (number - 1) for number in (17, 18, 19, 20, 21, 22, 23, 28))
 _FIELDS = (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn", b"SigCgt")
 
 
@@ -25,4 +27,5 @@ def deadly(status: bytes) -> bool:
         if name in found:
             found[name] = int(value, 16)
     pending = found[b"SigPnd"] | found[b"ShdPnd"]
-    return bool(pending & _KILL or pending & ~(found[b"SigBlk"] | found[b"SigIgn"] | found[b"SigCgt"]))
+    spared = found[b"SigBlk"] | found[b"SigIgn"] | found[b"SigCgt"] | _HARMLESS
+    return bool(pending & _KILL or pending & ~spared)

@@ -1,4 +1,5 @@
 import os
+import signal
 
 from threefs_fuse import signals
 
@@ -12,6 +13,9 @@ def test_what_ends_a_process() -> None:
     assert signals.deadly(STATUS % (KILL, 0, KILL, KILL, KILL))
     for blocked, ignored, caught in ((USR1, 0, 0), (0, USR1, 0), (0, 0, USR1)):
         assert not signals.deadly(STATUS % (USR1, USR1, blocked, ignored, caught))
+
+    for number in (signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTOU, signal.SIGURG, signal.SIGWINCH):
+        assert not signals.deadly(STATUS % (0, 1 << (number - 1), 0, 0, 0)), "who is stopped by Ctrl-Z goes on later"
 
 
 def test_processes() -> None:
