@@ -38,6 +38,9 @@ class ClientFile:
     def truncate(self, size: int) -> None:
         run(self.file.truncate(size))
 
+    def allocate(self, offset: int, length: int, mode: int) -> None:
+        run(self.file.allocate(offset, length, mode))
+
     def sync(self) -> None:
         run(self.file.flush())
 

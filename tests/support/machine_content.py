@@ -8,6 +8,7 @@ from tests.support.two_trees import CLIENT, DATA, DOORS, OFFSETS, PATHS, SIZES, 
 
 SLOTS = st.integers(0, 5)
 _MOST_OPEN = 6
+KEEP, PUNCH, ZERO = 1, 2, 16  # modes of fallocate
 
 
 class ContentRules(TwoTrees):
@@ -73,6 +74,13 @@ class ContentRules(TwoTrees):
         one = self._choose(slot)
         if one.writable:
             self.change_file(one, lambda file: file.truncate(length))
+
+    @precondition(lambda self: self.opened)
+    @rule(slot=SLOTS, offset=OFFSETS, length=SIZES, mode=st.sampled_from((0, KEEP, KEEP | PUNCH, ZERO, KEEP | ZERO)))
+    def allocate_in_open_file(self, slot: int, offset: int, length: int, mode: int) -> None:
+        one = self._choose(slot)
+        if one.writable:
+            self.change_file(one, lambda file: file.allocate(offset, length, mode))
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS)
