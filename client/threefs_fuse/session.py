@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from threefs.env.worker import ThreadWorker, Worker
 from threefs_fuse import negotiation, operations, protocol, replies, requests, signals
 from threefs_fuse.filesystem import FileSystem
 from threefs_fuse.negotiation import Wishes
@@ -59,7 +58,6 @@ class Session:
         self._free: list[bytearray] = []
         self._buffers = 0  # lent to writes
         self._reading = self._draining = False
-        self._notifier: Worker = ThreadWorker("fuse-notices")
 
     def start(self) -> None:
         os.set_blocking(self._fd, False)
@@ -97,7 +95,6 @@ class Session:
         """Let go of the kernel: who still waits there gets ENOTCONN."""
         await self.drain()
         os.close(self._fd)
-        await self._notifier.close()
 
     def waiting(self, code: Op) -> int:
         """How many requests of that kind have been read and not been answered."""
@@ -262,14 +259,6 @@ class Session:
     # ---- notices ----
 
     def tell(self, notice: bytes) -> None:
-        """For notices that the kernel takes at once."""
-        self._write_notice(notice)
-
-    async def tell_patiently(self, notice: bytes) -> None:
-        """For those with which it may wait for an answer of ours."""
-        await self._notifier.run(self._write_notice, notice)
-
-    def _write_notice(self, notice: bytes) -> None:
         try:
             os.write(self._fd, notice)
         except OSError as error:

@@ -24,6 +24,7 @@ class FuseFiles(FileSystem):
         self.forgotten: list[tuple[int, int]] = []
         self.callers: set[Caller] = set()
         self.stopped = 0
+        self.remembered_s = 0.0  # what the kernel is told of a file
         self.is_ready = asyncio.Event()
 
     def ready(self) -> None:
@@ -32,7 +33,8 @@ class FuseFiles(FileSystem):
     def _entry(self, inode: int) -> Entry:
         if inode == ROOT:
             return Entry(ROOT, stat.S_IFDIR | 0o755, 2)
-        return Entry(inode, stat.S_IFREG | 0o644, 1, size=len(self.content[inode]))
+        size, remembered_s = len(self.content[inode]), self.remembered_s
+        return Entry(inode, stat.S_IFREG | 0o644, 1, size=size, name_s=remembered_s, attributes_s=remembered_s)
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Entry:
         self.callers.add(caller)

@@ -128,13 +128,12 @@ def test_the_kernel_takes_notices(tmp_path: Path) -> None:
     async def scene(root: Path, files: FuseFiles, session: Session) -> None:
         await asyncio.to_thread((root / "a").write_bytes, b"one")
         inode = files.names[b"a"]
-        with await asyncio.to_thread(open, root / "a", "rb", 0) as file:
-            assert await asyncio.to_thread(file.read) == b"one"
-            files.content[inode][:] = b"two"
-            await session.tell_patiently(notices.content_changed(inode))
-            assert await asyncio.to_thread(os.pread, file.fileno(), 3, 0) == b"two"
+        files.remembered_s = 60.0
+        assert (await asyncio.to_thread(os.stat, root / "a")).st_size == 3
+        files.content[inode] += b" and more"
+        assert (await asyncio.to_thread(os.stat, root / "a")).st_size == 3, "it remembers"
         session.tell(notices.attributes_changed(inode))
-        await session.tell_patiently(notices.name_changed(1, b"never heard of"))
+        assert (await asyncio.to_thread(os.stat, root / "a")).st_size == 12
 
     mounted(tmp_path, scene)
 
