@@ -1,5 +1,6 @@
 """Fixtures for everyone."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,13 @@ from tests.support.postgres import PostgresServer, needs_postgres
 #: A machine may be slow: no example is judged by its time.
 settings.register_profile("threefs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("threefs")
+
+
+@pytest.fixture(autouse=True)
+def signals_as_they_were() -> Iterator[None]:
+    """Children that a later test forks must end when they are told to."""
+    yield
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.fixture(scope="session")

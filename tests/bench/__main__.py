@@ -131,7 +131,6 @@ def main(
     parts = [part for part in only.split(",") if part]
     if unknown := [part for part in parts if part not in PARTS]:
         raise click.BadParameter(f"{unknown[0]} is none of {', '.join(PARTS)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes and mounts go away then too
     if work is not None:
         work.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"machine": _machine(), "quick": quick}
@@ -155,4 +154,5 @@ def main(
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes and mounts go away then too
     main()
