@@ -17,7 +17,7 @@ from tests.fuzz.decoders import DECODERS
 from tests.fuzz.mutation import mutated
 from tests.fuzz.ports import annoy_client, ports
 
-PORTS = ("manager", "meta", "storage", "control")
+PORTS = ("manager", "meta", "storage", "control", "metrics")
 _SLOW_S = 5.0  # for one input
 
 

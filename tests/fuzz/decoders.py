@@ -4,6 +4,7 @@ A decoder may answer, or raise an error of the one tree; anything else is a find
 """
 
 import contextlib
+import io
 import struct
 import tempfile
 from collections.abc import Callable, Sequence
@@ -13,15 +14,17 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from threefs_checkpoint import format as checkpoint_format
 from threefs_data import format as data_format
+from threefs_fuse import operations, protocol
+from threefs_fuse.requests import Malformed
 from threefs_manager.settings import Settings
-from threefs_meta import paths
+from threefs_meta import entries, paths
 from threefs_storage.engine import records as chunk_records
 
 from threefs import routing, settings
 from threefs.checksums import crc32c
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, WriteIdentity
-from threefs.kv import records, wal
+from threefs.kv import dump, records, wal
 from threefs.registration import read_cluster_id
 from threefs.rpc import frames, methods
 from threefs.rpc.identity import read_hello
@@ -76,9 +79,28 @@ def _resealed_record(body: bytes) -> object:
 
 
 def _resealed_value(data: bytes) -> object:
-    body = data[5:]
-    sealed = struct.pack("<BI", records.FORMAT, crc32c(bytes((records.FORMAT,)) + body)) + body
-    return records.decode(sealed, meta_pb2.Inode, b"INOD|key")
+    return records.decode(records.encode_body(data[5:]), meta_pb2.Inode, b"INOD|key")
+
+
+def _resealed_entry(data: bytes) -> object:
+    return entries.decode(records.encode_body(data[5:]), b"DENT|key")
+
+
+def _fuse_request(data: bytes) -> object:
+    """The first byte says which of the operations. What is too short is a struct.error, which the session expects."""
+    numbered = list(_FUSE.values())
+    with contextlib.suppress(Malformed, struct.error):
+        return numbered[data[0] % len(numbered)].take(memoryview(data)[1:]) if data else None
+    return None
+
+
+def _dump() -> bytes:
+    out = io.BytesIO()
+    writer = dump._Writer(out)
+    for number in range(20):
+        writer.put((b"INOD%d" % number, _INODE))
+    writer.end()
+    return out.getvalue()
 
 
 def _file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
@@ -108,6 +130,7 @@ def _checkpoint_index(data: bytes) -> object:
     return checkpoint_format.decode_index(data, header, "checkpoint")
 
 
+_FUSE = operations.agreed(protocol.Feature.SETXATTR_EXT)
 _INODE = records.encode(meta_pb2.Inode(inode=5, mode=0o644, length=9, nlink=1, name=b"x", parent=1))
 
 DECODERS: dict[str, Decoder] = {
@@ -124,6 +147,9 @@ DECODERS: dict[str, Decoder] = {
     "chunk-record-resealed": Decoder(_resealed_record, [_record()]),
     "kv-record": Decoder(lambda data: records.decode(data, meta_pb2.Inode, b"INOD|key"), [_INODE]),
     "kv-record-resealed": Decoder(_resealed_value, [_INODE]),
+    "entry": Decoder(_resealed_entry, [entries.encode(entries.Entry(5, meta_pb2.FILE))]),
+    "fuse-request": Decoder(_fuse_request, [bytes([number]) + bytes(88) + b"name\0" for number in range(len(_FUSE))]),
+    "dump": Decoder(lambda data: list(dump.read(io.BytesIO(data))), [_dump()]),
     "wal": Decoder(
         lambda data: (wal.torn_at(data), wal.odd_header(data)), [bytes(100), struct.pack("<IHB", 1, 20, 1) + bytes(20)]
     ),

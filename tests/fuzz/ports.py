@@ -8,11 +8,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 from tests.fuzz.decoders import ALL_METHODS, HELLO
 from tests.fuzz.examples import filled
 from tests.fuzz.mutation import mutated
 from tests.support.cluster import LocalCluster
+from tests.support.processes import free_port
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.rpc import frames
@@ -47,18 +49,29 @@ class Ports:
 
     def __init__(self, cluster: LocalCluster) -> None:
         storage = cluster.storage[1]
-        self.programs = {"manager": cluster.manager, "meta": cluster.meta, "storage": storage}
+        self.programs = {
+            "manager": cluster.manager,
+            "meta": cluster.meta,
+            "storage": storage,
+            "metrics": cluster.meta,
+        }
         self.ports = {
             "manager": cluster.manager.address,
             "meta": cluster.meta.address,
             "storage": storage.address,
             "control": cluster.manager.addresses[1],
+            "metrics": f"127.0.0.1:{cluster.meta.settings['metrics_port']}",
         }
         self._requests = {
             "manager": requests("Manager"),
             "meta": requests("Meta"),
             "storage": requests("Storage"),
             "control": requests("Manager"),
+            "metrics": [
+                b"GET /metrics HTTP/1.1\r\n\r\n",
+                b"GET / HTTP/1.0\r\n\r\n",
+                b"POST /metrics\r\n" + bytes(40_000),
+            ],
         }
 
     def annoy(self, name: str, dice: random.Random, seconds: float) -> int:
@@ -81,7 +94,7 @@ class Ports:
 
     def _burst(self, name: str, dice: random.Random) -> None:
         host, port = self.ports[name].rsplit(":", 1)
-        data = b"" if dice.random() < 0.2 else hello()
+        data = b"" if name == "metrics" or dice.random() < 0.2 else hello()
         data += b"".join(mutated(dice, self._requests[name]) for _ in range(dice.randrange(1, 6)))
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5) as stream:
             stream.sendall(data)
@@ -91,6 +104,10 @@ class Ports:
 
     def check(self, name: str) -> None:
         """It still answers a proper call."""
+        if name == "metrics":
+            with urlopen(f"http://{self.ports[name]}/metrics", timeout=_ANSWER_S) as reply:
+                assert reply.read()
+            return
         methods: dict[str, tuple[Method, object]] = {  # type: ignore[type-arg]
             "manager": (GET_STATUS, manager_pb2.GetStatusRequest()),
             "control": (GET_STATUS, manager_pb2.GetStatusRequest()),
@@ -116,6 +133,9 @@ def ports() -> Iterator[Ports]:
         cluster = LocalCluster(Path(directory))
         try:
             cluster.start()
+            cluster.meta.stop()
+            cluster.meta.settings["metrics_port"] = free_port()
+            cluster.meta.start()
             yield Ports(cluster)
         finally:
             cluster.kill()
