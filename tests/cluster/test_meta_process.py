@@ -60,13 +60,14 @@ def chunks_of(cluster: LocalCluster) -> int:
 
 
 def eventually(what: Callable[[], T], is_true: Callable[[T], bool]) -> None:
-    for _ in range(600):  # removed files are kept for a while, for those who read them
+    for _ in range(2000):  # removed files are kept for a while, for those who read them
         if is_true(seen := what()):
             return
         time.sleep(0.1)
     raise AssertionError(f"still {seen}")
 
 
+@pytest.mark.timeout(300)
 def test_a_tree_survives_kill_9_and_is_collected(cluster: LocalCluster) -> None:
     with cluster.connect() as fs:
         fs.mkdir("/a/b/c", parents=True)
