@@ -10,11 +10,11 @@ from threefs_meta.permissions import WRITE
 def check_open(inode: pb.Inode, actor: Actor, request: pb.OpenRequest | pb.CreateRequest, shown: str) -> None:
     """Who opens for writing or cuts the file must be permitted to write, whatever else it asks.
 
-    Raises AccessDenied, and InvalidArgument for what has no content.
+    Raises AccessDenied, and then InvalidArgument for what has no content.
     """
-    if request.session and inode.type != pb.FILE:
-        raise InvalidArgument(f"{shown} is not a file that can be written")
     wanted = request.access
     if request.session or request.truncate:
         wanted |= WRITE
     permissions.check(inode, actor, wanted, shown)
+    if request.session and inode.type != pb.FILE:
+        raise InvalidArgument(f"{shown} is not a file that can be written")

@@ -100,6 +100,8 @@ class ContentRules(TwoTrees):
             return
         if not self.same_file(one, lambda file: file.lock(exclusive)).error:
             one.locked = True
+        elif one.locked:  # a lock that cannot be changed is lost locally, and stays in threefs
+            self.unlock_open_file(slot)
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS)

@@ -21,3 +21,8 @@ def test_a_session_or_a_cut_is_a_wish_to_write() -> None:
 def test_only_files_have_content() -> None:
     with pytest.raises(InvalidArgument):
         check_open(pb.Inode(type=pb.FIFO, mode=0o666), USER, pb.OpenRequest(session=b"s" * 16), "it")
+
+
+def test_who_may_not_write_is_told_that_first() -> None:
+    with pytest.raises(AccessDenied):
+        check_open(pb.Inode(type=pb.FIFO, mode=0), USER, pb.OpenRequest(session=b"s" * 16), "it")
