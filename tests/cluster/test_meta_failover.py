@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.etcd import EtcdCluster, needs_etcd
-from tests.support.namespace_audit import audit
+from tests.support.namespace_audit import audit_store
 from tests.support.postgres import PostgresServer, needs_postgres
 from tests.support.shared_cluster import Load, SharedCluster
-from threefs.kv.engines import open_engine, parse
 
 
 @pytest.fixture(params=["etcd", "postgresql"])
@@ -26,14 +25,6 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
         needs_postgres()
         with PostgresServer() as server:
             yield server.schema("manager"), server.schema("meta")
-
-
-async def audited(url: str) -> None:
-    engine = await open_engine(parse(url))
-    try:
-        await audit(engine)
-    finally:
-        await engine.close()
 
 
 @pytest.mark.timeout(400)
@@ -55,4 +46,4 @@ def test_applications_go_on_while_meta_services_die_and_hang(urls: tuple[str, st
             cluster.metas[2].kill()
             load.wait(3)
         load.check()
-    asyncio.run(audited(urls[1]))
+    asyncio.run(audit_store(urls[1]))

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.etcd import EtcdCluster, needs_etcd
-from tests.support.namespace_audit import audit
+from tests.support.namespace_audit import audit_store
 from tests.support.postgres import PostgresServer, needs_postgres
 from tests.support.shared_cluster import Load, SharedCluster
-from threefs.kv.engines import open_engine, parse
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +25,6 @@ def mortal_postgres() -> Iterator[PostgresServer]:
     needs_postgres()
     with PostgresServer() as running:
         yield running
-
-
-async def audited(url: str) -> None:
-    """Invariant I10 on what the stopped services have left."""
-    engine = await open_engine(parse(url))
-    try:
-        await audit(engine)
-    finally:
-        await engine.close()
 
 
 @pytest.mark.timeout(600)
@@ -58,7 +48,7 @@ def test_managers_meta_services_and_the_leader_of_etcd_may_be_killed(mortal_etcd
             mortal_etcd.launch(leader)
             load.wait()
         load.check()
-    asyncio.run(audited(url))
+    asyncio.run(audit_store(url))
 
 
 @pytest.mark.timeout(600)
@@ -71,4 +61,4 @@ def test_backends_of_postgresql_may_be_killed(mortal_postgres: PostgresServer, t
                 assert mortal_postgres.kill_backend(), "somebody is connected"
                 load.wait()
         load.check()
-    asyncio.run(audited(url))
+    asyncio.run(audit_store(url))

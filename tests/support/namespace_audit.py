@@ -7,6 +7,7 @@ from threefs_meta.xattrs import COST_BYTES
 
 from threefs.ids import ROOT
 from threefs.kv import records
+from threefs.kv.engines import open_engine, parse
 from threefs.kv.port import Engine
 from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
@@ -103,6 +104,15 @@ class Store:
                     self.next_inode = counter.value
             case other:
                 raise AssertionError(f"unknown prefix {other!r}")
+
+
+async def audit_store(url: str) -> None:
+    """What stopped services have left in a store."""
+    engine = await open_engine(parse(url))
+    try:
+        await audit(engine)
+    finally:
+        await engine.close()
 
 
 async def audit(engine: Engine) -> Store:
