@@ -27,7 +27,7 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Systems:
-    """`rounds` has the rows of each system of each round, `failures` the reason why a system has none."""
+    """`rounds` has the rows of each system of each round, `failures` why a system has none of some round."""
 
     rounds: dict[str, list[list[Row]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -101,10 +101,9 @@ def measure(
         for name in peers:
             progress(f"installing {name}")
             _unless_failed(found, name, partial(harness.install, name))
+    able = [THREEFS, *(name for name in peers if harness is not None and name not in found.failures)]
     for number in range(rounds):
-        for system in (THREEFS, *(peers if harness is not None else ())):
-            if system in found.failures:
-                continue
+        for system in able:  # what failed in one round may do better in the next
             progress(f"round {number + 1} of {rounds}: {system}")
             _unless_failed(found, system, partial(_round, found, system, harness, scratch, files))
     return found
@@ -145,7 +144,9 @@ def table(found: Systems) -> str:
     for name in names:
         cells = [_cell(medians[system].get(name)) for system in systems]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += [f"\n{system}: no figures, {reason}" for system, reason in found.failures.items()]
+    for system, reason in found.failures.items():
+        lacks = "not in all rounds" if system in found.rounds else "no figures"
+        lines.append(f"\n{system}: {lacks}, {reason}")
     return "\n".join(lines) + "\n"
 
 

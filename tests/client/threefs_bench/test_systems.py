@@ -24,12 +24,19 @@ def test_the_table_has_medians_and_reasons() -> None:
     ]
 
 
+def test_the_table_says_who_was_not_measured_in_all_rounds() -> None:
+    found = Systems({"other": [[row(7, 1.5)]]}, {"other": "it does not start"})
+    assert systems.table(found).splitlines()[-1] == "other: not in all rounds, it does not start"
+
+
 def test_a_peer_that_cannot_be_installed_leaves_the_others_to_go_on(tmp_path: Path) -> None:
     """The harness has no programs at all."""
     lines: list[str] = []
     harness = Harness(tmp_path / "none", tmp_path / "work", quick=True, timeout_s=10)
     found = systems.measure(("one", "two"), harness, tmp_path / "nowhere", lines.append, rounds=2, files=1)
     assert set(found.failures) == {"one", "two", "threefs"} and not found.rounds
+    assert "round 2 of 2: threefs" in lines, "what failed in one round is tried in the next"
+    assert "round 1 of 2: one" not in lines
     assert "No such file" in found.failures["one"]
 
 
