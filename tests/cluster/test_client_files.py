@@ -4,14 +4,10 @@ import asyncio
 import io
 import json
 import multiprocessing
-import os
 import pickle
-import signal
 import stat
 import threading
-import traceback
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +19,7 @@ from threefs_client import FileSystem, connect_async
 from threefs_client.attributes import Attributes
 
 import threefs
+from tests.support.children import in_child
 from tests.support.cluster import LocalCluster
 from threefs.errors import (
     AccessDenied,
@@ -51,19 +48,6 @@ def place(fs: FileSystem) -> str:
     fs.mkdir(path, parents=True)
     fs.set_layout(path, chunk_bytes=64 * KIB)
     return path
-
-
-def in_child(work: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            signal.alarm(60)
-            work()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 300 * KIB + 7, 5 * MIB + 3])

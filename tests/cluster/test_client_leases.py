@@ -1,6 +1,5 @@
 """Clients that hold files, and clients that die, as real processes."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -12,11 +11,6 @@ import pytest
 
 from tests.support.cluster import LocalCluster
 from tests.support.processes import environment
-from threefs.env.net import RealNet
-from threefs.rpc import methods
-from threefs.rpc.identity import Identity
-from threefs.rpc.peers import Peers
-from threefs.wire import storage_pb2
 
 MIB = 1 << 20
 WRITER = """
@@ -33,21 +27,6 @@ sys.stdin.read()
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     with LocalCluster(tmp_path, lease_s=5.0) as running:
         yield running
-
-
-def chunks_of(cluster: LocalCluster) -> int:
-    """On all targets."""
-
-    async def ask() -> int:
-        peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
-        count = 0
-        for program in cluster.storage.values():
-            reply = await peers.call(program.address, methods.SPACE_INFO, storage_pb2.SpaceInfoRequest(), timeout_s=10)
-            count += sum(target.chunks for target in reply.targets)
-        await peers.close()
-        return count
-
-    return asyncio.run(ask())
 
 
 def eventually(is_true: Callable[[], bool]) -> None:
@@ -75,13 +54,13 @@ def test_what_readers_and_writers_hold(cluster: LocalCluster) -> None:
         writer.kill()
         writer.wait()
         eventually(lambda: other.stat("/unfinished").length == 3 * MIB)
-        eventually(lambda: chunks_of(cluster) == 3 * (2 + 3))
+        eventually(lambda: cluster.chunks() == 3 * (2 + 3))
         assert reader.read() == content, "removed long ago, and still open here"
         slow.write(b"after")
         slow.close()
         assert other.read_file("/slow") == b"before after", "a living client keeps its session"
         reader.close()
-        eventually(lambda: chunks_of(cluster) == 3 * (3 + 1))
+        eventually(lambda: cluster.chunks() == 3 * (3 + 1))
     for pipe in (writer.stdin, writer.stdout):
         assert pipe is not None
         pipe.close()

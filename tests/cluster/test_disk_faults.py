@@ -12,6 +12,7 @@ import pytest
 import threefs_client
 
 from tests.support.cluster import LocalCluster
+from tests.support.small_disk import small_disk as mounted_disk
 from threefs.errors import NoSpace
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
@@ -101,13 +102,8 @@ def test_a_disk_that_cannot_sync_any_more_leaves_its_chains(tmp_path: Path, inje
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """For the third storage process."""
-    disk = tmp_path / "storage-3" / "data"
-    disk.mkdir(parents=True)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("a small file system cannot be mounted here (needs root)")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
+    with mounted_disk(tmp_path / "storage-3" / "data", "256m") as disk:
+        yield disk
 
 
 def test_a_full_disk_is_read_only_until_there_is_room_again(tmp_path: Path, small_disk: Path) -> None:

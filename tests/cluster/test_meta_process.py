@@ -17,12 +17,10 @@ from tests.support.processes import free_port
 from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, InvalidArgument, NameTooLong, NotFound
 from threefs.kv.rocks import RocksEngine
-from threefs.rpc import methods
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import CREATE
 from threefs.rpc.peers import Peers
 from threefs.wire import meta_pb2 as pb
-from threefs.wire import storage_pb2
 
 T = TypeVar("T")
 MIB = 1 << 20
@@ -42,21 +40,6 @@ async def _audited(directory: Path) -> None:
         await audit(engine)
     finally:
         await engine.close()
-
-
-def chunks_of(cluster: LocalCluster) -> int:
-    """On all targets."""
-
-    async def ask() -> int:
-        peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
-        count = 0
-        for program in cluster.storage.values():
-            reply = await peers.call(program.address, methods.SPACE_INFO, storage_pb2.SpaceInfoRequest(), timeout_s=10)
-            count += sum(target.chunks for target in reply.targets)
-        await peers.close()
-        return count
-
-    return asyncio.run(ask())
 
 
 def eventually(what: Callable[[], T], is_true: Callable[[T], bool]) -> None:
@@ -91,7 +74,7 @@ def test_a_tree_survives_kill_9_and_is_collected(cluster: LocalCluster) -> None:
         fs.remove("/c", recursive=True)
         assert [entry.name for entry in fs.list("/")] == ["kept"]
         assert fs.read_file("/kept") == kept
-        eventually(lambda: chunks_of(cluster), lambda count: count == 3)
+        eventually(lambda: cluster.chunks(), lambda count: count == 3)
         with pytest.raises(NotFound):
             fs.read_file("/a/b/f3")
 

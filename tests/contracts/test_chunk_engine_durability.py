@@ -21,6 +21,7 @@ from threefs_storage.engine.records import Record
 from tests.support import chunk_writer
 from tests.support.chunk_engine import change, opened, put, read_all, read_range
 from tests.support.chunk_machine import CHUNK_BYTES, Machine, simulate
+from tests.support.small_disk import small_disk as mounted_disk
 from threefs.errors import NoSpace, ThreefsError, Unavailable
 from threefs.ids import ChunkId
 
@@ -168,13 +169,8 @@ def test_nothing_durable_is_lost_by_kill_9(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("a small file system cannot be mounted here (needs root)")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with mounted_disk(tmp_path / "disk", "64m") as disk:
+        yield disk
 
 
 def test_a_full_disk_takes_no_client_writes_but_everything_else(small_disk: Path) -> None:

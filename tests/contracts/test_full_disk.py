@@ -4,7 +4,6 @@ as there is room, without a restart."""
 import asyncio
 import contextlib
 import os
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from threefs_storage.engine.content import Kind
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 
 from tests.support.chunk_engine import change, opened, put, read_all
+from tests.support.small_disk import small_disk as mounted_disk
 from threefs.errors import NoSpace, Unavailable
 from threefs.ids import ChunkId
 from threefs.kv.table import Table
@@ -42,13 +42,8 @@ class Other:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("a small file system cannot be mounted here (needs root)")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with mounted_disk(tmp_path / "disk", "64m") as disk:
+        yield disk
 
 
 def in_engine(disk: Path, body: Callable[[ChunkEngine], Awaitable[None]]) -> None:

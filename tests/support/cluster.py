@@ -14,6 +14,7 @@ from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.peers import Peers
 from threefs.wire import manager_pb2 as pb
+from threefs.wire import storage_pb2
 
 START_S = 60.0
 
@@ -93,11 +94,18 @@ class LocalCluster:
 
     def ask(self, method: Method[Req, Rep], request: Req) -> Rep:
         """Call the manager."""
+        return self._ask([self.manager], method, request)[0]
 
-        async def work() -> Rep:
+    def chunks(self) -> int:
+        """On all targets."""
+        replies = self._ask(list(self.storage.values()), methods.SPACE_INFO, storage_pb2.SpaceInfoRequest())
+        return sum(target.chunks for reply in replies for target in reply.targets)
+
+    def _ask(self, programs: Sequence[Program], method: Method[Req, Rep], request: Req) -> list[Rep]:
+        async def work() -> list[Rep]:
             peers = Peers(RealNet(), Identity("", "0" * 32, self.token, "tests"))
             try:
-                return await peers.call(self.manager.address, method, request, timeout_s=START_S)
+                return [await peers.call(each.address, method, request, timeout_s=START_S) for each in programs]
             finally:
                 await peers.close()
 

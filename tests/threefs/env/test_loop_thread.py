@@ -2,11 +2,10 @@ import asyncio
 import os
 import signal
 import threading
-import traceback
-from collections.abc import Callable
 
 import pytest
 
+from tests.support.children import in_child
 from threefs.env import loop_thread
 from threefs.env.loop_thread import LoopThread
 from threefs.env.net import RealNet, Stream
@@ -15,20 +14,6 @@ from threefs.env.net import RealNet, Stream
 async def name_of_thread() -> str:
     await asyncio.sleep(0)
     return threading.current_thread().name
-
-
-def in_child(work: Callable[[], None]) -> int:
-    """Exit status of a forked child that does `work`."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            signal.alarm(20)
-            work()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_work_runs_on_the_other_thread() -> None:

@@ -4,11 +4,13 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import kv_writer
+from tests.support.small_disk import small_disk as mounted_disk
 from threefs.errors import MaybeCommitted, NoSpace, Unavailable
 from threefs.kv.rocks import RocksEngine
 
@@ -152,13 +154,9 @@ def test_acknowledged_commits_survive_kill_9_and_none_is_half_there(tmp_path: Pa
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("a small file system cannot be mounted here (needs root)")
-    return disk
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted_disk(tmp_path / "disk", "8m") as disk:
+        yield disk
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> None:
@@ -186,10 +184,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> No
         await engine.close()
         return found
 
-    try:
-        acknowledged = asyncio.run(fill())
-        assert acknowledged > 50
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-        assert asyncio.run(count()) in (acknowledged, acknowledged + 1)
-    finally:
-        subprocess.run(["umount", str(small_disk)], check=True)
+    acknowledged = asyncio.run(fill())
+    assert acknowledged > 50
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    assert asyncio.run(count()) in (acknowledged, acknowledged + 1)
