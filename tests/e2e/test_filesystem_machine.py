@@ -6,6 +6,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +22,7 @@ from tests.support.mounts import Mount, lacking
 from tests.support.two_trees import World
 
 EXAMPLES, STEPS = "THREEFS_MACHINE_EXAMPLES", "THREEFS_MACHINE_STEPS"
+SECOND_S, MARGIN_S = 0.1, 0.05
 LIMIT_S = 36_000 if EXAMPLES in os.environ else 600
 
 if os.geteuid():
@@ -46,12 +48,27 @@ def mounted(fragile: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> 
         yield mount
 
 
-def play(cluster: LocalCluster, mount: Mount | None, local: Path, examples: int, fault: str = "") -> None:
+@pytest.fixture(scope="module")
+def remembering(fragile: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
+    """A mount that answers from memory, for as long as mounts do by default."""
+    mount = Mount(fragile.address, tmp_path_factory.mktemp("remembering") / "mnt")
+    with mount:
+        yield mount
+
+
+@pytest.fixture(scope="module")
+def second(fragile: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
+    mount = Mount(fragile.address, tmp_path_factory.mktemp("second") / "mnt", "--cache", str(SECOND_S))
+    with mount:
+        yield mount
+
+
+def play(cluster: LocalCluster, mount: Mount | None, local: Path, examples: int, **options: Any) -> None:
     """As many of a hundred examples."""
     local.mkdir()
     fs = run(connect_async(cluster.address, timeout_s=60.0, read_ahead_bytes=1))
     try:
-        world = World(cluster, mount, fs, local, fault=fault)
+        world = World(cluster, mount, fs, local, **options)
         bound = type("Machine", (FilesystemMachine,), {"world": world})
         chosen = settings(
             max_examples=max(1, int(os.environ.get(EXAMPLES, 100)) * examples // 100),
@@ -70,13 +87,25 @@ def play(cluster: LocalCluster, mount: Mount | None, local: Path, examples: int,
 
 @pytest.mark.timeout(LIMIT_S)
 def test_client_and_mount(fragile: LocalCluster, mounted: Mount, tmp_path: Path) -> None:
-    play(fragile, mounted, tmp_path / "local", 86)
+    play(fragile, mounted, tmp_path / "local", 60)
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_a_mount_that_remembers(fragile: LocalCluster, remembering: Mount, tmp_path: Path) -> None:
+    """On one mount everybody sees everything at once, whatever it remembers."""
+    play(fragile, remembering, tmp_path / "local", 14, alone=True)
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_two_mounts(fragile: LocalCluster, mounted: Mount, second: Mount, tmp_path: Path) -> None:
+    """What others change is seen after the time for which a mount may remember."""
+    play(fragile, mounted, tmp_path / "local", 12, second=second, second_s=SECOND_S + MARGIN_S)
 
 
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_with_faults(fragile: LocalCluster, mounted: Mount, tmp_path: Path, fault: str) -> None:
-    play(fragile, mounted, tmp_path / "local", 2, fault)
+    play(fragile, mounted, tmp_path / "local", 2, fault=fault)
 
 
 @pytest.mark.timeout(LIMIT_S)
@@ -89,4 +118,4 @@ def test_client_alone(fragile: LocalCluster, tmp_path: Path) -> None:
 @pytest.mark.skipif(not lacking(), reason="test_with_faults does it with a mount")
 @pytest.mark.parametrize("fault", OF_SERVICES)
 def test_client_alone_with_faults(fragile: LocalCluster, tmp_path: Path, fault: str) -> None:
-    play(fragile, None, tmp_path / "local", 3, fault)
+    play(fragile, None, tmp_path / "local", 3, fault=fault)

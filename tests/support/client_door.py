@@ -112,6 +112,22 @@ class ClientDoor:
 
         return run(work())
 
+    def look_in_a_row(self, paths: Sequence[str]) -> list[Shown | None]:
+        found: list[Shown | None] = []
+        for path in paths:
+            try:
+                found.append(self.stat(path, False))
+            except FileNotFoundError:
+                found.append(None)
+        return found
+
+    def scan(self, path: str) -> list[tuple[str, Shown]]:
+        async def work() -> list[tuple[str, Shown]]:
+            found = [entry async for entry in self._fs.list(self._at(path), with_attributes=True)]
+            return sorted((entry.name, shown(entry.attributes)) for entry in found if entry.attributes is not None)
+
+        return run(work())
+
     def walk(self, path: str) -> list[tuple[str, list[str], list[str]]]:
         async def work() -> list[tuple[str, list[str], list[str]]]:
             found = []

@@ -80,6 +80,8 @@ class Door(Protocol):
     def readlink(self, path: str) -> str: ...
     def rename(self, source: str, target: str, flags: int) -> None: ...
     def names(self, path: str) -> list[str]: ...
+    def look_in_a_row(self, paths: Sequence[str]) -> list[Shown | None]: ...
+    def scan(self, path: str) -> list[tuple[str, Shown]]: ...
     def walk(self, path: str) -> list[tuple[str, list[str], list[str]]]: ...
     def stat(self, path: str, follow: bool) -> Shown: ...
     def stat_many(self, paths: Sequence[str]) -> list[Shown | None]: ...
@@ -285,6 +287,22 @@ class KernelDoor:
     def names(self, path: str) -> list[str]:
         with self.inside():
             return sorted(os.listdir(path))
+
+    def look_in_a_row(self, paths: Sequence[str]) -> list[Shown | None]:
+        """One call each, as programs do; None: it is not there."""
+        found: list[Shown | None] = []
+        with self.inside():
+            for path in paths:
+                try:
+                    found.append(shown(os.lstat(path)))
+                except FileNotFoundError:
+                    found.append(None)
+        return found
+
+    def scan(self, path: str) -> list[tuple[str, Shown]]:
+        """Names together with what they are, as `ls -l` does it."""
+        with self.inside(), os.scandir(path) as entries:
+            return sorted((entry.name, shown(entry.stat(follow_symlinks=False))) for entry in entries)
 
     def walk(self, path: str) -> list[tuple[str, list[str], list[str]]]:
         """As the client has it: names of what is no directory are last, links are not followed."""

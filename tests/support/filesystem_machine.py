@@ -3,8 +3,9 @@
 from tests.support.machine_attributes import AttributesRules
 from tests.support.machine_content import ContentRules
 from tests.support.machine_faults import FaultRules
+from tests.support.machine_looks import LooksRules
 from tests.support.machine_names import NamesRules
 
 
-class FilesystemMachine(NamesRules, ContentRules, AttributesRules, FaultRules):
+class FilesystemMachine(NamesRules, LooksRules, ContentRules, AttributesRules, FaultRules):
     """Each rule does the same through the client library or a mount and in a local directory, and compares."""

@@ -41,13 +41,14 @@ class ContentRules(TwoTrees):
     @precondition(lambda self: len(self.opened) < _MOST_OPEN)
     @rule(door=DOORS, path=PATHS, mode=st.sampled_from(("rb", "rb", "r+b", "r+b", "wb", "w+b", "xb", "ab", "a+b")))
     def open(self, door: str, path: str, mode: str) -> None:
-        self.settle()
+        self.settle(door)
         mine = outcome(lambda: self.local.open(path, mode))
         theirs = outcome(lambda: self.door(door).open(path, mode))
         if mine.error or theirs.error:
             assert theirs.error == mine.error, f"{door}: {theirs}; a local directory: {mine}"
         else:
             self.opened.append(Opened(self.name_of(door), theirs.value, mine.value, mode))
+        self.note_versions()
 
     def _choose(self, slot: int) -> Opened:
         return self.opened[slot % len(self.opened)]

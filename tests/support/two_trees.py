@@ -17,12 +17,12 @@ from tests.support.doors import LONG_AGO_NS, Door, KernelDoor, KernelFile, Opene
 from tests.support.mounts import Mount
 
 CHUNK_BYTES = 1 << 16
-CLIENT, MOUNT = "client", "mount"
+CLIENT, MOUNT, SECOND = "client", "mount", "second mount"
 USER = 1001
 _TRIES, _PAUSE_S = 3000, 0.02
 _NAMES = ("a", "b", "c", "d")
 
-DOORS = st.sampled_from((MOUNT, CLIENT))
+DOORS = st.sampled_from((MOUNT, CLIENT, SECOND))
 TOPS = st.sampled_from(_NAMES)
 PATHS = st.one_of(TOPS, TOPS, st.tuples(TOPS, TOPS).map("/".join), st.tuples(TOPS, TOPS, TOPS).map("/".join))
 ODD_NAMES = st.sampled_from(("é", "x" * 255, "x" * 256, "a b\n", "-", "..a", "\udcff"))
@@ -41,6 +41,9 @@ class World:
     mount: Mount | None
     fs: AsyncFileSystem
     local: Path
+    second: Mount | None = None
+    second_s: float = 0.0  # after that time it shows what was changed elsewhere
+    alone: bool = False  # everything goes through the mount
     examples: int = 0
     fault: str = ""  # what happens once in each example
 
@@ -78,6 +81,8 @@ class TwoTrees(RuleBasedStateMachine):
         self.local = KernelDoor(self.world.local / self.top)
         self.client = ClientDoor(self.world.fs, f"/{self.top}")
         self.mounted: KernelDoor | None = None
+        self.second = None if self.world.second is None else KernelDoor(self.world.second.point / self.top)
+        self.last = CLIENT  # through which the last call went
         self.opened: list[Opened] = []
         self.unsynced: dict[int, list[bytes]] = {}  # of local inodes: what each byte may be after a crash of the mount
         self.lost_locks: set[int] = set()  # local inodes that a mount had locked when it was killed
@@ -88,41 +93,67 @@ class TwoTrees(RuleBasedStateMachine):
             self.mounted = KernelDoor(self.world.mount.point / self.top)
 
     def door(self, name: str) -> Door:
-        """The client for the mount too, where nothing can be mounted."""
-        return self.mounted if name == MOUNT and self.mounted is not None else self.client
+        """Also after the wait that a second mount asks for, to see what others have changed."""
+        if self.name_of(name) == SECOND != self.last:
+            time.sleep(self.world.second_s)
+        self.last = self.name_of(name)
+        return self.at_once(name)
+
+    def at_once(self, name: str) -> Door:
+        doors = {CLIENT: self.client, MOUNT: self.mounted, SECOND: self.second}
+        found = doors[self.name_of(name)]
+        assert found is not None
+        return found
 
     def name_of(self, door: str) -> str:
-        return door if self.mounted is not None else CLIENT
+        """The client stands for all, where nothing can be mounted; one mount for two."""
+        if self.mounted is None:
+            return CLIENT
+        return MOUNT if self.world.alone or (door == SECOND and self.second is None) else door
 
     # ---- one call, both trees ----
 
     def same(self, door: str, call: Callable[[Door], Any], *, uid: int = 0, places: int = 1) -> Outcome:
         """Both trees must answer alike. Of two places, either may be told to be wrong first: POSIX leaves that open."""
-        self.settle()
+        self.settle(door)
         expected = _outcome(self.local, call, uid)
         got = _outcome(self.door(door), call, uid)
+        self.note_versions()
         if places > 1 and self.name_of(door) == CLIENT and got.error and expected.error:
             return expected
         assert got == expected, f"{door}: {got}; a local directory: {expected}"
         return expected
 
-    def settle(self, but: Opened | None = None) -> None:
-        """What others are to see must have been synced. Handles of one mount see each other at once."""
+    def settle(self, door: str, but: Opened | None = None) -> None:
+        """What others are to see must have been synced. On one mount all see each other at once."""
+        name = self.name_of(door)
         for one in self.opened:
-            together = but is not None and (one is but or one.door == but.door == MOUNT)
-            if one.dirty and not together:
+            if one.dirty and one is not but and (one.door != name or name == CLIENT):
                 self.sync(one)
 
     def sync(self, one: Opened) -> None:
+        self.door(one.door)
         one.theirs.sync()
         one.dirty = False
+        self.forget_versions(one)
+
+    def note_versions(self) -> None:
+        """Of what need not be durable yet, each byte may be as it is now or as it was."""
+        for one in self.opened:
+            if one.dirty:
+                content, versions = content_of(one.mine), self.unsynced[one.mine.inode()]
+                if content != versions[-1]:
+                    versions.append(content)
+
+    def forget_versions(self, one: Opened) -> None:
         inode = one.mine.inode()
         if not any(other.dirty and other.mine.inode() == inode for other in self.opened):
             self.unsynced.pop(inode, None)
 
     def same_file(self, one: Opened, call: Callable[[OpenedFile], Any]) -> Outcome:
         """The same for a call on an open file."""
-        self.settle(one)
+        self.settle(one.door, one)
+        self.door(one.door)
         expected = outcome(lambda: call(one.mine))
         got = outcome(lambda: call(one.theirs))
         assert got == expected, f"{one.door}, an open file ({one.mode}): {got}; a local one: {expected}"
@@ -130,19 +161,18 @@ class TwoTrees(RuleBasedStateMachine):
 
     def change_file(self, one: Opened, call: Callable[[OpenedFile], Any]) -> None:
         """A call that changes the content, and need not be durable yet."""
-        versions = self.unsynced.setdefault(one.mine.inode(), [content_of(one.mine)])
+        before = content_of(one.mine)
         if self.same_file(one, call).error == "":
             one.dirty = True
-            versions.append(content_of(one.mine))
-            self.unsynced[one.mine.inode()] = versions
+            self.unsynced.setdefault(one.mine.inode(), [before])
+            self.note_versions()
 
     def close_file(self, one: Opened) -> None:
         self.opened.remove(one)
-        inode = one.mine.inode()
-        one.mine.close()
+        self.door(one.door)
         one.theirs.close()
-        if not any(other.dirty and other.mine.inode() == inode for other in self.opened):
-            self.unsynced.pop(inode, None)
+        self.forget_versions(one)
+        one.mine.close()
 
     def drop(self, one: Opened) -> None:
         """Forget an open file of a mount that is dead."""
@@ -154,13 +184,14 @@ class TwoTrees(RuleBasedStateMachine):
     # ---- all of both trees ----
 
     def compare(self, door: str) -> None:
-        self.settle()
+        self.settle(door)
         expected, got = self.local.tree(), self.door(door).tree()
         assert got == expected, f"{door}:\n" + differences(got, expected)
 
     def wait_until_same(self) -> None:
         """A tree that the client removes goes at once; other names of what was in it are counted a little later."""
         expected = self.local.tree()
+        self.door(CLIENT)
         for _ in range(_TRIES):
             if self.client.tree() == expected:
                 return
@@ -186,9 +217,9 @@ class TwoTrees(RuleBasedStateMachine):
         try:
             for one in list(self.opened):
                 self.close_file(one)
-            self.compare(MOUNT)
-            if self.mounted is not None:
-                self.compare(CLIENT)
+            for door in {self.name_of(each) for each in (MOUNT, SECOND, CLIENT)}:
+                self.compare(door)
+            assert self.client.tree() == self.local.tree()
         finally:
             self.abandon()
 
@@ -197,8 +228,9 @@ class TwoTrees(RuleBasedStateMachine):
         for one in list(self.opened):
             self.drop(one)
         self.local.leave()
-        if self.mounted is not None:
-            self.mounted.leave()
+        for mounted in (self.mounted, self.second):
+            if mounted is not None:
+                mounted.leave()
         run(self.world.fs.remove(f"/{self.top}", recursive=True))
 
 

@@ -1,0 +1,114 @@
+"""Rules of the state machine about looking at many names in a row, with changes in between.
+
+A mount answers such looks from what it has fetched ahead. A directory of their own has enough names for that.
+"""
+
+from functools import partial
+from typing import Protocol
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests.support.doors import LONG_AGO_NS, Door
+from tests.support.two_trees import CLIENT, DATA, DOORS, MODES, PATHS, SECOND, TOPS, TwoTrees
+
+_ROW = "row"
+_ALL = [f"{_ROW}/f{number:02}" for number in range(24)]
+_SOME = st.lists(st.sampled_from(_ALL), min_size=1, max_size=4)
+_OWN = st.sampled_from(("own-0", "own-1"))  # files that nothing else touches
+
+
+def _fill(tree: Door) -> None:
+    if tree.look_in_a_row([_ROW]) == [None]:
+        tree.make_directory(_ROW, 0o755)
+    for path in _ALL:
+        if tree.look_in_a_row([path]) == [None]:
+            tree.make_file(path, 0o644)
+
+
+class _Change(Protocol):
+    def __call__(self, tree: Door, path: str) -> None: ...
+
+
+_CHANGES: dict[str, _Change] = {
+    "write": lambda tree, path: tree.write(path, path.encode() * 9),
+    "append": lambda tree, path: tree.append(path, b"more"),
+    "cut": lambda tree, path: tree.truncate(path, 5),
+    "chmod": lambda tree, path: tree.chmod(path, 0o640),
+    "utime": lambda tree, path: tree.utime(path, LONG_AGO_NS),
+    "xattr": lambda tree, path: tree.setxattr(path, "user.a", b"value", 0),
+    "remove": lambda tree, path: tree.remove_file(path),
+    "replace": lambda tree, path: tree.rename(_ALL[0], path, 0),
+    "move away": lambda tree, path: tree.rename(path, "a/moved", 0),
+    "link": lambda tree, path: tree.link(path, "b/linked"),
+    "make": lambda tree, path: tree.make_file(path, 0o600),
+    "make directory": lambda tree, path: tree.make_directory(path, 0o700),
+}
+
+
+class LooksRules(TwoTrees):
+    @rule(door=DOORS)
+    def fill_row(self, door: str) -> None:
+        self.same(door, _fill)
+
+    @rule(door=DOORS, other=DOORS, some=_SOME, change=st.sampled_from(list(_CHANGES)), first=st.integers(0, 20))
+    def look_and_change(self, door: str, other: str, some: list[str], change: str, first: int) -> None:
+        """Looks at all; those that follow a change show it."""
+        self.same(door, lambda tree: tree.look_in_a_row(_ALL[:first]))
+        for path in some:
+            self.same(other, partial(_CHANGES[change], path=path), places=2)
+        self.same(door, lambda tree: tree.look_in_a_row(_ALL[first:]))
+        self.same(door, lambda tree: tree.look_in_a_row(_ALL))
+
+    @rule(door=DOORS, some=_SOME, change=st.sampled_from(list(_CHANGES)), plus=st.booleans())
+    def list_and_change(self, door: str, some: list[str], change: str, plus: bool) -> None:
+        for path in some:
+            self.same(door, lambda tree: tree.scan(_ROW) if plus else tree.names(_ROW))
+            self.same(door, partial(_CHANGES[change], path=path), places=2)
+        self.same(door, lambda tree: tree.names(_ROW) if plus else tree.scan(_ROW))
+
+    @rule(door=DOORS, path=PATHS)
+    def scan(self, door: str, path: str) -> None:
+        self.same(door, lambda tree: tree.scan(path))
+
+    @rule(door=DOORS, mode=MODES)
+    def chmod_row(self, door: str, mode: int) -> None:
+        def chmod(tree: Door) -> None:
+            for path in _ALL:
+                tree.chmod(path, mode)
+
+        self.same(door, chmod)
+        self.same(door, lambda tree: tree.look_in_a_row(_ALL))
+
+    @rule(door=DOORS, name=TOPS)
+    def move_row(self, door: str, name: str) -> None:
+        """What was known of names below goes with them."""
+        self.same(door, lambda tree: tree.look_in_a_row(_ALL))
+        if not self.same(door, lambda tree: tree.rename(_ROW, f"{name}/{_ROW}", 0), places=2).error:
+            self.same(door, lambda tree: tree.look_in_a_row(_ALL))
+            self.same(door, lambda tree: tree.scan(f"{name}/{_ROW}"))
+            self.same(door, lambda tree: tree.remove_tree(f"{name}/{_ROW}"))
+
+    @rule(door=DOORS, path=_OWN, data=DATA, append=st.booleans())
+    def what_is_closed_is_there_at_the_next_open(self, door: str, path: str, data: bytes, append: bool) -> None:
+        """Whatever another mount remembers of it."""
+        self.same(door, lambda tree: tree.append(path, data) if append else tree.write(path, data))
+        for other in (SECOND, CLIENT):
+            assert self.at_once(other).read(path) == self.local.read(path)
+
+    @rule(door=DOORS, path=_OWN, data=DATA)
+    def what_has_replaced_a_file_is_there_at_the_next_open(self, door: str, path: str, data: bytes) -> None:
+        def replace(tree: Door) -> None:
+            tree.write("new", data)
+            tree.rename("new", path, 0)
+
+        self.same(door, replace)
+        for other in (SECOND, CLIENT):
+            assert self.at_once(other).read(path) == data
+
+    @rule(door=DOORS, other=DOORS, path=_OWN)
+    def new_names_are_there_at_once(self, door: str, other: str, path: str) -> None:
+        if self.same(door, lambda tree: tree.look_in_a_row([path])).value == [None]:
+            self.same(other, lambda tree: tree.make_file(path, 0o644))
+            found = self.at_once(door).look_in_a_row([path, f"{path}-not"])
+            assert found == self.local.look_in_a_row([path, f"{path}-not"])
