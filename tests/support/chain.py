@@ -297,6 +297,16 @@ class TestChain:
     ) -> pb.ChunkWriteResult:
         return await self.send(self.row(content, offset, **more), content, timeout_s=timeout_s)
 
+    async def give_up(self, node: int, row: pb.ChunkWrite, content: bytes) -> None:
+        """Leave a change pending at `node`, from where it gets no further; given up only when the disk has it."""
+        replica = self[node]
+        replica.peers.before = refuse
+        chunk = ChunkId(row.chunk.inode, row.chunk.index)
+        write = asyncio.create_task(self.send(row, content))
+        await until(lambda: replica.pending(chunk) > 0)
+        await cancelled(write)
+        await until(lambda: not len(replica.target.locks))
+
     async def read_rows(
         self, node: int, rows: Sequence[tuple[ChunkId, int, int]], *, timeout_s: float = 20.0, **more: Any
     ) -> tuple[pb.ReadReply, bytes]:

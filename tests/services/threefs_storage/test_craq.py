@@ -13,7 +13,6 @@ from tests.support.chain import (
     Gate,
     cancelled,
     chain_of,
-    refuse,
     until,
 )
 from tests.support.rpc import run
@@ -21,7 +20,6 @@ from threefs.errors import (
     ChainChanged,
     ChecksumMismatch,
     ChunkNotFound,
-    DeadlineExceeded,
     InvalidArgument,
     NotServing,
     OutcomeUnknown,
@@ -219,10 +217,7 @@ def test_a_forward_of_what_is_pending_is_driven_on_not_staged_again(tmp_path: Pa
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
             await chain[2].storage.stop()  # nobody takes up what is given up
-            chain[2].peers.before = refuse
-            with pytest.raises(DeadlineExceeded):
-                await chain.write(b"a", node=2, version=1, seq=1, timeout_s=0.2)
-            await until(lambda: chain[2].pending() == 1 and not len(chain[2].target.locks))
+            await chain.give_up(2, chain.row(b"a", node=2, version=1, seq=1), b"a")
             staged = chain[2].record().pending
             chain[2].peers.before = None
             again = await chain.write(b"a", node=2, version=1, seq=1)
@@ -331,10 +326,7 @@ def test_a_pending_version_is_finished_never_dropped_by_the_next_write(tmp_path:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
             await chain[1].storage.stop()  # nobody takes up what is given up
-            chain[1].peers.before = refuse
-            with pytest.raises(DeadlineExceeded):
-                await chain.write(b"first", client=b"a" * 16, timeout_s=0.2)
-            await until(lambda: not len(chain[1].target.locks))
+            await chain.give_up(1, chain.row(b"first", client=b"a" * 16), b"first")
             assert chain[1].pending() == 1
             chain[1].peers.before = None
             assert (await chain.write(b"!", offset=5)).version == 2

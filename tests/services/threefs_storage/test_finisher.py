@@ -8,20 +8,12 @@ from structlog.testing import capture_logs
 
 from tests.support.chain import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
 from tests.support.rpc import run
-from threefs.errors import Unavailable
 from threefs.ids import ChunkId
 
 
-async def refuse(method: object, request: object) -> None:
-    raise Unavailable("not now")
-
-
 async def left_at_the_head(chain: TestChain, count: int = 1) -> None:
-    chain[1].peers.before = refuse
-    writes = [asyncio.create_task(chain.write(b"x", chunk=ChunkId(7, n))) for n in range(count)]
-    await until(lambda: len(chain[1].target.engine.pending()) == count)
-    for write in writes:  # only now: a write that is given up before the disk has it leaves nothing
-        await cancelled(write)
+    for n in range(count):
+        await chain.give_up(1, chain.row(b"x", chunk=ChunkId(7, n)), b"x")
     await chain[1].stop()
 
 

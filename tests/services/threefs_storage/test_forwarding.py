@@ -21,26 +21,13 @@ from tests.support.chain import (
     until,
 )
 from tests.support.rpc import run
-from threefs.errors import DeadlineExceeded, ThreefsError, Unavailable
+from threefs.errors import DeadlineExceeded
 from threefs.ids import NodeId
 from threefs.wire import storage_pb2 as pb
 
 
 def forwarded(chain: TestChain, node: int) -> list[Any]:
     return [write for name, request in chain[node].peers.sent if name == "Write" for write in request.writes]  # type: ignore[attr-defined]
-
-
-async def left_pending(chain: TestChain, content: bytes, **more: Any) -> None:
-    """At the head, and given up: the change itself is not at hand any more."""
-
-    async def refuse(method: object, request: object) -> None:
-        raise Unavailable("not now")
-
-    chain[1].peers.before = refuse
-    with pytest.raises(ThreefsError):
-        await chain.write(content, timeout_s=0.2, **more)
-    await until(lambda: chain[1].pending() > 0 and not len(chain[1].target.locks))
-    chain[1].peers.before = None
 
 
 def test_a_serving_successor_is_sent_the_change_itself(tmp_path: Path) -> None:
@@ -62,9 +49,9 @@ def test_what_is_not_at_hand_is_sent_whole_with_its_entries(tmp_path: Path, cold
         async with chain_of(tmp_path, 2) as chain:
             content = bytes(range(256)) * 1000
             await chain.write(content, client=b"o" * 16)
-            await left_pending(chain, b"end", offset=len(content), seq=77)
+            await chain.give_up(1, chain.row(b"end", offset=len(content), seq=77), b"end")
             chain[1].disk.cold = cold
-            await chain[1].restart()
+            await chain[1].restart()  # the change itself is not at hand any more
             await until(lambda: chain[2].committed() == 2)
             sent = forwarded(chain, 1)[-1]
             assert (sent.kind, sent.version, sent.length) == (pb.REPLACE, 2, len(content) + 3)
