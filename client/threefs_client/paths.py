@@ -10,10 +10,7 @@ Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 def encode(path: Path) -> bytes:
     """UTF-8, or any bytes. Raises InvalidArgument for what is no Unicode, and for NUL."""
-    try:
-        plain = os.fspath(path)
-    except TypeError:
-        raise InvalidArgument(f"a path is a string, bytes or PathLike, not {type(path).__name__}") from None
+    plain = path if type(path) is str else _plain(path)
     try:
         # A name that is not UTF-8 comes out of `decode` with surrogates, and must find its way back.
         encoded = plain.encode("utf-8", "surrogateescape") if isinstance(plain, str) else plain
@@ -22,6 +19,13 @@ def encode(path: Path) -> bytes:
     if b"\0" in encoded:
         raise InvalidArgument(f"path {plain!r} contains a NUL character")
     return encoded
+
+
+def _plain(path: Path) -> str | bytes:
+    try:
+        return os.fspath(path)
+    except TypeError:
+        raise InvalidArgument(f"a path is a string, bytes or PathLike, not {type(path).__name__}") from None
 
 
 def decode(name: bytes) -> str:

@@ -19,6 +19,7 @@ from threefs_client.walking import Step, Walk
 
 _PAGE = 1024
 _STAT_MANY = 1024
+_ABSENT = (NotFound.code, NotADirectory.code)
 MOST_GROUPS = 1024
 
 
@@ -99,14 +100,16 @@ class Tree:
         found: list[pb.Inode | None] = []
         for start in range(0, len(names), _STAT_MANY):
             part = names[start : start + _STAT_MANY]
-            request = pb.BatchStatRequest(follow=follow)
-            for name in part:
-                request.places.add(path=paths.encode(name))
+            request = pb.BatchStatRequest(follow=follow, paths=map(paths.encode, part))
             reply = await self._call(methods.BATCH_STAT, request)
             for name, result in zip(part, reply.results, strict=True):
-                if result.code not in (0, NotFound.code, NotADirectory.code):
-                    raise error_of(result.code, result.message or paths.shown(name))
-                found.append(None if result.code else result.inode)
+                code = result.code
+                if not code:
+                    found.append(result.inode)
+                elif code in _ABSENT:
+                    found.append(None)
+                else:
+                    raise error_of(code, result.message or paths.shown(name))
         return found
 
     async def exists(self, path: Path) -> bool:

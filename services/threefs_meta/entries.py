@@ -4,13 +4,20 @@ every step of every path."""
 import struct
 from typing import NamedTuple
 
+from threefs.checksums import crc32c_behind
 from threefs.kv import records
+from threefs.kv.records import FORMAT, FORMAT_CRC
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import EntryRecord
 
 #: As protobuf writes it: the tag of `inode`, eight bytes; the tag of `type`, a number below 128.
 _FORM = struct.Struct("<BQBB")
 _INODE_TAG, _TYPE_TAG = 0x09, 0x10
+#: The same in a record: behind the format and the checksum.
+_STORED = struct.Struct("<BIBQBB")
+_STORED_BYTES = _STORED.size
+_BODY_AT = _STORED_BYTES - _FORM.size
+_unpacked = _STORED.unpack
 
 
 class Entry(NamedTuple):
@@ -20,6 +27,9 @@ class Entry(NamedTuple):
     type: pb.InodeType
 
 
+_made = tuple.__new__  # three times as quick as the constructor of a named tuple
+
+
 def encode(entry: Entry) -> bytes:
     inode, kind = entry
     return records.encode_body(_FORM.pack(_INODE_TAG, inode, _TYPE_TAG, kind))
@@ -27,10 +37,12 @@ def encode(entry: Entry) -> bytes:
 
 def decode(value: bytes, key: bytes) -> Entry:
     """Raises Corrupt."""
+    # Written out for the form that nearly all have: a call with many names decodes thousands.
+    if len(value) == _STORED_BYTES:
+        form, checksum, inode_tag, inode, type_tag, kind = _unpacked(value)
+        usual = form == FORMAT and inode_tag == _INODE_TAG and type_tag == _TYPE_TAG and kind < 128
+        if usual and checksum == crc32c_behind(FORMAT_CRC, value[_BODY_AT:]):
+            return _made(Entry, (inode, kind))
     body = records.body(value, key)
-    if len(body) == _FORM.size:
-        inode_tag, inode, type_tag, kind = _FORM.unpack(body)
-        if inode_tag == _INODE_TAG and type_tag == _TYPE_TAG and kind < 128:
-            return Entry(inode, kind)
     record = records.parsed(body, EntryRecord, key)
     return Entry(record.inode, record.type)

@@ -3,7 +3,7 @@
 It finds what `walk.find` would find for each of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from threefs.errors import Conflict, Corrupt, ThreefsError, Throttled, TooOld
 from threefs.kv import records
@@ -19,6 +19,20 @@ Found = pb.Inode | bytes | ThreefsError
 #: An inode's record begins with its number and its type, as protobuf writes them: tag, eight bytes, tag, one byte.
 _TYPE_AT = 10
 _INODE_TAG, _TYPE_TAG_AT, _TYPE_TAG = 0x09, 9, 0x10
+_LONGEST_KEY_BYTES = len(keys.entry(0, b"n" * paths.MAX_NAME_BYTES))
+#: Above that a path may be too long, though its directory and its name are not.
+_LONGEST_DIRECTORY_BYTES = paths.MAX_PATH_BYTES - paths.MAX_NAME_BYTES - 1
+
+
+class _Search:
+    """What is known of the places of one call."""
+
+    __slots__ = ("found", "inodes", "numbers")
+
+    def __init__(self, places: int) -> None:
+        self.found: list[Found | None] = [None] * places
+        self.numbers: list[int] = []  # of places whose inode is known
+        self.inodes: list[int] = []
 
 
 class Finder:
@@ -26,49 +40,79 @@ class Finder:
         self._names = names
         self._actor = actor
         self._follow = follow
-        self._directories: dict[tuple[int, bytes], int] = {}  # 0: what lies there has to be walked to
+        #: By base and path: what the keys of a directory's entries begin with; empty if that has to be walked to.
+        self._directories: dict[int, dict[bytes, bytes]] = {}
 
-    async def find(self, places: Sequence[pb.Place]) -> list[Found]:
-        """The inode of each as it is shown, or why there is none."""
-        found: list[Found | None] = [None] * len(places)
-        wanted = await self._entries(places, found)
-        await self._inodes(wanted, found)
-        return [await self._walk(place) if one is None else one for place, one in zip(places, found, strict=True)]
+    async def find(self, base: int, wanted: Sequence[bytes]) -> list[Found]:
+        """The inode of each path below `base` as it is shown, or why there is none."""
+        search = _Search(len(wanted))
+        if base:
+            await self._places(search, [(number, base, path) for number, path in enumerate(wanted)])
+        else:
+            await self._entries(search, 0, range(len(wanted)), wanted)
+        await self._inodes(search)
+        return [
+            await self._walk(pb.Place(base=base, path=path)) if one is None else one
+            for path, one in zip(wanted, search.found, strict=True)
+        ]
 
-    async def _entries(self, places: Sequence[pb.Place], found: list[Found | None]) -> list[tuple[int, int]]:
-        """(number of the place, its inode) as far as an entry that can be looked up says so."""
-        rows: list[tuple[int, bytes]] = []
-        wanted: list[tuple[int, int]] = []
-        directories = self._directories
-        for number, place in enumerate(places):
-            path, base = place.path, place.base
-            if not path and base:
-                wanted.append((number, base))
+    async def find_places(self, places: Sequence[pb.Place]) -> list[Found]:
+        """The same for places that may lie below different inodes."""
+        search = _Search(len(places))
+        await self._places(search, [(number, place.base, place.path) for number, place in enumerate(places)])
+        await self._inodes(search)
+        return [
+            await self._walk(place) if one is None else one for place, one in zip(places, search.found, strict=True)
+        ]
+
+    async def _places(self, search: "_Search", places: Iterable[tuple[int, int, bytes]]) -> None:
+        below: dict[int, tuple[list[int], list[bytes]]] = {}
+        for number, base, path in places:
+            if base and not path:
+                search.numbers.append(number)
+                search.inodes.append(base)
                 continue
-            above, _, name = path.rpartition(b"/")
-            at = directories.get((base, above))
-            if at is None:
-                at = await self._directory(base, above)
-            if at and paths.is_plain(name) and len(path) <= paths.MAX_PATH_BYTES:
-                rows.append((number, keys.entry(at, name)))
-        values = await self._names.tx.get_many([key for _, key in rows])
-        for (number, key), value in zip(rows, values, strict=True):
+            if base not in below:
+                below[base] = [], []
+            numbers, wanted = below[base]
+            numbers.append(number)
+            wanted.append(path)
+        for base, (numbers, wanted) in below.items():
+            await self._entries(search, base, numbers, wanted)
+
+    async def _entries(self, search: "_Search", base: int, numbers: Sequence[int], wanted: Sequence[bytes]) -> None:
+        """What an entry that can be looked up says."""
+        parts = [path.rpartition(b"/") for path in wanted]
+        prefixes = self._directories.setdefault(base, {})
+        for above in dict.fromkeys([above for above, _, _ in parts]):
+            if above not in prefixes:
+                prefixes[above] = await self._directory(base, above)
+        rows = [prefixes[above] + name for above, _, name in parts]
+        if not all(prefixes.values()) or max(map(len, rows), default=0) > _LONGEST_KEY_BYTES:
+            some = [at for at, (above, _, name) in enumerate(parts) if prefixes[above] and paths.is_plain(name)]
+            rows = [rows[at] for at in some]
+            numbers, wanted = [numbers[at] for at in some], [wanted[at] for at in some]
+        found = search.found
+        values = await self._names.tx.get_many(rows)
+        for number, path, key, value in zip(numbers, wanted, rows, values, strict=True):
+            if value is None:
+                if paths.is_plain(path.rpartition(b"/")[2]):
+                    found[number] = not_found(pb.Place(base=base, path=path))
+                continue
             try:
-                if value is None:
-                    found[number] = not_found(places[number])
-                    continue
                 inode, kind = entries.decode(value, key)
             except Corrupt as error:
                 found[number] = error
                 continue
             if kind != pb.SYMLINK or not self._follow:
-                wanted.append((number, inode))
-        return wanted
+                search.numbers.append(number)
+                search.inodes.append(inode)
 
-    async def _inodes(self, wanted: Sequence[tuple[int, int]], found: list[Found | None]) -> None:
-        rows = [keys.inode(inode) for _, inode in wanted]
+    async def _inodes(self, search: "_Search") -> None:
+        rows = keys.inodes(search.inodes)
         values = await self._names.tx.get_many(rows)
-        for (number, _), key, value in zip(wanted, rows, values, strict=True):
+        found = search.found
+        for number, key, value in zip(search.numbers, rows, values, strict=True):
             if value is None:
                 continue  # the walk says what that means
             try:
@@ -80,9 +124,11 @@ class Finder:
             except Corrupt as error:
                 found[number] = error
 
-    async def _directory(self, base: int, path: bytes) -> int:
-        """The directory that the actor may search; 0 if there is anything else to be said about it."""
+    async def _directory(self, base: int, path: bytes) -> bytes:
+        """What the keys of its entries begin with, if it is a directory that the actor may search."""
         number = 0
+        if len(path) > _LONGEST_DIRECTORY_BYTES:
+            return b""
         try:
             spot = await walk(self._names, pb.Place(base=base, path=path), self._actor, follow=True)
             if spot.entry is not None and spot.entry.type == pb.DIRECTORY:
@@ -93,8 +139,7 @@ class Finder:
             raise
         except ThreefsError:
             number = 0
-        self._directories[base, path] = number
-        return number
+        return keys.entry(number, b"") if number else b""
 
     async def _walk(self, place: pb.Place) -> Found:
         try:

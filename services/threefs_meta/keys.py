@@ -1,6 +1,7 @@
 """The keys of metadata: a prefix, fixed-width big-endian integers, a name last. A directory's entries are a range."""
 
 import struct
+from collections.abc import Iterable
 
 _ONE = struct.Struct(">5sQ")
 _TWO = struct.Struct(">5sQQ")
@@ -40,7 +41,14 @@ def inode(number: int) -> bytes:
     return _ONE.pack(b"INOD|", number)
 
 
+def inodes(numbers: Iterable[int]) -> list[bytes]:
+    """Of many."""
+    pack = _ONE.pack
+    return [pack(b"INOD|", number) for number in numbers]
+
+
 def entry(parent: int, name: bytes) -> bytes:
+    """It begins with that of an empty name."""
     return _ONE.pack(b"DENT|", parent) + name
 
 

@@ -82,7 +82,7 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.CHANGE_MANY, change_many, lambda request: len(request.changes))
     add(methods.SYNC, sync)
     add(methods.STAT, stat)
-    add(methods.BATCH_STAT, batch_stat, lambda request: len(request.places))
+    add(methods.BATCH_STAT, batch_stat, lambda request: len(request.places) + len(request.paths))
     add(methods.LOOKUP, lookup)
     add(methods.LIST, list_entries)
     add(methods.MKDIR, mkdir)

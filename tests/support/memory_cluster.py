@@ -127,7 +127,7 @@ class MemoryMeta:
 
     async def _batchstat(self, request: pb.BatchStatRequest) -> pb.BatchStatReply:
         reply = pb.BatchStatReply()
-        for place in request.places:
+        for place in [*request.places, *(pb.Place(base=request.base, path=path) for path in request.paths)]:
             try:
                 reply.results.add(inode=self._at(place))
             except ThreefsError as error:

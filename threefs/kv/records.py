@@ -13,7 +13,8 @@ M = TypeVar("M", bound=Message)
 FORMAT = 1
 _PREFIX = struct.Struct("<BI")
 _PREFIX_BYTES = _PREFIX.size
-_FORMAT_CRC = crc32c(bytes((FORMAT,)))  # the format byte is covered too
+_prefix_of = _PREFIX.unpack_from
+FORMAT_CRC = crc32c(bytes((FORMAT,)))  # the format byte is covered too
 
 
 def encode(message: Message) -> bytes:
@@ -22,7 +23,7 @@ def encode(message: Message) -> bytes:
 
 def encode_body(body: bytes) -> bytes:
     """Of a message that is serialized already."""
-    return _PREFIX.pack(FORMAT, crc32c_behind(_FORMAT_CRC, body)) + body
+    return _PREFIX.pack(FORMAT, crc32c_behind(FORMAT_CRC, body)) + body
 
 
 def decode(value: bytes, kind: type[M], key: bytes) -> M:
@@ -34,13 +35,13 @@ def body(value: bytes, key: bytes) -> bytes:
     """The serialized message. Raises Corrupt."""
     if len(value) < _PREFIX_BYTES:
         raise Corrupt(f"the record {key!r} is cut off")
-    form, checksum = _PREFIX.unpack_from(value)
+    form, checksum = _prefix_of(value)
     found = value[_PREFIX_BYTES:]
+    if form == FORMAT and checksum == crc32c_behind(FORMAT_CRC, found):
+        return found
     if form != FORMAT:
         raise Corrupt(f"the record {key!r} has format {form}; this version reads format {FORMAT}")
-    if checksum != crc32c_behind(_FORMAT_CRC, found):
-        raise Corrupt(f"the record {key!r} does not match its checksum")
-    return found
+    raise Corrupt(f"the record {key!r} does not match its checksum")
 
 
 def parsed(body: bytes, kind: type[M], key: bytes) -> M:

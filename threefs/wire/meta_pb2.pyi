@@ -374,14 +374,18 @@ class StatRequest(_message.Message):
     def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class BatchStatRequest(_message.Message):
-    __slots__ = ("places", "follow", "caller")
+    __slots__ = ("places", "follow", "paths", "base", "caller")
     PLACES_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     places: _containers.RepeatedCompositeFieldContainer[Place]
     follow: bool
+    paths: _containers.RepeatedScalarFieldContainer[bytes]
+    base: int
     caller: Caller
-    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., follow: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., follow: _Optional[bool] = ..., paths: _Optional[_Iterable[bytes]] = ..., base: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class BatchStatReply(_message.Message):
     __slots__ = ("results",)

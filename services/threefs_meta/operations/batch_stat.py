@@ -5,6 +5,7 @@ together again would cost as much as to find it.
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import lru_cache
 
 from threefs.errors import InvalidArgument, Retry
@@ -23,25 +24,35 @@ _RESULT_TAG, _INODE_TAG = b"\x0a", b"\x12"
 
 
 async def batch_stat(context: Context, request: pb.BatchStatRequest) -> pb.BatchStatReply:
-    if len(request.places) > MOST_PLACES:
-        raise InvalidArgument(f"a batch has at most {MOST_PLACES} paths, not {len(request.places)}")
+    places, wanted = request.places, list(request.paths)
+    count = len(places) + len(wanted)
+    if count > MOST_PLACES:
+        raise InvalidArgument(f"a batch has at most {MOST_PLACES} paths, not {count}")
     actor = actor_of(request)
 
     async def work(names: Namespace) -> pb.BatchStatReply:
         pieces: list[bytes] = []
         finder = Finder(names, actor, follow=request.follow)
-        for start in range(0, len(request.places), _BREATH):
-            for found in await finder.find(request.places[start : start + _BREATH]):
-                if type(found) is bytes:
-                    pieces.append(_head(len(found)))
-                    pieces.append(found)
-                else:
-                    pieces.append(_result(found))
-            if len(request.places) > _BREATH:
+        for start in range(0, len(places), _BREATH):
+            _put(pieces, await finder.find_places(places[start : start + _BREATH]))
+            if count > _BREATH:
+                await asyncio.sleep(0)
+        for start in range(0, len(wanted), _BREATH):
+            _put(pieces, await finder.find(request.base, wanted[start : start + _BREATH]))
+            if count > _BREATH:
                 await asyncio.sleep(0)
         return pb.BatchStatReply.FromString(b"".join(pieces))
 
     return await look(context, work)
+
+
+def _put(pieces: list[bytes], results: Sequence[Found]) -> None:
+    for found in results:
+        if type(found) is bytes:
+            pieces.append(_head(len(found)))
+            pieces.append(found)
+        else:
+            pieces.append(_result(found))
 
 
 def _result(found: Found) -> bytes:

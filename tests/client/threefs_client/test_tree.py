@@ -140,9 +140,7 @@ def test_listings_follow_pages_to_the_end() -> None:
 def test_many_stats_are_one_call_and_only_missing_ones_are_none() -> None:
     def answer(_: str, request: pb.BatchStatRequest) -> pb.BatchStatReply:
         code = {b"/a": 0, b"/none": NotFound.code, b"/no": PermissionDenied.code}
-        return pb.BatchStatReply(
-            results=[pb.StatResult(code=code[place.path], inode=DIRECTORY) for place in request.places]
-        )
+        return pb.BatchStatReply(results=[pb.StatResult(code=code[path], inode=DIRECTORY) for path in request.paths])
 
     async def scene(fs: AsyncFileSystem) -> None:
         assert [found is not None for found in await fs.stat_many(["/a", "/none", "/a"])] == [True, False, True]

@@ -15,7 +15,9 @@ from threefs.wire import meta_pb2 as pb
 part = st.sampled_from(
     [b"a", b"b", b"closed", b"link", b"up", b"loop", b"f", b"none", b".", b"..", b"", b"n" * 256, b"\0"]
 )
-path = st.lists(part, max_size=5).map(b"/".join) | st.just(b"a/" * 2500)
+path = st.lists(part, max_size=5).map(b"/".join) | st.sampled_from(
+    [b"a/" * 2500, b"./" * 2047 + b"a/f", b"./" * 2047 + b"a"]
+)
 place = st.builds(pb.Place, base=st.integers(0, 9), path=path)
 
 
@@ -27,8 +29,8 @@ def shown(found: Found) -> pb.Inode | int:
     return found if isinstance(found, pb.Inode) else found.code
 
 
-@given(st.lists(place, max_size=30), st.booleans(), st.booleans())
-def test_as_a_walk_would(places: list[pb.Place], follow: bool, trusted: bool) -> None:
+@given(st.lists(place, max_size=30), st.integers(0, 9), st.booleans(), st.booleans())
+def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, trusted: bool) -> None:
     actor = TRUSTED if trusted else Actor(7, 7, frozenset(), False)
 
     async def one(names: Namespace, wanted: pb.Place) -> pb.Inode | int:
@@ -52,8 +54,11 @@ def test_as_a_walk_would(places: list[pb.Place], follow: bool, trusted: bool) ->
         async def work(names: Namespace) -> None:
             finder = Finder(names, actor, follow=follow)
             half = len(places) // 2
-            found = [*await finder.find(places[:half]), *await finder.find(places[half:])]
+            found = [*await finder.find_places(places[:half]), *await finder.find_places(places[half:])]
             assert [shown(one) for one in found] == [await one(names, wanted) for wanted in places]
+            below = [pb.Place(base=base, path=place.path) for place in places]
+            found = await finder.find(base, [place.path for place in below])
+            assert [shown(one) for one in found] == [await one(names, wanted) for wanted in below]
 
         await look(bench.context, work)
 

@@ -212,7 +212,8 @@ def test_each_of_a_batch_is_asked_for() -> None:
     async def test(fs: MetaBench) -> None:
         await prepare(fs)
         places = [at("/d/file"), at("/closed")]
-        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=places, caller=pb.Caller(uid=5)))
-        assert [result.code for result in reply.results] == [AccessDenied.code, 0]
+        asked = pb.BatchStatRequest(places=places, paths=[b"closed", b"d/file"], caller=pb.Caller(uid=5))
+        reply = await batch_stat(fs.context, asked)
+        assert [result.code for result in reply.results] == [AccessDenied.code, 0, 0, AccessDenied.code]
 
     run(test)

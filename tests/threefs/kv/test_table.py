@@ -1,4 +1,5 @@
 import asyncio
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -225,6 +226,22 @@ def test_the_mark_of_flushes_is_not_shown(tmp_path: Path) -> None:
         assert [key for key, _ in table.scan(b"", b"\xff" * 40, 1, reverse=True)] == keys[2:]
         with pytest.raises(AssertionError):
             table.write({MARK_KEY: b""})
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_many_keys_are_found_in_whatever_order_they_are_asked_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path)
+        there = [b"%03d" % number for number in range(300) if number % 50 and number != 299]
+        table.write({key: b"v" + key for key in there})
+        all_keys = [b"%03d" % number for number in range(300)]
+        shuffled = random.Random(4).sample(all_keys, len(all_keys))
+        orders = [all_keys, all_keys[::-1], shuffled, all_keys[20:] * 2, [b"000"] * 30, [b"~"] * 30, []]
+        view = table.view()
+        for keys in orders:
+            assert view.get_many(keys) == [b"v" + key if key in there else None for key in keys]
         await table.close()
 
     asyncio.run(main())

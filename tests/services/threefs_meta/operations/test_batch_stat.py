@@ -5,6 +5,7 @@ from threefs_meta.operations.batch_stat import MOST_PLACES, batch_stat
 
 from tests.support.metadata import MetaBench, at, run
 from threefs.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound
+from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 
 
@@ -14,6 +15,12 @@ def test_each_path_has_its_answer_in_order() -> None:
         places = [at(f"/{n}") for n in range(300)]
         reply = await batch_stat(fs.context, pb.BatchStatRequest(places=places))
         assert [result.inode for result in reply.results] == made
+        paths = [f"/{n}".encode() for n in range(300)]
+        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=places[:2], paths=paths[2:]))
+        assert [result.inode for result in reply.results] == made
+        below = [b"7", b"", b"gone"]
+        reply = await batch_stat(fs.context, pb.BatchStatRequest(base=ROOT, paths=below))
+        assert [result.inode.inode for result in reply.results] == [made[7].inode, ROOT, 0]
         odd = [at("/gone"), at("/1/x"), at(b"\0"), at("n" * 256), at("/")]
         reply = await batch_stat(fs.context, pb.BatchStatRequest(places=odd))
         codes = [NotFound.code, NotADirectory.code, InvalidArgument.code, NameTooLong.code, 0]
@@ -45,7 +52,8 @@ def test_limits() -> None:
         assert not (await batch_stat(fs.context, pb.BatchStatRequest())).results
         most = await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/")] * MOST_PLACES))
         assert len(most.results) == MOST_PLACES
-        with pytest.raises(InvalidArgument, match=str(MOST_PLACES)):
-            await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/")] * (MOST_PLACES + 1)))
+        for more in ({"places": [at("/")] * (MOST_PLACES + 1)}, {"places": [at("/")], "paths": [b""] * MOST_PLACES}):
+            with pytest.raises(InvalidArgument, match=str(MOST_PLACES)):
+                await batch_stat(fs.context, pb.BatchStatRequest(**more))
 
     run(test)
