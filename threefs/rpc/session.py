@@ -286,7 +286,10 @@ class Session:
         if buffer is not None:
             self._inflight_bytes -= call.payload_bytes
             self.server.pool.give(buffer)
-        self.server.call_ended()
+        if self.link.closed and not self.calls:
+            self.server.session_ended(self)
+        else:
+            self.server.call_ended()
 
     def lost(self, error: ThreefsError) -> None:
         self._impatience.cancel()
@@ -296,4 +299,5 @@ class Session:
                 call.task.cancel()
             elif not call.complete:
                 self.end(call)
-        self.server.session_ended(self)
+        if not self.calls:  # what cannot be cut off, work for the disk, goes on: the server's stop has to wait for it
+            self.server.session_ended(self)

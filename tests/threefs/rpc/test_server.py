@@ -106,6 +106,35 @@ def test_a_peer_that_leaves_in_the_middle_of_its_payload_leaves_nothing_behind()
     run(test)
 
 
+def test_a_stop_waits_for_what_goes_on_after_its_peer_has_left() -> None:
+    async def test() -> None:
+        async with Served() as (server, peers, address):
+            begun, cut_off, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+            async def write(call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
+                begun.set()
+                try:
+                    await asyncio.sleep(3600)
+                finally:
+                    cut_off.set()
+                    await go_on.wait()  # as what a disk is doing
+
+            server.add(WRITE, write)
+            calling = asyncio.create_task(peers.call(address, WRITE, pb.WriteRequest(), timeout_s=60))
+            await begun.wait()
+            await peers.close()
+            await cut_off.wait()
+            stopping = asyncio.create_task(server.stop(0.0))
+            await asyncio.wait([stopping], timeout=0.05)
+            assert not stopping.done()
+            go_on.set()
+            await stopping
+            assert not server._sessions
+            await asyncio.gather(calling, return_exceptions=True)
+
+    run(test)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=300), st.integers(0, 6)), max_size=8), st.integers(0, 2**32))
 def test_whatever_comes_after_hello_the_server_stays_up(parts: list[bytes | int], seed: int) -> None:
