@@ -3,6 +3,7 @@
 from threefs import program
 from threefs.env.net import RealNet
 from threefs.kv import engines
+from threefs.kv.pace import Pace
 from threefs.managers import Managers
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
@@ -26,7 +27,7 @@ SIGTERM stops it after what is in flight, a second one at once.
 
 async def serve(settings: Settings, stop: program.Stop) -> None:
     """Run until told to stop."""
-    engine = await engines.open_engine(engines.url_of(settings.engine, settings.data_dir / "kv"))
+    engine = await engines.open_engine(engines.url_of(settings.engine, settings.data_dir / "kv"), pace=Pace())
 
     def make(managers: Managers) -> MetaNode:
         return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers)

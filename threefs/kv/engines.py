@@ -15,6 +15,7 @@ import grpc
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import InvalidSettings
 from threefs.kv.etcd import EtcdEngine
+from threefs.kv.pace import Pace
 from threefs.kv.port import Durable
 from threefs.kv.rocks import RocksEngine
 
@@ -64,10 +65,13 @@ def url_of(setting: str, directory: Path) -> EngineUrl:
     return parse(setting or f"rocks://{directory.absolute()}")
 
 
-async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK) -> Durable:
-    """Raises Unavailable, NotAuthorised, InvalidSettings, Corrupt, NoSpace."""
+async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK, pace: Pace | None = None) -> Durable:
+    """With a `pace`, commits to a disk of our own may hold up the event loop.
+
+    Raises Unavailable, NotAuthorised, InvalidSettings, Corrupt, NoSpace.
+    """
     if url.scheme == "rocks":
-        return await RocksEngine.open(_directory(url), clock=clock)
+        return await RocksEngine.open(_directory(url), clock=clock, pace=pace)
     if url.scheme == "etcd":
         user, _, password = urlsplit(url.full).netloc.rpartition("@")[0].partition(":")
         return await EtcdEngine.open(

@@ -11,6 +11,7 @@ from pathlib import Path
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError
 from threefs.kv.conflicts import History
+from threefs.kv.pace import Pace
 from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
@@ -33,9 +34,12 @@ class RocksEngine:
         self._history = History(_WINDOW_S)  # its versions are the numbers of the table's writes
 
     @classmethod
-    async def open(cls, directory: Path, *, clock: Clock = CLOCK) -> "RocksEngine":
-        """Raises Unavailable (in use, unreadable), Corrupt, NoSpace."""
-        return cls(await Table.open(directory), clock=clock)
+    async def open(cls, directory: Path, *, clock: Clock = CLOCK, pace: Pace | None = None) -> "RocksEngine":
+        """With a `pace`, commits may hold up the event loop.
+
+        Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
+        """
+        return cls(await Table.open(directory, pace=pace, clock=clock), clock=clock)
 
     @property
     def failure(self) -> ThreefsError | None:

@@ -1,8 +1,8 @@
 """An ordered table of bytes in one directory: a thin layer over rocksdict that knows its traps.
 
 Reads and writes are synchronous and quick; a write is durable only after `flush`. Concurrent flushes share one WAL
-sync in one worker thread. Writes reach the disk in their order, so after a crash the table is as it was after some
-write, at least the last one that was flushed.
+sync in one worker thread, or on the event loop while that is quick (`pace`). Writes reach the disk in their order, so
+after a crash the table is as it was after some write, at least the last one that was flushed.
 
 After an I/O error the table refuses everything: what the disk holds is no longer known. After a full disk it refuses
 writes until it is opened again, which `reopen` does while it stays in use.
@@ -28,8 +28,10 @@ from rocksdict import (
     WriteBatch,
 )
 
+from threefs.env.clock import CLOCK, Clock
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.kv.pace import Pace
 from threefs.kv.port import Pair
 from threefs.kv.wal import MARK_KEY, cut_torn_tails, encode_mark, flushed, gaps, put_aside, rotated, unreadable
 
@@ -46,24 +48,33 @@ _ROOM_TO_OPEN_BYTES = 1 << 20  # beside what the logs hold
 class Table:
     """Use `await Table.open(directory)`. One process at a time has a table open."""
 
-    def __init__(self, store: Rdict, worker: Worker, directory: Path) -> None:
+    def __init__(
+        self, store: Rdict, worker: Worker, directory: Path, pace: Pace | None = None, clock: Clock = CLOCK
+    ) -> None:
         self.written = 0  # number of the newest write
         self.durable = 0  # number of the newest write that survives a crash
         self.failure: ThreefsError | None = None
         self._store = store
         self._worker = worker
         self._directory = directory
+        self._pace = pace  # None: always in the thread
+        self._clock = clock
         self._waiting: list[asyncio.Future[None]] = []
         self._flusher: asyncio.Task[None] | None = None
+        self._turn: asyncio.Handle | None = None  # runs at the end of a turn of the loop that has had its sync
+        self._crowded = False  # several came in one turn: the next ones wait for its end, and share
         self._mark: bytes | None = None  # for the next write
         self._sequence: int | None = None  # of the last change, while the store is closed to be opened again
 
     @classmethod
-    async def open(cls, directory: Path) -> "Table":
-        """Create the directory if need be, and recover. Raises Unavailable (in use, unreadable), Corrupt, NoSpace."""
+    async def open(cls, directory: Path, *, pace: Pace | None = None, clock: Clock = CLOCK) -> "Table":
+        """Create the directory if need be, and recover. With a `pace`, syncs may hold up the event loop.
+
+        Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
+        """
         worker = ThreadWorker("threefs-table")
         try:
-            return cls(await worker.run(_open, directory), worker, directory)
+            return cls(await worker.run(_open, directory), worker, directory, pace, clock)
         except BaseException:
             await worker.close()
             raise
@@ -108,10 +119,21 @@ class Table:
             return
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(done)
+        if self._flusher is None and self._pace is not None and self._pace.on_loop:
+            if self._turn is None:
+                self._turn = asyncio.get_running_loop().call_soon(self._end_turn)
+                if not self._crowded:
+                    self._sync_here()
+                    return
+            await self._wait()
+            return
         if self._flusher is None:
             self._flusher = asyncio.create_task(self._flush_while_wanted())
+        await self._wait()
+
+    async def _wait(self) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
         await done
 
     async def reopen(self) -> None:
@@ -151,6 +173,9 @@ class Table:
         try:
             if self.failure is None:
                 await self.flush()
+                if self._turn is not None:  # it must not find the store closed
+                    self._turn.cancel()
+                    self._end_turn()
         finally:
             try:
                 await self._worker.run(self._store.close)
@@ -160,27 +185,65 @@ class Table:
             finally:
                 await self._worker.close()
 
+    def _end_turn(self) -> None:
+        """All calls that had come have been looked at: those that still wait share a sync."""
+        self._turn = None
+        self._crowded = len(self._waiting) > (1 if self._crowded else 0)
+        if self._flusher is not None:
+            return
+        if self._waiting:
+            try:
+                self._sync_here()
+            except ThreefsError as failure:
+                self._refuse_waiting(failure)
+            else:
+                self._release(self._take_waiting())
+        self._write_mark()
+
+    def _sync_here(self) -> None:
+        number, sequence = self.written, self._checked(self._store.latest_sequence_number)
+        self._checked(self._timed_sync)
+        self._flushed(number, sequence)
+
+    def _timed_sync(self) -> None:
+        began = self._clock.monotonic()
+        self._store.flush_wal(True)
+        if self._pace is not None:
+            self._pace.took(self._clock.monotonic() - began)
+
     async def _flush_while_wanted(self) -> None:
         while self._waiting:
-            waiting, self._waiting = self._waiting, []
+            waiting = self._take_waiting()
             number = self.written
             try:
                 sequence = self._store.latest_sequence_number()
-                await self._worker.run(self._store.flush_wal, True)
+                await self._worker.run(self._timed_sync)
             except Exception as error:
-                failure = self._fail(error)
-                for done in waiting + self._waiting:
-                    if not done.done():
-                        done.set_exception(type(failure)(failure.message))
-                self._waiting = []
+                self._waiting = waiting + self._waiting
+                self._refuse_waiting(self._fail(error))
                 break
-            self.durable = number
-            self._mark = encode_mark(sequence)
-            for done in waiting:
-                if not done.done():
-                    done.set_result(None)
+            self._flushed(number, sequence)
+            self._release(waiting)
         self._flusher = None
         self._write_mark()
+
+    def _take_waiting(self) -> list[asyncio.Future[None]]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _release(self, waiting: list[asyncio.Future[None]]) -> None:
+        for done in waiting:
+            if not done.done():
+                done.set_result(None)
+
+    def _refuse_waiting(self, failure: ThreefsError) -> None:
+        for done in self._take_waiting():
+            if not done.done():
+                done.set_exception(type(failure)(failure.message))
+
+    def _flushed(self, number: int, sequence: int) -> None:
+        self.durable = number
+        self._mark = encode_mark(sequence)
 
     def _write_mark(self) -> None:
         """No write may follow for long, and without a mark behind them the records of the last flush, if they are

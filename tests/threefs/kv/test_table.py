@@ -1,12 +1,14 @@
 import asyncio
 import random
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.kv.pace import QUICK_S, STALL_S, Pace
 from threefs.kv.table import Table
 from threefs.kv.wal import MARK_KEY
 
@@ -32,8 +34,17 @@ EIO = "IO error: While fdatasync: 000004.log: Input/output error"
 ENOSPC = "IO error: No space left on device: While appending to file: 000004.log"
 
 
-async def broken(directory: Path, operation: str, message: str) -> Table:
-    table = await Table.open(directory)
+def quick_pace() -> Pace:
+    """Of a log whose syncs have been quick for long."""
+    pace = Pace()
+    for _ in range(100):
+        pace.took(0.0)
+    assert pace.on_loop
+    return pace
+
+
+async def broken(directory: Path, operation: str, message: str, pace: Pace | None = None) -> Table:
+    table = await Table.open(directory, pace=pace)
     table.write({b"kept": b"1"})
     await table.flush()
     table._store = Failing(table._store, operation, message)  # type: ignore[assignment]
@@ -74,6 +85,96 @@ def test_concurrent_flushes_share_one_sync(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+class Watched(Failing):
+    """A store that notes which threads sync it. The next syncs take as long as `lasting` says, by its own clock."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table._store, "flush_wal", "")
+        self.threads: list[int] = []
+        self.lasting: list[float] = []
+        self.release = threading.Event()
+        self.release.set()
+        self._now = 0.0
+        table._store = self  # type: ignore[assignment]
+        table._clock = self  # type: ignore[assignment]
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def _fail(self, *_: object) -> None:
+        assert self.release.wait(30)
+        self.threads.append(threading.get_ident())
+        self._now += self.lasting.pop(0) if self.lasting else 0.0
+        self._store.flush_wal(True)  # type: ignore[attr-defined]
+
+
+def test_who_is_alone_syncs_a_quick_log_on_the_loop_and_others_share(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path, pace=quick_pace())
+        store = Watched(table)
+
+        async def write(number: int) -> None:
+            await table.flush(table.write({b"%d" % number: b""}))
+            assert table.durable > number
+
+        for number in range(5):
+            await write(number)
+            await asyncio.sleep(0)  # as one call after the other comes
+        assert len(store.threads) == 5
+        await asyncio.gather(*(write(number) for number in range(5, 100)))
+        assert len(store.threads) == 7, "the first did not know of the others"
+        for number in range(100, 200, 10):
+            await asyncio.gather(*(write(number + more) for more in range(10)))
+        assert len(store.threads) == 17
+        await write(200)
+        await write(201)
+        assert set(store.threads) == {threading.get_ident()}
+        await table.close()
+
+    asyncio.run(main())
+    assert len(contents(tmp_path)) == 202
+
+
+def test_after_a_stall_the_log_is_synced_beside_the_loop(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path, pace=quick_pace())
+        store = Watched(table)
+        store.lasting = [QUICK_S / 2, STALL_S]
+        for number in range(2):
+            await table.flush(table.write({b"%d" % number: b""}))
+        assert set(store.threads) == {threading.get_ident()}
+        store.release.clear()  # on the loop, nobody would set it again
+        waits = asyncio.create_task(table.flush(table.write({b"2": b""})))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert table.get(b"0") == b""
+        assert not waits.done()
+        store.release.set()
+        await waits
+        assert store.threads[-1] != threading.get_ident()
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_a_failed_sync_on_the_loop_fails_for_all_who_share_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path, pace=quick_pace())
+        store = Watched(table)
+
+        async def write(number: int) -> None:
+            await table.flush(table.write({b"%d" % number: b""}))
+
+        await asyncio.gather(*(write(number) for number in range(3)))  # from now on they wait for each other
+        table._store = Failing(store, "flush_wal", EIO)  # type: ignore[assignment]
+        found = await asyncio.gather(*(write(number) for number in range(3)), return_exceptions=True)
+        assert [type(error) for error in found] == [Unavailable] * 3
+        assert table.durable == 3
+        await table.close()
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_wait_does_not_disturb_the_others(tmp_path: Path) -> None:
     async def main() -> None:
         table = await Table.open(tmp_path)
@@ -88,10 +189,11 @@ def test_a_cancelled_wait_does_not_disturb_the_others(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("pace", [None, quick_pace()])
 @pytest.mark.parametrize("operation", ["write", "flush_wal"])
-def test_after_an_io_error_everything_is_refused(tmp_path: Path, operation: str) -> None:
+def test_after_an_io_error_everything_is_refused(tmp_path: Path, operation: str, pace: Pace | None) -> None:
     async def main() -> None:
-        table = await broken(tmp_path, operation, EIO)
+        table = await broken(tmp_path, operation, EIO, pace)
         view = table.view()
         with pytest.raises(Unavailable):
             table.write({b"a": b"1"})
@@ -104,10 +206,11 @@ def test_after_an_io_error_everything_is_refused(tmp_path: Path, operation: str)
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("pace", [None, quick_pace()])
 @pytest.mark.parametrize("operation", ["write", "flush_wal"])
-def test_on_a_full_disk_only_reads_go_on(tmp_path: Path, operation: str) -> None:
+def test_on_a_full_disk_only_reads_go_on(tmp_path: Path, operation: str, pace: Pace | None) -> None:
     async def main() -> None:
-        table = await broken(tmp_path, operation, ENOSPC)
+        table = await broken(tmp_path, operation, ENOSPC, pace)
         with pytest.raises(NoSpace):
             table.write({b"a": b"1"})
             await table.flush()

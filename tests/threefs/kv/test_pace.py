@@ -1,0 +1,55 @@
+from threefs.kv.pace import QUICK_S, STALL_S, Pace
+
+
+def after(*seconds: float) -> Pace:
+    pace = Pace()
+    for each in seconds:
+        pace.took(each)
+    return pace
+
+
+def until_on_loop(pace: Pace, seconds: float) -> int:
+    for count in range(10_000):
+        if pace.on_loop:
+            return count
+        pace.took(seconds)
+    raise AssertionError("it never is")
+
+
+def test_a_log_of_which_nothing_is_known_is_not_synced_on_the_loop() -> None:
+    assert not Pace().on_loop
+    assert not after(0.0).on_loop
+
+
+def test_a_quick_log_is_synced_on_the_loop_soon() -> None:
+    assert 1 < until_on_loop(Pace(), QUICK_S / 4) < 50
+
+
+def test_a_log_that_is_slow_on_average_never_is() -> None:
+    pace = after(*[2 * QUICK_S] * 10_000)
+    assert not pace.on_loop
+    assert not after(*[0.0, 3 * QUICK_S] * 1000).on_loop
+
+
+def test_one_slow_sync_among_quick_ones_is_borne() -> None:
+    pace = after(*[QUICK_S / 4] * 1000, 4 * QUICK_S)
+    assert pace.on_loop
+
+
+def test_a_log_that_becomes_slow_leaves_the_loop_after_a_few_syncs() -> None:
+    pace = after(*[QUICK_S / 4] * 1000)
+    count = 0
+    while pace.on_loop:
+        pace.took(10 * QUICK_S)
+        count += 1
+    assert count < 5
+
+
+def test_after_a_stall_the_loop_is_spared_for_long() -> None:
+    pace = after(*[QUICK_S / 4] * 1000, STALL_S)
+    assert until_on_loop(pace, 0.0) == 1000
+
+
+def test_stalls_in_the_thread_count_as_well() -> None:
+    pace = after(*[QUICK_S / 4] * 1000, STALL_S, *[0.0] * 900, STALL_S)
+    assert until_on_loop(pace, 0.0) == 1000
