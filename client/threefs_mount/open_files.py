@@ -47,6 +47,7 @@ class OpenFiles:
         self._room = _Room(held_bytes, self._files)
         self._kept: dict[int, tuple[int, int, int]] = {}  # inode: version of the content that the kernel has
         self.changed: Callable[[int], None] = lambda inode: None
+        self.touched: Callable[[int], None] = lambda inode: None  # what was known of it before is not so any more
         self._ticker: asyncio.Task[None] | None = None
 
     # ---- looking ----
@@ -62,6 +63,7 @@ class OpenFiles:
         file = self._files.get(inode.inode)
         if file is not None:
             inode = file.shown(inode)
+        self.touched(inode.inode)
         self.told.note(inode, self._link.clock.monotonic())
         return inode
 
@@ -222,6 +224,7 @@ class OpenFiles:
             finally:
                 if not file.holders and self._files.get(file.inode.inode) is file:
                     del self._files[file.inode.inode]
+                    self.touched(file.inode.inode)
 
     async def _call(self, method: Method[Req, Rep], request: Req, caller: pb.Caller | None = None) -> Rep:
         return await self._link.meta.call(method, request, timeout_s=self._link.options.timeout_s, caller=caller)

@@ -25,6 +25,7 @@ from threefs_mount.directories import OpenDirectories
 from threefs_mount.locks import FileLocks
 from threefs_mount.open_file import OpenFile
 from threefs_mount.open_files import OpenFiles
+from threefs_mount.prefetcher import Prefetcher
 
 #: Not the kernel's write-back cache: it would believe its own lengths, and never see those of other clients.
 FEATURES = (
@@ -66,7 +67,14 @@ class Operations(FileSystem):
         self._cache_s = cache_s
         self._locks = FileLocks(link, self._changed)
         self._directories = OpenDirectories(self._list, self._entry)
+        self._prefetcher = Prefetcher(cache_s, self._list_attributes, link.clock)
+        self._ahead = self._prefetcher.ahead
+        files.touched = self._ahead.touch
         self._gone: dict[int, pb.Inode] = {}  # directories that were removed, and that the kernel may still know
+
+    async def close(self) -> None:
+        """Nothing is asked any more."""
+        await self._prefetcher.close()
 
     def error_number(self, error: Exception) -> int:
         number = errnos.of(error)
@@ -82,6 +90,18 @@ class Operations(FileSystem):
             caller=None if caller is None else callers.of(caller),
         )
 
+    async def _change(
+        self, method: Method[Req, Rep], request: Req, caller: Caller, *names: tuple[int, bytes], inode: int = 0
+    ) -> Rep:
+        """Call; whatever the outcome, what was known of these names, and of this inode, counts no more."""
+        try:
+            return await self._call(method, request, caller)
+        finally:
+            for parent, name in names:
+                self._ahead.touch_name(parent, name)
+            if inode:
+                self._ahead.touch(inode)
+
     def _changed(self, inode: int) -> None:
         self.tell(notices.attributes_changed(inode))
 
@@ -93,13 +113,23 @@ class Operations(FileSystem):
 
     # ---- looking ----
 
-    async def lookup(self, parent: int, caller: Caller, name: bytes) -> Entry:
+    def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
+        known = self._ahead.find(parent, name, self._link.clock.monotonic())
+        if known is None or self._files.get(known.inode.inode) is not None:
+            return self._lookup(parent, name)
+        self._files.told.note(known.inode, known.since_s)
+        return entries.entry(known.inode, self._cache_s - (self._link.clock.monotonic() - known.since_s))
+
+    async def _lookup(self, parent: int, name: bytes) -> Entry:
         self._directories.looked_into(parent)
         try:
-            reply = await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))
+            inode = (await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))).inode
         except NotFound:
+            self._ahead.asked(parent, name, None, self._link.clock.monotonic())
             return entries.ABSENT
-        return self._entry(reply.inode)
+        told = self._entry(inode)
+        self._ahead.asked(parent, name, inode, self._link.clock.monotonic())
+        return told
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
         """Little is kept for what the kernel knows: its numbers are ours."""
@@ -141,6 +171,11 @@ class Operations(FileSystem):
             return (), False
         return reply.entries, reply.more
 
+    async def _list_attributes(self, inode: int, after: bytes, limit: int) -> tuple[Sequence[pb.Entry], bool]:
+        request = pb.ListRequest(place=paths.of_inode(inode), after=after, limit=limit, attributes=True)
+        reply = await self._call(methods.LIST, request)
+        return reply.entries, reply.more
+
     def readdir(self, inode: int, caller: Caller, handle: int, offset: int, page: Page) -> Answer[Page]:
         return self._directories.get(handle).read(offset, page)
 
@@ -156,7 +191,7 @@ class Operations(FileSystem):
         request = pb.MkdirRequest(
             mutation=self._mutation(), place=_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
-        return self._entry((await self._call(methods.MKDIR, request, caller)).inode)
+        return self._entry((await self._change(methods.MKDIR, request, caller, (parent, name))).inode)
 
     async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
         request = pb.MknodRequest(
@@ -167,11 +202,11 @@ class Operations(FileSystem):
             umask=umask,
             rdev=device,
         )
-        return self._entry((await self._call(methods.MKNOD, request, caller)).inode)
+        return self._entry((await self._change(methods.MKNOD, request, caller, (parent, name))).inode)
 
     async def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Entry:
         request = pb.SymlinkRequest(mutation=self._mutation(), place=_place(parent, name), target=target)
-        return self._entry((await self._call(methods.SYMLINK, request, caller)).inode)
+        return self._entry((await self._change(methods.SYMLINK, request, caller, (parent, name))).inode)
 
     async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
         file = self._files.get(inode)
@@ -180,7 +215,7 @@ class Operations(FileSystem):
         request = pb.LinkRequest(
             mutation=self._mutation(), source=paths.of_inode(inode), destination=_place(parent, name)
         )
-        return self._entry((await self._call(methods.LINK, request, caller)).inode)
+        return self._entry((await self._change(methods.LINK, request, caller, (parent, name), inode=inode)).inode)
 
     def unlink(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
         return self._remove(parent, name, pb.NOT_DIRECTORY, caller)
@@ -190,7 +225,7 @@ class Operations(FileSystem):
 
     async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, caller: Caller) -> None:
         request = pb.RemoveRequest(mutation=self._mutation(), place=_place(parent, name), kind=kind)
-        removed = (await self._call(methods.REMOVE, request, caller)).directory
+        removed = (await self._change(methods.REMOVE, request, caller, (parent, name))).directory
         if removed.inode:
             removed.nlink = 0
             self._gone[removed.inode] = removed
@@ -209,7 +244,7 @@ class Operations(FileSystem):
             no_replace=bool(flags & _NO_REPLACE),
             exchange=bool(flags & _EXCHANGE),
         )
-        await self._call(methods.RENAME, request, caller)
+        await self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
 
     # ---- attributes ----
 
@@ -232,7 +267,7 @@ class Operations(FileSystem):
             await file.settle()  # or the end of the writes would set another time later
         if len(request.ListFields()) > 1:
             request.mutation.CopyFrom(self._mutation())
-            found = (await self._call(methods.SET_ATTR, request, caller)).inode
+            found = (await self._change(methods.SET_ATTR, request, caller, inode=inode)).inode
         return self._entry(found if found is not None else await self._stat(inode))
 
     async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
@@ -243,7 +278,7 @@ class Operations(FileSystem):
         if file is not None:
             return await file.truncate(length, callers.of(caller))
         request = pb.TruncateRequest(mutation=self._mutation(), place=paths.of_inode(inode), length=length)
-        return (await self._call(methods.TRUNCATE, request, caller)).inode
+        return (await self._change(methods.TRUNCATE, request, caller, inode=inode)).inode
 
     # ---- extended attributes, and ACLs, which come as such ----
 
@@ -271,13 +306,13 @@ class Operations(FileSystem):
             replace=bool(flags & os.XATTR_REPLACE),
         )
         try:
-            self._learn((await self._call(methods.SET_XATTR, request, caller)).inode)
+            self._learn((await self._change(methods.SET_XATTR, request, caller, inode=inode)).inode)
         finally:
             self._files.told.forget(inode)
 
     async def removexattr(self, inode: int, caller: Caller, name: bytes) -> None:
         request = pb.RemoveXattrRequest(mutation=self._mutation(), place=paths.of_inode(inode), name=name)
-        self._learn((await self._call(methods.REMOVE_XATTR, request, caller)).inode)
+        self._learn((await self._change(methods.REMOVE_XATTR, request, caller, inode=inode)).inode)
 
     def _learn(self, inode: pb.Inode) -> None:
         file = self._files.get(inode.inode)
@@ -309,11 +344,17 @@ class Operations(FileSystem):
         request.mode = mode & _PERMISSIONS
         request.umask = umask
         request.access = open_files.access_of(flags)
-        number, inode = await self._files.create(request, flags, callers.of(caller))
+        try:
+            number, inode = await self._files.create(request, flags, callers.of(caller))
+        finally:
+            self._ahead.touch_name(request.place.base, request.place.path)
         return entries.entry(inode, self._cache_s), Opened(number, _treatment(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
-        number, keep = await self._files.open(inode, flags, callers.of(caller))
+        try:
+            number, keep = await self._files.open(inode, flags, callers.of(caller))
+        finally:
+            self._ahead.touch(inode)  # if it was replaced, the kernel looks its name up again
         return Opened(number, _treatment(flags, keep=keep))
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:

@@ -54,6 +54,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             await stop.wait()
             await session.drain()
         finally:
+            await operations.close()
             await files.stop()
             if not session.ended.done() or session.ended.exception() is not None:
                 with contextlib.suppress(OSError):  # somebody else has been faster

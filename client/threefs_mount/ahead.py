@@ -1,0 +1,217 @@
+"""Attributes that are fetched before the kernel asks for them. No I/O happens here.
+
+Programs look at one name after the other, and each look costs a call. After a few looks in one directory the names
+behind the last one are fetched in one call, and the following looks are answered from what it brought, for as long as
+the kernel may keep names and attributes anyway, counted from when the call was sent.
+
+Only names that were there are kept, and neither directories nor files with more than one name. That a name does not
+exist is never known here. What is changed here, or heard of more freshly, is given up at once, also if a page that is
+under way at that time shows it as it was before.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from threefs.wire import meta_pb2 as pb
+
+#: So many looks in a directory show that there will be more.
+FIRST_LOOKS = 8
+#: What may be fetched of a directory is earned: by looks that were answered from here, and a little by all others, so
+#: that looks at random names of a huge directory cost hardly more than without.
+_FIRST_CREDIT = 512
+_EARNED_BY_HIT = 32
+_EARNED_BY_MISS = 2
+_MOST_CREDIT = 8192
+_LEAST_NAMES, _MOST_NAMES = 64, 1024  # in one call
+#: Bounds the memory, all directories together.
+MOST_KEPT = 32_768
+_MOST_PAGES = 1024
+_MOST_DIRECTORIES = 256
+_MOST_TOUCHED = 8192
+
+
+@dataclass(slots=True, eq=False)
+class Wish:
+    """A page that is to be fetched, or is under way: so many names behind one."""
+
+    directory: int
+    after: bytes
+    limit: int
+    since_s: float
+    inodes: set[int] = field(default_factory=set)  # heard of since then
+    names: set[bytes] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class _Page:
+    directory: int
+    after: bytes
+    until_s: float
+    last: bytes  # the last name in it; empty: it reaches to the end of the directory
+    kept: list[bytes] = field(default_factory=list)
+    used: int = 0
+    followed: bool = False
+
+    def covers(self, name: bytes) -> bool:
+        return self.after < name and (not self.last or name <= self.last)
+
+
+@dataclass(slots=True, eq=False)
+class _Directory:
+    looks: int = 0  # that had to be asked for
+    credit: int = _FIRST_CREDIT
+    wish: Wish | None = None
+    names: dict[bytes, tuple[_Page, pb.Inode]] = field(default_factory=dict)
+    pages: list[_Page] = field(default_factory=list)
+
+
+class Known(NamedTuple):
+    inode: pb.Inode
+    since_s: float  # it was so then, or later
+
+
+class Ahead:
+    """`cache_s` is how long names and attributes may be kept; 0 switches it off. `start` is told what to fetch."""
+
+    def __init__(self, cache_s: float, start: Callable[[Wish], None]) -> None:
+        self._cache_s = cache_s
+        self._start = start
+        self._directories: dict[int, _Directory] = {}  # the one that was asked about last at the end
+        self._places: dict[int, tuple[_Directory, bytes]] = {}  # of all that is kept, by inode
+        self._pages: deque[_Page] = deque()  # oldest first
+        self._wishes: list[Wish] = []  # under way
+
+    # ---- looks ----
+
+    def find(self, directory: int, name: bytes, now_s: float) -> Known | None:
+        """What may be told of a name; None: ask."""
+        at = self._directories.get(directory)
+        if at is None:
+            return None
+        found = at.names.get(name)
+        if found is None or now_s >= found[0].until_s:
+            return None
+        page, inode = found
+        page.used += 1
+        if at.credit < _MOST_CREDIT:
+            at.credit += _EARNED_BY_HIT
+        if not page.followed and page.used * 8 >= len(page.kept):
+            page.followed = True
+            if page.last and not any(other.covers(page.last + b"\0") for other in at.pages):
+                self._wish(at, directory, page.last, now_s)
+        return Known(inode, page.until_s - self._cache_s)
+
+    def asked(self, directory: int, name: bytes, inode: pb.Inode | None, now_s: float) -> None:
+        """What the cluster has said of a name just now; None: there is no such name."""
+        self.touch_name(directory, name)
+        if inode is None or not _is_kept(inode) or not self._cache_s:
+            return
+        self.expire(now_s)
+        at = self._directory(directory)
+        if any(page.covers(name) for page in at.pages):
+            return  # it is new, or was touched
+        at.looks += 1
+        at.credit = min(at.credit + _EARNED_BY_MISS, _MOST_CREDIT)
+        if at.looks >= FIRST_LOOKS:
+            self._wish(at, directory, name, now_s)
+
+    def _directory(self, number: int) -> _Directory:
+        at = self._directories.pop(number, None)
+        if at is None:
+            at = _Directory()
+            if len(self._directories) >= _MOST_DIRECTORIES:
+                self._forget_directories()
+        self._directories[number] = at
+        return at
+
+    def _forget_directories(self) -> None:
+        for number, at in list(self._directories.items())[: _MOST_DIRECTORIES // 4]:
+            if not at.pages and at.wish is None:
+                del self._directories[number]
+
+    def _wish(self, at: _Directory, directory: int, after: bytes, now_s: float) -> None:
+        if at.wish is None and at.credit >= _LEAST_NAMES:
+            at.wish = Wish(directory, after, min(at.credit, _MOST_NAMES), now_s)
+            self._wishes.append(at.wish)
+            self._start(at.wish)
+
+    # ---- what was wished for ----
+
+    def arrived(self, wish: Wish, entries: Sequence[pb.Entry], more: bool, now_s: float) -> None:
+        """The page is there."""
+        at = self._ended(wish)
+        at.credit -= len(entries)
+        if max(len(wish.inodes), len(wish.names)) >= _MOST_TOUCHED:
+            return
+        page = _Page(
+            wish.directory, wish.after, wish.since_s + self._cache_s, entries[-1].name if more and entries else b""
+        )
+        for entry in entries:
+            if entry.inode not in wish.inodes and entry.name not in wish.names and _is_kept(entry.attributes):
+                self._keep(at, page, entry)
+        at.pages.append(page)
+        self._pages.append(page)
+        self.expire(now_s)
+
+    def _keep(self, at: _Directory, page: _Page, entry: pb.Entry) -> None:
+        name = entry.name
+        before = at.names.get(name)
+        if before is not None:
+            del self._places[before[1].inode]
+        self._drop(entry.inode)  # under another name, if the entry has just been moved
+        at.names[name] = page, entry.attributes
+        self._places[entry.inode] = at, name
+        page.kept.append(name)
+
+    def failed(self, wish: Wish) -> None:
+        self._ended(wish)
+
+    def _ended(self, wish: Wish) -> _Directory:
+        self._wishes.remove(wish)
+        at = self._directory(wish.directory)
+        at.wish = None
+        return at
+
+    # ---- what ends ----
+
+    def touch(self, inode: int) -> None:
+        """It was changed here, or heard of more freshly."""
+        self._drop(inode)
+        for wish in self._wishes:
+            wish.inodes.add(inode)
+
+    def touch_name(self, directory: int, name: bytes) -> None:
+        """It may stand for something else by now."""
+        at = self._directories.get(directory)
+        if at is None:
+            return
+        found = at.names.pop(name, None)
+        if found is not None:
+            del self._places[found[1].inode]
+        if at.wish is not None:
+            at.wish.names.add(name)
+
+    def _drop(self, inode: int) -> None:
+        place = self._places.pop(inode, None)
+        if place is not None:
+            del place[0].names[place[1]]
+
+    def expire(self, now_s: float) -> float | None:
+        """Give up what is too old, or too much. When the next page will be, if there is any."""
+        pages = self._pages
+        while pages and (pages[0].until_s <= now_s or len(self._places) > MOST_KEPT or len(pages) > _MOST_PAGES):
+            page = pages.popleft()
+            at = self._directories[page.directory]
+            at.pages.remove(page)
+            for name in page.kept:
+                found = at.names.get(name)
+                if found is not None and found[0] is page:
+                    del at.names[name]
+                    del self._places[found[1].inode]
+        return pages[0].until_s if pages else None
+
+
+def _is_kept(inode: pb.Inode) -> bool:
+    return inode.type != pb.DIRECTORY and inode.nlink == 1

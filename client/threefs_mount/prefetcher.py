@@ -1,0 +1,58 @@
+"""Fetches the pages that `ahead` wishes for, while the kernel goes on asking."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from threefs.env.clock import Clock
+from threefs.errors import ThreefsError
+from threefs.wire import meta_pb2 as pb
+from threefs_mount.ahead import Ahead, Wish
+
+#: So many entries of a directory behind a name, with attributes, and whether there are more.
+Fetch = Callable[[int, bytes, int], Awaitable[tuple[Sequence[pb.Entry], bool]]]
+
+_LOG = structlog.get_logger()
+
+
+class Prefetcher:
+    def __init__(self, cache_s: float, fetch: Fetch, clock: Clock) -> None:
+        self.ahead = Ahead(cache_s, self._start)
+        self._fetch = fetch
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeping = False
+
+    def _start(self, wish: Wish) -> None:
+        self._spawn(self._get(wish))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _get(self, wish: Wish) -> None:
+        try:
+            entries, more = await self._fetch(wish.directory, wish.after, wish.limit)
+        except ThreefsError as error:
+            _LOG.debug("nothing was fetched ahead", error=str(error))
+            self.ahead.failed(wish)
+            return
+        self.ahead.arrived(wish, entries, more, self._clock.monotonic())
+        if not self._sweeping:
+            self._sweeping = True
+            self._spawn(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Old pages take memory, even if nobody asks any more."""
+        while (due_s := self.ahead.expire(self._clock.monotonic())) is not None:
+            await self._clock.sleep(max(0.001, due_s - self._clock.monotonic()))
+        self._sweeping = False
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,223 @@
+from collections.abc import Iterable
+
+from threefs_mount import ahead
+from threefs_mount.ahead import FIRST_LOOKS, MOST_KEPT, Ahead, Wish
+
+from threefs.wire import meta_pb2 as pb
+
+CACHE_S = 1.0
+
+
+def inode(number: int, kind: pb.InodeType = pb.FILE, nlink: int = 1, mode: int = 0o644) -> pb.Inode:
+    return pb.Inode(inode=number, type=kind, nlink=nlink, mode=mode)
+
+
+def name(number: int) -> bytes:
+    return b"%06d" % number
+
+
+def entry(number: int, *, nlink: int = 1, mode: int = 0o644) -> pb.Entry:
+    found = inode(1000 + number, nlink=nlink, mode=mode)
+    return pb.Entry(name=name(number), inode=found.inode, type=found.type, attributes=found)
+
+
+class Scene:
+    """A directory 7 with files 1, 2, 3 ...; time stands still unless it is set."""
+
+    def __init__(self, cache_s: float = CACHE_S) -> None:
+        self.wishes: list[Wish] = []
+        self.ahead = Ahead(cache_s, self.wishes.append)
+        self.now_s = 100.0
+
+    def asked(self, numbers: Iterable[int], directory: int = 7) -> None:
+        for number in numbers:
+            self.ahead.asked(directory, name(number), inode(1000 + number), self.now_s)
+
+    def walked(self) -> Wish:
+        """Enough looks for a page to be wished for."""
+        self.asked(range(1, FIRST_LOOKS + 1))
+        return self.wishes.pop()
+
+    def arrived(self, wish: Wish, numbers: Iterable[int], *, more: bool = True, mode: int = 0o644) -> None:
+        self.ahead.arrived(wish, [entry(number, mode=mode) for number in numbers], more, self.now_s)
+
+    def mode(self, number: int) -> int | None:
+        known = self.ahead.find(7, name(number), self.now_s)
+        return None if known is None else known.inode.mode
+
+
+def test_after_some_looks_what_follows_is_known() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    assert (wish.directory, wish.after) == (7, name(FIRST_LOOKS)) and wish.limit > 100
+    assert scene.mode(9) is None
+    scene.arrived(wish, range(9, 100))
+    known = scene.ahead.find(7, name(50), scene.now_s)
+    assert known is not None and (known.inode.inode, known.since_s) == (1050, 100.0)
+    assert scene.ahead.find(8, name(50), scene.now_s) is None and scene.mode(100) is None
+
+
+def test_few_looks_fetch_nothing_nor_do_those_for_what_is_not_kept() -> None:
+    scene = Scene()
+    scene.asked(range(FIRST_LOOKS - 1))
+    for number in range(100):
+        scene.ahead.asked(7, name(number), None, 100.0)
+        scene.ahead.asked(7, name(number), inode(5, pb.DIRECTORY, 2), 100.0)
+        scene.ahead.asked(7, name(number), inode(5, nlink=2), 100.0)
+    assert not scene.wishes
+    scene.asked([200])
+    assert scene.wishes
+
+
+def test_directories_and_files_with_more_names_are_asked_for() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    directory = pb.Entry(name=b"d", inode=9, type=pb.DIRECTORY, attributes=inode(9, pb.DIRECTORY, 1))
+    scene.ahead.arrived(wish, [entry(9, nlink=2), entry(10, nlink=0), entry(11), directory], False, 100.0)
+    assert scene.mode(9) is None and scene.mode(10) is None and scene.mode(11) is not None
+    assert scene.ahead.find(7, b"d", 100.0) is None
+
+
+def test_it_is_known_for_as_long_as_the_kernel_may_keep_it_since_the_call_was_sent() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    scene.now_s += 0.75
+    scene.arrived(wish, range(9, 20))
+    scene.now_s += 0.2
+    known = scene.ahead.find(7, name(9), scene.now_s)
+    assert known is not None and known.since_s == 100.0
+    scene.now_s += 0.05
+    assert scene.mode(9) is None
+    assert scene.ahead.expire(scene.now_s) is None
+
+
+def test_without_a_cache_nothing_is_fetched() -> None:
+    scene = Scene(cache_s=0)
+    scene.asked(range(100))
+    assert not scene.wishes
+
+
+def test_what_was_changed_is_not_known_any_more() -> None:
+    scene = Scene()
+    scene.arrived(scene.walked(), range(9, 20))
+    scene.ahead.touch(1009)
+    scene.ahead.touch_name(7, name(10))
+    scene.ahead.touch_name(8, name(11))
+    assert scene.mode(9) is None and scene.mode(10) is None and scene.mode(11) is not None
+    scene.ahead.touch(1010)
+    scene.ahead.touch_name(7, name(9))
+
+
+def test_a_page_under_way_does_not_bring_back_what_was_changed() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    scene.ahead.touch(1009)
+    scene.ahead.touch_name(7, name(10))
+    scene.ahead.asked(7, name(11), None, scene.now_s)
+    scene.ahead.asked(7, name(12), inode(5), scene.now_s)
+    scene.arrived(wish, range(9, 20))
+    assert [scene.mode(number) for number in (9, 10, 11, 12)] == [None] * 4
+    assert scene.mode(13) is not None
+    assert scene.ahead.find(7, name(12), scene.now_s) is None
+
+
+def test_a_page_behind_too_many_changes_is_not_believed() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    for number in range(ahead._MOST_TOUCHED):
+        scene.ahead.touch(100_000 + number)
+    scene.arrived(wish, range(9, 20))
+    assert scene.mode(9) is None
+
+
+def test_a_later_page_counts_more() -> None:
+    scene = Scene()
+    scene.arrived(scene.walked(), range(9, 300), mode=0o600)
+    scene.asked([500])
+    later = scene.wishes.pop()
+    moved = pb.Entry(name=name(600), inode=1009, type=pb.FILE, attributes=inode(1009))
+    scene.ahead.arrived(later, [entry(20), moved], False, scene.now_s)
+    assert scene.mode(20) == 0o644 and scene.mode(21) == 0o600
+    assert scene.mode(9) is None and scene.mode(600) is not None
+    replaced = pb.Entry(name=name(600), inode=77, type=pb.FILE, attributes=inode(77))
+    later = Wish(7, b"", 10, scene.now_s)
+    scene.ahead._wishes.append(later)
+    scene.ahead.arrived(later, [replaced], True, scene.now_s)
+    scene.ahead.touch(1009)
+    known = scene.ahead.find(7, name(600), scene.now_s)
+    assert known is not None and known.inode.inode == 77
+
+
+def test_the_next_page_is_fetched_while_one_is_used_and_never_two_at_once() -> None:
+    scene = Scene()
+    scene.arrived(scene.walked(), range(9, 109))
+    for number in range(9, 30):
+        scene.mode(number)
+    (wish,) = scene.wishes
+    assert wish.after == name(108)
+    scene.asked([5000])
+    assert len(scene.wishes) == 1
+    scene.ahead.failed(wish)
+    scene.asked([5000])
+    assert len(scene.wishes) == 2
+
+
+def test_the_end_of_a_directory_is_known() -> None:
+    scene = Scene()
+    scene.arrived(scene.walked(), range(9, 30), more=False)
+    for number in range(9, 30):
+        scene.mode(number)
+    scene.asked([40] * 100)
+    assert not scene.wishes
+
+
+def test_looks_without_use_fetch_little() -> None:
+    """A directory of a million, looked into here and there."""
+    scene = Scene()
+    fetched = 0
+    for look in range(20_000):
+        scene.asked([1 + look * 7919 % 1_000_000])
+        if scene.wishes:
+            wish = scene.wishes.pop()
+            first = int(wish.after) + 1
+            fetched += wish.limit
+            scene.arrived(wish, range(first, first + wish.limit))
+        scene.now_s += 0.0002
+    assert fetched < 20_000 * 4
+
+
+def test_a_walk_in_the_order_of_numbers_is_mostly_known() -> None:
+    """ "f2" is looked at long before "f10", and comes behind "f1999"."""
+    names = sorted(b"f%d" % number for number in range(5000))
+    scene = Scene()
+    asked = 0
+    for number in range(5000):
+        this = b"f%d" % number
+        if scene.ahead.find(7, this, scene.now_s) is None:
+            asked += 1
+            scene.ahead.asked(7, this, inode(1000 + number), scene.now_s)
+        for wish in scene.wishes:
+            page = [one for one in names if one > wish.after][: wish.limit]
+            found = [pb.Entry(name=one, inode=int(one[1:]) + 1000, type=pb.FILE) for one in page]
+            for one in found:
+                one.attributes.CopyFrom(inode(one.inode))
+            scene.ahead.arrived(wish, found, page[-1:] != names[-1:], scene.now_s)
+        del scene.wishes[:]
+    assert asked < 500
+
+
+def test_memory_is_bounded() -> None:
+    scene = Scene()
+    for directory in range(1000):
+        scene.asked(range(FIRST_LOOKS), directory)
+    assert len(scene.ahead._directories) <= 2 * ahead._MOST_DIRECTORIES or scene.wishes
+    numbers = iter(range(10**6))
+    for wish in scene.wishes:
+        page = [next(numbers) for _ in range(200)]
+        scene.arrived(wish, page)
+        assert len(scene.ahead._places) <= MOST_KEPT
+    assert scene.ahead._pages and all(at.wish is None for at in scene.ahead._directories.values())
+    scene.ahead.expire(scene.now_s + CACHE_S)
+    assert not scene.ahead._places and not scene.ahead._pages
+    scene.asked([1], 10**6)
+    assert len(scene.ahead._directories) < 1000
