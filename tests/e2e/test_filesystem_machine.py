@@ -16,13 +16,13 @@ from threefs_fsck import check
 
 from tests.support.client_door import run
 from tests.support.cluster import LocalCluster
-from tests.support.filesystem_machine import FilesystemMachine
+from tests.support.filesystem_machine import FilesystemMachine, LookingMachine
 from tests.support.machine_faults import FAULTS, OF_SERVICES
 from tests.support.mounts import Mount, lacking
-from tests.support.two_trees import World
+from tests.support.two_trees import TwoTrees, World
 
 EXAMPLES, STEPS = "THREEFS_MACHINE_EXAMPLES", "THREEFS_MACHINE_STEPS"
-SECOND_S, MARGIN_S = 0.1, 0.05
+SECOND_S, MARGIN_S = 0.2, 0.05
 LIMIT_S = 36_000 if EXAMPLES in os.environ else 600
 
 if os.geteuid():
@@ -63,13 +63,20 @@ def second(fragile: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> I
         yield mount
 
 
-def play(cluster: LocalCluster, mount: Mount | None, local: Path, examples: int, **options: Any) -> None:
+def play(
+    cluster: LocalCluster,
+    mount: Mount | None,
+    local: Path,
+    examples: int,
+    machine: type[TwoTrees] = FilesystemMachine,
+    **options: Any,
+) -> None:
     """As many of a hundred examples."""
     local.mkdir()
     fs = run(connect_async(cluster.address, timeout_s=60.0, read_ahead_bytes=1))
     try:
         world = World(cluster, mount, fs, local, **options)
-        bound = type("Machine", (FilesystemMachine,), {"world": world})
+        bound = type("Machine", (machine,), {"world": world})
         chosen = settings(
             max_examples=max(1, int(os.environ.get(EXAMPLES, 100)) * examples // 100),
             stateful_step_count=int(os.environ.get(STEPS, 50)),
@@ -93,13 +100,13 @@ def test_client_and_mount(fragile: LocalCluster, mounted: Mount, tmp_path: Path)
 @pytest.mark.timeout(LIMIT_S)
 def test_a_mount_that_remembers(fragile: LocalCluster, remembering: Mount, tmp_path: Path) -> None:
     """On one mount everybody sees everything at once, whatever it remembers."""
-    play(fragile, remembering, tmp_path / "local", 14, alone=True)
+    play(fragile, remembering, tmp_path / "local", 12, LookingMachine, alone=True)
 
 
 @pytest.mark.timeout(LIMIT_S)
 def test_two_mounts(fragile: LocalCluster, mounted: Mount, second: Mount, tmp_path: Path) -> None:
     """What others change is seen after the time for which a mount may remember."""
-    play(fragile, mounted, tmp_path / "local", 12, second=second, second_s=SECOND_S + MARGIN_S)
+    play(fragile, mounted, tmp_path / "local", 8, LookingMachine, second=second, second_s=SECOND_S + MARGIN_S)
 
 
 @pytest.mark.timeout(LIMIT_S)

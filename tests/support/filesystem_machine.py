@@ -9,3 +9,7 @@ from tests.support.machine_names import NamesRules
 
 class FilesystemMachine(NamesRules, LooksRules, ContentRules, AttributesRules, FaultRules):
     """Each rule does the same through the client library or a mount and in a local directory, and compares."""
+
+
+class LookingMachine(NamesRules, LooksRules, ContentRules):
+    """Mostly what mounts remember."""
