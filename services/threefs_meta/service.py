@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.serialized import Answer
 from threefs_meta.context import Context
 from threefs_meta.operations.access import access
 from threefs_meta.operations.accessed import accessed
@@ -59,12 +60,12 @@ def bind(server: Serves, context: Context) -> None:
 
     def add(
         method: Method[Req, Rep],
-        operation: Callable[[Context, Req], Awaitable[Rep]],
+        operation: Callable[[Context, Req], Awaitable[Answer[Rep]]],
         names: Callable[[Req], int] = lambda request: 1,
     ) -> None:
         figures, monotonic = context.figures.of(method.name), context.clock.monotonic
 
-        async def counted(request: Req) -> Rep:
+        async def counted(request: Req) -> Answer[Rep]:
             began = monotonic()
             try:
                 return await operation(context, request)

@@ -14,6 +14,7 @@ from tests.support.memory_storage import MemoryStorage
 from threefs.chunks import Chunks
 from threefs.env.clock import Clock
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.serialized import Serialized
 from threefs.wire import meta_pb2 as pb
 
 _CLIENT = b"fsck" * 4
@@ -38,8 +39,8 @@ class LocalMeta:
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
         if self.before is not None:
             await self.before(request)
-        reply: Rep = await self._handlers[method.number](request)
-        return reply
+        reply: Rep | Serialized[Rep] = await self._handlers[method.number](request)
+        return reply.parsed() if isinstance(reply, Serialized) else reply
 
 
 async def check_metadata(meta: LocalMeta, *, repair: bool = False) -> Report:

@@ -5,7 +5,7 @@ import dataclasses
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Generic, cast
+from typing import Any, Generic, TypeVar, cast
 
 import structlog
 
@@ -17,10 +17,12 @@ from threefs.rpc import frames
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.serialized import Answer
 from threefs.rpc.session import Call, Handler, Session
 
 _DEFAULT_LIMITS = Limits()
 _LOG = structlog.get_logger()
+T = TypeVar("T")
 
 
 class Server:
@@ -45,7 +47,13 @@ class Server:
         self.methods[method.number] = method
         self.handlers[method.number] = handler
 
-    def serve(self, method: Method[Req, Rep], handler: Callable[[Req], Awaitable[Rep]], *, quick: bool = False) -> None:
+    def serve(
+        self,
+        method: Method[Req, Rep],
+        handler: Callable[[Req], Awaitable[Answer[Rep]]],
+        *,
+        quick: bool = False,
+    ) -> None:
         """Serve `method` by a coroutine function from request to reply.
 
         A `quick` one mostly comes to its end without waiting for anything. It is begun at once, and gets a task only if
@@ -56,7 +64,7 @@ class Server:
             call.reply(await handler(call.request))
 
         def begin(call: Call[Req, Rep]) -> Awaitable[None] | None:
-            work = cast(Coroutine[Any, Any, Rep], handler(call.request))
+            work = cast(Coroutine[Any, Any, Answer[Rep]], handler(call.request))
             try:
                 waits_for = work.send(None)
             except StopIteration as done:
@@ -64,7 +72,7 @@ class Server:
                 return None
             return finish(call, work, waits_for)
 
-        async def finish(call: Call[Req, Rep], work: Coroutine[Any, Any, Rep], waits_for: Any) -> None:
+        async def finish(call: Call[Req, Rep], work: Coroutine[Any, Any, Answer[Rep]], waits_for: Any) -> None:
             call.reply(await _Begun(work, waits_for))
 
         self.add(method, begin if quick else answer)
@@ -121,14 +129,14 @@ class Server:
         )
 
 
-class _Begun(Generic[Rep]):
+class _Begun(Generic[T]):
     """A coroutine that was run up to its first wait, to be awaited for the rest."""
 
-    def __init__(self, work: Coroutine[Any, Any, Rep], waits_for: Any) -> None:
+    def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:
         self._work = work
         self._waits_for = waits_for
 
-    def __await__(self) -> Generator[Any, Any, Rep]:
+    def __await__(self) -> Generator[Any, Any, T]:
         work, waits_for = self._work, self._waits_for
         while True:
             try:
@@ -143,5 +151,5 @@ class _Begun(Generic[Rep]):
             try:
                 waits_for = step()
             except StopIteration as done:
-                result: Rep = done.value
+                result: T = done.value
                 return result

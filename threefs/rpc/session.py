@@ -23,6 +23,7 @@ from threefs.rpc.frames import Header
 from threefs.rpc.identity import check_cluster, check_token, hello_frame, read_hello
 from threefs.rpc.link import Link
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.serialized import Answer
 from threefs.wire.common_pb2 import Hello
 
 if TYPE_CHECKING:
@@ -77,7 +78,12 @@ class Call(Generic[Req, Rep]):
     def remaining_s(self) -> float:
         return self.deadline - self._session.server.clock.monotonic()
 
-    def reply(self, message: Rep, payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None) -> None:
+    def reply(
+        self,
+        message: Answer[Rep],
+        payload: Sequence[Buffer] = (),
+        sent: Callable[[], None] | None = None,
+    ) -> None:
         """Answer. The payload must not change until `sent` is called: the kernel has it all, or the peer is gone."""
         body = message.SerializeToString()
         length = sum(memoryview(piece).nbytes for piece in payload)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from threefs.errors import InvalidArgument, Retry
+from threefs.rpc.serialized import Serialized
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
@@ -23,14 +24,14 @@ _BREATH = 256  # places between two chances for other calls
 _RESULT_TAG, _INODE_TAG = b"\x0a", b"\x12"
 
 
-async def batch_stat(context: Context, request: pb.BatchStatRequest) -> pb.BatchStatReply:
+async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serialized[pb.BatchStatReply]:
     places, wanted = request.places, list(request.paths)
     count = len(places) + len(wanted)
     if count > MOST_PLACES:
         raise InvalidArgument(f"a batch has at most {MOST_PLACES} paths, not {count}")
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.BatchStatReply:
+    async def work(names: Namespace) -> Serialized[pb.BatchStatReply]:
         pieces: list[bytes] = []
         finder = Finder(names, actor, follow=request.follow)
         for start in range(0, len(places), _BREATH):
@@ -41,7 +42,7 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> pb.Batch
             _put(pieces, await finder.find(request.base, wanted[start : start + _BREATH]))
             if count > _BREATH:
                 await asyncio.sleep(0)
-        return pb.BatchStatReply.FromString(b"".join(pieces))
+        return Serialized(pb.BatchStatReply, pieces)
 
     return await look(context, work)
 

@@ -13,16 +13,16 @@ def test_each_path_has_its_answer_in_order() -> None:
     async def test(fs: MetaBench) -> None:
         made = [(await fs.create(f"/{n}")).inode for n in range(300)]
         places = [at(f"/{n}") for n in range(300)]
-        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=places))
+        reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=places))).parsed()
         assert [result.inode for result in reply.results] == made
         paths = [f"/{n}".encode() for n in range(300)]
-        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=places[:2], paths=paths[2:]))
+        reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=places[:2], paths=paths[2:]))).parsed()
         assert [result.inode for result in reply.results] == made
         below = [b"7", b"", b"gone"]
-        reply = await batch_stat(fs.context, pb.BatchStatRequest(base=ROOT, paths=below))
+        reply = (await batch_stat(fs.context, pb.BatchStatRequest(base=ROOT, paths=below))).parsed()
         assert [result.inode.inode for result in reply.results] == [made[7].inode, ROOT, 0]
         odd = [at("/gone"), at("/1/x"), at(b"\0"), at("n" * 256), at("/")]
-        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=odd))
+        reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=odd))).parsed()
         codes = [NotFound.code, NotADirectory.code, InvalidArgument.code, NameTooLong.code, 0]
         assert [result.code for result in reply.results] == codes
 
@@ -38,10 +38,10 @@ def test_attributes_are_those_of_a_single_look() -> None:
         await fs.mknod("/p", pb.FIFO)
         await fs.set_xattr("/f", b"user.a", b"1")
         names = ["/d", "/long", "/short", "/f", "/p", "/"]
-        reply = await batch_stat(fs.context, pb.BatchStatRequest(places=[at(name) for name in names]))
+        reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=[at(name) for name in names]))).parsed()
         assert [result.inode for result in reply.results] == [await fs.stat(name, follow=False) for name in names]
         assert {result.code for result in reply.results} == {0}
-        gone = await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/gone")]))
+        gone = (await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/gone")]))).parsed()
         assert gone.results[0].message == "/gone: no such file or directory"
 
     run(test)
@@ -49,8 +49,8 @@ def test_attributes_are_those_of_a_single_look() -> None:
 
 def test_limits() -> None:
     async def test(fs: MetaBench) -> None:
-        assert not (await batch_stat(fs.context, pb.BatchStatRequest())).results
-        most = await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/")] * MOST_PLACES))
+        assert not (await batch_stat(fs.context, pb.BatchStatRequest())).parsed().results
+        most = (await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/")] * MOST_PLACES))).parsed()
         assert len(most.results) == MOST_PLACES
         for more in ({"places": [at("/")] * (MOST_PLACES + 1)}, {"places": [at("/")], "paths": [b""] * MOST_PLACES}):
             with pytest.raises(InvalidArgument, match=str(MOST_PLACES)):

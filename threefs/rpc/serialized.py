@@ -1,0 +1,27 @@
+"""A reply that is put together from pieces which are serialized already: nobody takes them apart to do that again."""
+
+from collections.abc import Iterable
+from typing import Generic, TypeAlias
+
+from threefs.rpc.methods import Rep
+
+
+class Serialized(Generic[Rep]):
+    """Goes out as the message of that kind would."""
+
+    __slots__ = ("_body", "_kind")
+
+    def __init__(self, kind: type[Rep], pieces: Iterable[bytes]) -> None:
+        self._kind = kind
+        self._body = b"".join(pieces)
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        return self._body
+
+    def parsed(self) -> Rep:
+        """Raises DecodeError."""
+        return self._kind.FromString(self._body)
+
+
+#: What a handler may return.
+Answer: TypeAlias = Rep | Serialized[Rep]
