@@ -2,7 +2,7 @@
 
 Nobody waits for others to come. What is asked for in one turn of the loop goes out at its end; only while so many
 messages are under way that the service has work in any case, what comes is kept until one of them is answered. A call
-that is alone goes as it is.
+that is alone goes as it is, and if the one before it was alone too, at once.
 """
 
 import asyncio
@@ -38,6 +38,22 @@ class Gathering:
         self._send = send
         self._queues: dict[Hashable, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open = 0  # calls that have not ended
+        self._alone = False  # whether there was no other one when the last one came
+
+    def let_pass(self) -> bool:
+        """True: the caller sends its call itself, at once, and says with `passed` that it has ended.
+
+        Only who calls again and again one after the other gains by that. Where several calls come in one turn, the
+        first one would not travel with the others.
+        """
+        if self._open or not self._alone:
+            return False
+        self._open = 1
+        return True
+
+    def passed(self) -> None:
+        self._open -= 1
 
     def add(self, key: Hashable, call: Any) -> "asyncio.Future[Any]":
         """The outcome of a call that goes out together with others of the same key."""
@@ -47,6 +63,8 @@ class Gathering:
         if queue is None:
             queue = self._queues[key] = _Queue()
         queue.waiting.append((call, future))
+        self._alone = not self._open
+        self._open += 1
         if not queue.soon and queue.messages < _MESSAGES:
             queue.soon = True
             loop.call_soon(self._go_on, key, queue)
@@ -82,12 +100,14 @@ class Gathering:
             _fail(part, Cancelled("the connection is being closed"))  # of no effect on those that are done
             queue.messages -= 1
             queue.under_way -= len(part)
+            self._open -= len(part)
             self._go_on(key, queue)
 
     async def close(self) -> None:
         """What is under way is given up."""
         for queue in self._queues.values():
             waiting, queue.waiting = queue.waiting, []
+            self._open -= len(waiting)
             _fail(waiting, Cancelled("the connection is being closed"))
         tasks = list(self._tasks)
         for task in tasks:

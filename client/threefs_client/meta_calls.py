@@ -1,21 +1,24 @@
 """Calls of the meta service: any of its processes will do, and mutations are replayed under one identity."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import OutcomeUnknown, Retry, ThreefsError, Unavailable
+from threefs.errors import Cancelled, OutcomeUnknown, Retry, ThreefsError, Unavailable
 from threefs.ids import ClientId
-from threefs.routing import Routing
+from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_client.gathering import Gathering
-from threefs_client.meta_services import Connections, MetaServices
-from threefs_client.shared_calls import ALONE, key_of, send_together
+from threefs_client.meta_services import Connection, Connections, MetaServices
+from threefs_client.shared_calls import ALONE, SHARED, key_of, send_together
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
+
+_NAMES_CALLER: dict[type[Any], bool] = {}  # kinds of requests: whether they have a field for it
 
 
 class RoutingSource(Protocol):
@@ -42,8 +45,11 @@ class MetaCalls:
         self._clock = clock
         self._random = random
         self._request = 0
+        self._closing = False
+        self._routing = EMPTY  # as of the last call, and what follows from it
+        self._addresses: Sequence[str] = ()
         self._gathering = Gathering(partial(send_together, self))
-        self._services = MetaServices(peers, lambda: cluster.routing.meta_addresses(), clock=clock, random=random)
+        self._services = MetaServices(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
 
     def mutation(self, count: int = 1) -> pb.Mutation:
         """A new identity, or the first of so many. Each is answered only once, however often it is asked."""
@@ -55,10 +61,18 @@ class MetaCalls:
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
     ) -> Rep:
         """As `send`; together with other calls of the same time where that is possible."""
+        if method not in SHARED:
+            return await self.send(method, request, timeout_s=timeout_s, caller=caller)
+        gathering = self._gathering
+        if gathering.let_pass():
+            try:
+                return await self.send(method, request, timeout_s=timeout_s, caller=caller)
+            finally:
+                gathering.passed()
         key = key_of(method, request, caller, timeout_s)
         if key is None:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
-        reply = await self._gathering.add(key, (method, request))
+        reply = await gathering.add(key, (method, request))
         if reply is ALONE:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
         found: Rep = reply
@@ -78,12 +92,16 @@ class MetaCalls:
         attempt = 0
         while True:
             routing = self._cluster.routing
-            addresses = routing.meta_addresses()
+            addresses = self._addresses_in(routing)
             address = self._services.choose(addresses, attempt) if addresses else ""
             try:
                 left_s = min(self._attempt_timeout_s, max(0.001, deadline - self._clock.monotonic()))
-                return await self._attempt(address, method, request, left_s)
+                connection = (self._services.live(address) if address else None) or await self._connect(address, left_s)
+                reply: Rep = await connection.call(method, request, timeout_s=left_s)
+                return reply
             except ThreefsError as error:
+                if self._closing:
+                    raise Cancelled("the connection is being closed") from None
                 unsure = unsure or error.retry is Retry.UNKNOWN
                 if error.retry is Retry.NEVER:
                     raise
@@ -94,14 +112,19 @@ class MetaCalls:
             if attempt >= len(addresses):
                 await self._pause(routing.version, attempt, deadline)
 
-    async def _attempt(self, address: str, method: Method[Req, Rep], request: Req, timeout_s: float) -> Rep:
+    def _addresses_in(self, routing: Routing) -> Sequence[str]:
+        if routing is not self._routing:
+            self._routing = routing
+            self._addresses = routing.meta_addresses()
+        return self._addresses
+
+    async def _connect(self, address: str, timeout_s: float) -> Connection:
         if not address:
             raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
-        connection = await self._services.connect(address, timeout_s)
-        reply: Rep = await connection.call(method, request, timeout_s=timeout_s)
-        return reply
+        return await self._services.connect(address, timeout_s)
 
     async def close(self) -> None:
+        self._closing = True
         await self._gathering.close()
         await self._services.close()
 
@@ -120,7 +143,11 @@ class MetaCalls:
 
 
 def _name(caller: pb.Caller, request: Any) -> None:
-    if "caller" in request.DESCRIPTOR.fields_by_name:
+    kind = type(request)
+    names_caller = _NAMES_CALLER.get(kind)
+    if names_caller is None:
+        names_caller = _NAMES_CALLER[kind] = "caller" in kind.DESCRIPTOR.fields_by_name
+    if names_caller:
         request.caller.CopyFrom(caller)
 
 

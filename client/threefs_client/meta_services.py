@@ -68,14 +68,21 @@ class MetaServices:
                     return addresses[turn % count]
         return addresses[first % count]
 
-    async def connect(self, address: str, timeout_s: float) -> Connection:
-        """Open, and watched as long as calls wait. Raises what Peers.connect raises."""
+    def live(self, address: str) -> Connection | None:
+        """The open connection, watched as long as calls wait."""
         connection = self._peers.live(address)
+        if self._look is None and connection is not None:
+            self._look_later()
+        return connection
+
+    async def connect(self, address: str, timeout_s: float) -> Connection:
+        """The same, opened if need be. Raises what Peers.connect raises."""
+        connection = self.live(address)
         if connection is None:
             others = self._others(address)
             connection = await self._peers.connect(address, min(timeout_s, _CONNECT_S) if others else timeout_s)
-        if self._look is None:
-            self._look_later()
+            if self._look is None:
+                self._look_later()
         return connection
 
     def failed(self, address: str) -> None:

@@ -24,6 +24,9 @@ Outcome = Any | ThreefsError
 #: The outcome of a call that has to be sent by itself.
 ALONE = object()
 
+#: Of other methods every call goes alone.
+SHARED = frozenset((methods.STAT, methods.LOOKUP, methods.CREATE, methods.REMOVE, methods.CLOSE, methods.SYNC))
+
 
 class Sender(Protocol):
     def mutation(self, count: int = 1) -> pb.Mutation: ...

@@ -131,8 +131,11 @@ class Connection:
         future.add_done_callback(lambda _: self._forget(call_id))
         remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
         head = frames.encode(frames.REQUEST, method.number, 0, call_id, len(body), length, remaining_ms, request_id)
-        self._link.send(head + body, call_id, payload, length)
         self._watch(deadline)
+        if self.outstanding == 1 and not length:
+            self._link.send_now(head + body)
+        else:
+            self._link.send(head + body, call_id, payload, length)
         return future
 
     async def ping(self, timeout_s: float) -> None:

@@ -94,7 +94,7 @@ class Link:
         self._queue: deque[_Outgoing] = deque()
         self._pieces: deque[Buffer] = deque()
         self._finished: list[Callable[[], None]] = []
-        self._flushing = False
+        self._flushing = False  # or it will be at the end of this turn of the loop
         self._blocked = False
         self._closing: ThreefsError | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -111,16 +111,29 @@ class Link:
         sent: Callable[[], None] | None = None,
     ) -> None:
         """Queue one message: `head` is its header and body. `sent` is called once the kernel has its last byte, or the
-        link is closed; until then the payload must not change. Messages of one turn of the loop go out together."""
+        link is closed; until then the payload must not change. Messages of one turn of the loop go out together: what
+        is sent while frames are taken in with the last of these, else at the end of the turn, or with `flush`."""
         if self.closed:
             if sent is not None:
                 sent()
             return
-        views = [view if isinstance(view, memoryview) else memoryview(view) for view in payload] if length else ()
-        self._queue.append(_Outgoing(head, call_id, views, length, sent))
+        if not length and sent is None and not self._queue:
+            self._pieces.append(head)
+        else:
+            views = [view if isinstance(view, memoryview) else memoryview(view) for view in payload]
+            self._queue.append(_Outgoing(head, call_id, views, length, sent))
         if not self._flushing and not self._blocked:
             self._flushing = True
             self._loop.call_soon(self._flush)
+
+    def send_now(self, head: bytes) -> None:
+        """The same for a message without payload that nothing else will go with: another turn of the loop would cost
+        more than the message."""
+        if self._flushing or self._blocked or self.closed:
+            self.send(head)
+            return
+        self._pieces.append(head)
+        self._pump()
 
     @property
     def sending(self) -> bool:
@@ -197,26 +210,34 @@ class Link:
             self._wanted = deque(memoryview(bytearray(len(view))) for view in self._wanted)
 
     def _readable(self) -> None:
+        self._flushing = True  # what is sent from here on goes out below
         try:
             for _ in range(_READS_PER_WAKE):
                 if self.closed or not self._receive():
-                    return
+                    break
         except ThreefsError as error:
             self.refuse(error)
+        finally:
+            self._flushing = False
+        if not self._blocked and (self._pieces or self._queue):
+            self._pump()
 
     def _receive(self) -> bool:
-        """Read once and take in what came. False when there may be nothing more to read now."""
+        """Read once and take in what came. False when there is nothing more to read now: the kernel had less than it
+        was asked for, and tells when more comes."""
         wanted = self._wanted
         if wanted:
             views = [wanted[i] for i in range(MOST_PIECES - 1)] if len(wanted) >= MOST_PIECES else list(wanted)
             if len(views) == len(wanted):
                 views.append(self._ring)
+            asked = sum(map(len, views))
         else:
             if self._start == self._end:
                 self._start = self._end = 0
             elif self._end > _RING_BYTES - 2 * HEADER_BYTES:
                 self._compact()
             views = [self._ring[self._end :]]
+            asked = _RING_BYTES - self._end
         try:
             count = self._stream.recv_into(views)
         except BlockingIOError:
@@ -228,16 +249,16 @@ class Link:
             self.close(PeerClosed(f"{self.peer} closed the connection"))
             return False
         if wanted:
-            count = self._fill(count)
+            rest = self._fill(count)
             if wanted:
-                return True
+                return count == asked
             self._start = 0
-            self._end = count
+            self._end = rest
             self._landed()
         else:
             self._end += count
         self._parse()
-        return True
+        return count == asked
 
     def _compact(self) -> None:
         rest = bytes(self._ring[self._start : self._end])

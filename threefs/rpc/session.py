@@ -101,7 +101,11 @@ class Call(Generic[Req, Rep]):
         head = frames.encode(
             frames.RESPONSE, header.method, flags, header.call_id, len(body), length, 0, header.request_id
         )
-        self._session.link.send(head + body, header.call_id, payload, length, sent)
+        link = self._session.link
+        if not length and sent is None and len(self._session.calls) == 1:
+            link.send_now(head + body)
+        else:
+            link.send(head + body, header.call_id, payload, length, sent)
         if not self._running:
             self._session.end(self)
 

@@ -5,8 +5,19 @@ import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import META_ADDRESSES, MemoryFiles
-from threefs.errors import Conflict, ConnectionLost, NotFound, OutcomeUnknown, Overloaded, ThreefsError, Unavailable
+from threefs.errors import (
+    Cancelled,
+    Conflict,
+    ConnectionLost,
+    NotFound,
+    OutcomeUnknown,
+    Overloaded,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.routing import EMPTY
+from threefs.rpc.methods import OPEN, STAT
+from threefs.wire import meta_pb2 as pb
 
 
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
@@ -60,6 +71,35 @@ def test_an_answer_of_no_is_final() -> None:
         with pytest.raises(NotFound):
             await fs.open("/none")
         assert len(files.peers.meta_calls) == 1
+
+    play(scene)
+
+
+def test_who_calls_one_after_the_other_is_sent_at_once() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        turns = []
+        for count in (1, 2, 3):
+            looking = fs.link.meta.call(STAT, pb.StatRequest(place=pb.Place(path=b"/none")), timeout_s=1.0)
+            task = asyncio.ensure_future(looking)
+            turns.append(0)
+            while len(files.peers.meta_calls) < count:
+                await asyncio.sleep(0)
+                turns[-1] += 1
+            with pytest.raises(NotFound):
+                await task
+        assert turns == [4, 2, 2], "only the first one might have had company; and the service here takes a turn"
+
+    play(scene)
+
+
+def test_a_close_ends_the_attempts() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.peers.meta_faults = [(False, Unavailable())] * 1000
+        opening = asyncio.ensure_future(fs.link.meta.call(OPEN, pb.OpenRequest(), timeout_s=60.0))
+        await asyncio.sleep(0.01)
+        await fs.link.meta.close()
+        with pytest.raises(Cancelled):
+            await opening
 
     play(scene)
 

@@ -27,6 +27,7 @@ class Trickle:
         self.arrived = bytearray()
         self.other: Trickle
         self._steps = list(steps)
+        self.calls = 0
         self._turn = 0
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
@@ -39,6 +40,7 @@ class Trickle:
         return step
 
     def recv_into(self, views: Sequence[memoryview]) -> int:
+        self.calls += 1
         if not self.arrived:
             if self.other.closed:
                 return 0
@@ -53,6 +55,7 @@ class Trickle:
         return count
 
     def send(self, pieces: Sequence[Buffer]) -> int:
+        self.calls += 1
         if self.other.closed:
             raise BrokenPipeError(32, "Broken pipe")
         data = b"".join(bytes(piece) for piece in pieces)[: self._step()]
@@ -149,6 +152,69 @@ def test_every_byte_arrives_however_the_stream_cuts_them(steps: list[int], messa
         assert sorted(sent) == sorted(expected) and not link.sending
         assert {call_id: body for _, call_id, body in receiver.frames} == {n: body for n, (body, _) in expected.items()}
         assert {n: bytes(p) for n, p in receiver.payload.items()} == {n: p for n, (_, p) in expected.items() if p}
+
+    run(test)
+
+
+class Answering(Collected):
+    """Answers every frame at once with as many small ones."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self.link: Link
+        self._answers = answers
+
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        for _ in range(self._answers):
+            self.link.send(frames.encode(frames.RESPONSE, call_id=header.call_id))
+        return super().frame(header, body)
+
+
+def test_a_call_costs_one_read_and_one_write() -> None:
+    async def test() -> None:
+        one, other = joined([1 << 20])
+        asking, answering = Collected(), Answering(3)
+        link = Link(one, Limits(), asking)
+        answering.link = Link(other, Limits(), answering)
+        for call_id in range(1, 4):
+            link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
+            assert one.calls == call_id, "it has gone out"
+        other.poke()
+        assert other.calls == 2, "all answers together, without another look for more"
+        one.poke()
+        assert one.calls == 4
+        assert [call_id for _, call_id, _ in asking.frames] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+    run(test)
+
+
+def test_what_is_urgent_does_not_overtake() -> None:
+    async def test() -> None:
+        one, other = joined([40, 0])  # so much at a time, and not every time
+        receiver = Collected()
+        link = Link(one, Limits(), Collected())
+        Link(other, Limits(), receiver)
+        link.send(frames.encode(frames.REQUEST, 1, 0, 1))
+        for call_id in (2, 3, 4):
+            link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
+            await asyncio.sleep(0)
+        link.send(frames.encode(frames.REQUEST, 1, 0, 5, 0, 100), 5, [bytes(100)], 100)
+        link.send_now(frames.encode(frames.REQUEST, 1, 0, 6))
+        await settle(one, other)
+        assert [call_id for _, call_id, _ in receiver.frames] == [1, 2, 3, 4, 5, 6]
+
+    run(test)
+
+
+def test_what_is_sent_on_a_broken_link_at_once_ends_it() -> None:
+    async def test() -> None:
+        one, other = joined([10])
+        mine = Collected()
+        link = Link(one, Limits(), mine)
+        other.close()
+        link.send_now(frames.encode(frames.REQUEST, 1, 0, 1))
+        assert isinstance(mine.ended, ConnectionLost) and link.closed
+        link.send_now(frames.encode(frames.REQUEST, 1, 0, 2))
 
     run(test)
 
