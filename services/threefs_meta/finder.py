@@ -8,17 +8,14 @@ from collections.abc import Iterable, Sequence
 from threefs.errors import Conflict, Corrupt, ThreefsError, Throttled, TooOld
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import entries, keys, paths
+from threefs_meta import bodies, entries, keys, paths
 from threefs_meta.actors import Actor
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import SEARCH, permits
 from threefs_meta.walk import find, not_found, walk
 
-#: Bytes are an inode's record as it lies in the store and is shown: that of anything but a directory.
-Found = pb.Inode | bytes | ThreefsError
-#: An inode's record begins with its number and its type, as protobuf writes them: tag, eight bytes, tag, one byte.
-_TYPE_AT = 10
-_INODE_TAG, _TYPE_TAG_AT, _TYPE_TAG = 0x09, 9, 0x10
+#: An inode as it is shown, serialized.
+Found = bytes | ThreefsError
 _LONGEST_KEY_BYTES = len(keys.entry(0, b"n" * paths.MAX_NAME_BYTES))
 #: Above that a path may be too long, though its directory and its name are not.
 _LONGEST_DIRECTORY_BYTES = paths.MAX_PATH_BYTES - paths.MAX_NAME_BYTES - 1
@@ -117,10 +114,7 @@ class Finder:
                 continue  # the walk says what that means
             try:
                 body = records.body(value, key)
-                if is_plain_record(body):
-                    found[number] = body
-                else:
-                    found[number] = await self._names.shown(records.parsed(body, pb.Inode, key))
+                found[number] = body if bodies.is_plain(body) else await bodies.shown(self._names, body, key)
             except Corrupt as error:
                 found[number] = error
 
@@ -144,18 +138,8 @@ class Finder:
     async def _walk(self, place: pb.Place) -> Found:
         try:
             _, inode = await find(self._names, place, self._actor, follow=self._follow)
-            return await self._names.shown(inode)
+            return (await self._names.shown(inode)).SerializeToString()
         except (Conflict, TooOld, Throttled):
             raise
         except ThreefsError as error:
             return error
-
-
-def is_plain_record(body: bytes) -> bool:
-    """Of an inode that is shown as it is stored."""
-    return (
-        len(body) > _TYPE_AT
-        and body[0] == _INODE_TAG
-        and body[_TYPE_TAG_AT] == _TYPE_TAG
-        and body[_TYPE_AT] != pb.DIRECTORY
-    )

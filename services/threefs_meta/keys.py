@@ -58,6 +58,10 @@ def entries(parent: int, after: bytes = b"") -> tuple[bytes, bytes]:
     return begin + after + b"\0" if after else begin, _ONE.pack(b"DENT|", parent + 1)
 
 
+def name_of(entry_key: bytes) -> bytes:
+    return entry_key[_ONE.size :]
+
+
 def entry_of(key: bytes) -> tuple[int, bytes]:
     """(parent, name)"""
     return _number(key), key[_ONE.size :]

@@ -157,7 +157,7 @@ class Namespace:
     async def entries(self, parent: int, after: bytes, limit: int) -> list[tuple[bytes, Entry]]:
         """(name, entry) by name, behind `after`."""
         pairs = await self.tx.get_range(*keys.entries(parent, after), limit=limit)
-        return [(keys.entry_of(key)[1], entries.decode(value, key)) for key, value in pairs]
+        return [(keys.name_of(key), entries.decode(value, key)) for key, value in pairs]
 
     async def is_empty(self, directory: int) -> bool:
         """Conflicts with whoever makes the first entry."""

@@ -324,7 +324,7 @@ class MetaBench:
         return (await stat(self.context, pb.StatRequest(caller=self.caller, place=at(path), follow=follow))).inode
 
     async def names(self, path: str) -> list[str]:
-        reply = await list_entries(self.context, pb.ListRequest(caller=self.caller, place=at(path)))
+        reply = (await list_entries(self.context, pb.ListRequest(caller=self.caller, place=at(path)))).parsed()
         assert not reply.more
         return [entry.name.decode() for entry in reply.entries]
 

@@ -1,6 +1,7 @@
 """A reply that is put together from pieces which are serialized already: nobody takes them apart to do that again."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Generic, TypeAlias
 
 from threefs.rpc.methods import Rep
@@ -25,3 +26,14 @@ class Serialized(Generic[Rep]):
 
 #: What a handler may return.
 Answer: TypeAlias = Rep | Serialized[Rep]
+
+
+@lru_cache(maxsize=4096)
+def head(tag: bytes, length: int) -> bytes:
+    """What stands before so many bytes of a field."""
+    found = bytearray(tag)
+    while length > 127:
+        found.append(length & 127 | 128)
+        length >>= 7
+    found.append(length)
+    return bytes(found)

@@ -1,15 +1,11 @@
-"""Attributes of many paths, all as of one moment.
-
-Most records are shown as they are stored. Those are put into the reply as bytes: to take each apart and to put it
-together again would cost as much as to find it.
-"""
+"""Attributes of many paths, all as of one moment."""
 
 import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
 
 from threefs.errors import InvalidArgument, Retry
-from threefs.rpc.serialized import Serialized
+from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
@@ -49,36 +45,19 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serializ
 
 def _put(pieces: list[bytes], results: Sequence[Found]) -> None:
     for found in results:
-        if type(found) is bytes:
+        if isinstance(found, bytes):
             pieces.append(_head(len(found)))
             pieces.append(found)
-        else:
-            pieces.append(_result(found))
-
-
-def _result(found: Found) -> bytes:
-    reply = pb.BatchStatReply()
-    if isinstance(found, pb.Inode):
-        reply.results.add(inode=found)
-    else:
-        assert not isinstance(found, bytes), "those are not made into messages"
-        if found.retry is not Retry.NEVER:
+        elif found.retry is not Retry.NEVER:
             raise found
-        reply.results.add(code=found.code, message=found.message)
-    return reply.SerializeToString()
+        else:
+            reply = pb.BatchStatReply()
+            reply.results.add(code=found.code, message=found.message)
+            pieces.append(reply.SerializeToString())
 
 
 @lru_cache(maxsize=1024)
 def _head(inode_bytes: int) -> bytes:
     """What stands before an inode that is so long."""
-    head = _INODE_TAG + _varint(inode_bytes)
-    return _RESULT_TAG + _varint(len(head) + inode_bytes) + head
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
+    inner = head(_INODE_TAG, inode_bytes)
+    return head(_RESULT_TAG, len(inner) + inode_bytes) + inner

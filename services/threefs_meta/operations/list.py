@@ -1,13 +1,18 @@
 """A page of a directory's entries."""
 
 import asyncio
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
 
 from threefs.errors import Corrupt, InvalidArgument, NotADirectory
 from threefs.kv import records
+from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import keys, paths, permissions
+from threefs_meta import bodies, keys, paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
+from threefs_meta.entries import Entry
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import READ, SEARCH
@@ -18,43 +23,67 @@ MOST_ENTRIES = 4096
 _MOST_BYTES = 4 << 20
 _BREATH = 256  # entries between two chances for other calls
 
+#: Of ListReply.entries and of the fields of Entry, as protobuf writes them.
+_ENTRY_TAG, _NAME_TAG, _ATTRIBUTES_TAG, _INODE_TAG = b"\x0a", b"\x0a", b"\x22", 0x11
+_INODE = struct.Struct("<BQ")
+_MORE = pb.ListReply(more=True).SerializeToString()
 
-async def list_entries(context: Context, request: pb.ListRequest) -> pb.ListReply:
+
+async def list_entries(context: Context, request: pb.ListRequest) -> Serialized[pb.ListReply]:
     if len(request.after) > paths.MAX_NAME_BYTES:
         raise InvalidArgument("the name to continue behind is longer than any name")
     limit = min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
 
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.ListReply:
+    async def work(names: Namespace) -> Serialized[pb.ListReply]:
         _, directory = await find(names, request.place, actor, follow=True)
         if directory.type != pb.DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
         permissions.check(directory, actor, READ, paths.shown_place(request.place))
         found = await names.entries(directory.inode, request.after, limit + 1)
-        reply = pb.ListReply(more=len(found) > limit)
-        for name, entry in found[:limit]:
-            reply.entries.add(name=name, inode=entry.inode, type=entry.type)
+        more = len(found) > limit
+        pieces: list[bytes] = []
         if request.attributes and permissions.permits(directory, actor, SEARCH):
-            await _add_attributes(names, reply)
-        return reply
+            count = await _put_with_attributes(pieces, names, found[:limit])
+            more = more or count < len(found)
+        else:
+            for name, entry in found[:limit]:
+                _put(pieces, name, entry, b"")
+        if more:
+            pieces.append(_MORE)
+        return Serialized(pb.ListReply, pieces)
 
     return await look(context, work)
 
 
-async def _add_attributes(names: Namespace, reply: pb.ListReply) -> None:
+async def _put_with_attributes(pieces: list[bytes], names: Namespace, found: Sequence[tuple[bytes, Entry]]) -> int:
+    """How many there was room for."""
     size = 0
-    rows = [keys.inode(entry.inode) for entry in reply.entries]
+    rows = keys.inodes([entry.inode for _, entry in found])
     values = await names.tx.get_many(rows)
-    for count, (entry, key, value) in enumerate(zip(reply.entries, rows, values, strict=True), 1):
+    for count, ((name, entry), key, value) in enumerate(zip(found, rows, values, strict=True), 1):
         if value is None:
             raise Corrupt(f"an entry names inode {entry.inode}, which does not exist")
-        inode = await names.shown(records.decode(value, pb.Inode, key))
-        entry.attributes.CopyFrom(inode)
-        size += len(value)
-        if size > _MOST_BYTES and count < len(rows):
-            del reply.entries[count:]
-            reply.more = True
-            return
+        body = records.body(value, key)
+        if not bodies.is_plain(body):
+            body = await bodies.shown(names, body, key)
+        _put(pieces, name, entry, head(_ATTRIBUTES_TAG, len(body)) + body)
+        size += len(body)
+        if size > _MOST_BYTES:
+            return count
         if count % _BREATH == 0:
             await asyncio.sleep(0)
+    return len(found)
+
+
+def _put(pieces: list[bytes], name: bytes, entry: Entry, attributes: bytes) -> None:
+    inode, kind = entry
+    start, kind_field = head(_NAME_TAG, len(name)), _kind(kind)
+    length = len(start) + len(name) + _INODE.size + len(kind_field) + len(attributes)
+    pieces += (head(_ENTRY_TAG, length), start, name, _INODE.pack(_INODE_TAG, inode), kind_field, attributes)
+
+
+@lru_cache
+def _kind(kind: pb.InodeType) -> bytes:
+    return pb.Entry(type=kind).SerializeToString()

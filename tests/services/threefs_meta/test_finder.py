@@ -22,11 +22,7 @@ place = st.builds(pb.Place, base=st.integers(0, 9), path=path)
 
 
 def shown(found: Found) -> pb.Inode | int:
-    if isinstance(found, bytes):
-        inode = pb.Inode.FromString(found)
-        assert inode.type != pb.DIRECTORY
-        return inode
-    return found if isinstance(found, pb.Inode) else found.code
+    return pb.Inode.FromString(found) if isinstance(found, bytes) else found.code
 
 
 @given(st.lists(place, max_size=30), st.integers(0, 9), st.booleans(), st.booleans())

@@ -1,4 +1,4 @@
-from threefs.rpc.serialized import Serialized
+from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
 
 
@@ -8,3 +8,9 @@ def test_it_is_what_its_pieces_are() -> None:
     whole = pb.ListReply(entries=[pb.Entry(name=b"a"), pb.Entry(name=b"b")], more=True)
     assert reply.parsed() == whole
     assert pb.ListReply.FromString(reply.SerializeToString()) == whole
+
+
+def test_the_head_of_a_field_says_how_long_it_is() -> None:
+    for length in (0, 1, 127, 128, 16383, 16384, 1 << 21):
+        name = b"n" * length
+        assert pb.Entry.FromString(head(b"\x0a", length) + name).name == name

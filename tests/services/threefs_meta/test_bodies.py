@@ -1,0 +1,45 @@
+"""Inodes as they lie in replies are those that a look shows."""
+
+import pytest
+from threefs_meta import bodies, keys
+from threefs_meta.mutations import look
+from threefs_meta.namespace import Namespace
+
+from tests.support.metadata import MetaBench, run
+from threefs.errors import Corrupt
+from threefs.kv import records
+from threefs.wire import meta_pb2 as pb
+
+
+def test_as_a_look_shows_them() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d/below", parents=True)
+        await fs.symlink("x" * 4000, "/link")
+        await fs.create("/file")
+
+        async def work(names: Namespace) -> None:
+            for path in ("/d", "/link", "/file", "/"):
+                wanted = await fs.stat(path, follow=False)
+                key = keys.inode(wanted.inode)
+                value = await names.tx.get(key)
+                assert value is not None
+                body = records.body(value, key)
+                assert bodies.is_plain(body) == (wanted.type != pb.DIRECTORY)
+                assert pb.Inode.FromString(await bodies.shown(names, body, key)) == wanted
+
+        await look(fs.context, work)
+
+    run(test)
+
+
+def test_what_is_no_inode_is_corrupt_and_what_is_written_otherwise_is_taken_apart() -> None:
+    async def test(fs: MetaBench) -> None:
+        names = Namespace(fs.engine.begin())
+        assert not bodies.is_plain(b"")
+        with pytest.raises(Corrupt, match="the-key"):
+            await bodies.shown(names, b"\x08", b"the-key")
+        swapped = pb.Inode(type=pb.FILE).SerializeToString() + pb.Inode(inode=5).SerializeToString()
+        assert not bodies.is_plain(swapped)
+        assert pb.Inode.FromString(await bodies.shown(names, swapped, b"k")) == pb.Inode(inode=5, type=pb.FILE)
+
+    run(test)
