@@ -102,12 +102,12 @@ class OpenFiles:
             raise _replaced()
         return await self._admit(reply, session, flags)
 
-    async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.Inode]:
-        """Make a file and open it. The request lacks only its session."""
+    async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.Inode, bool]:
+        """Make a file and open it: its handle, and whether it is new. The request lacks only its session."""
         request.session = self._link.random.token(16)
         reply = await self._begin(methods.CREATE, request, caller)
         number, _ = await self._admit(reply, request.session, flags)
-        return number, self.shown(reply.inode)
+        return number, self.shown(reply.inode), reply.created
 
     async def _begin(self, method: Method[Any, Opened], request: Any, caller: pb.Caller | None) -> Opened:
         """Call, and take note of the session if the call opens one."""

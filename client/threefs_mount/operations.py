@@ -22,6 +22,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount import callers, entries, errnos, open_files
 from threefs_mount.directories import OpenDirectories
+from threefs_mount.known_directories import KnownDirectories
 from threefs_mount.locks import FileLocks
 from threefs_mount.open_file import OpenFile
 from threefs_mount.open_files import OpenFiles
@@ -49,7 +50,6 @@ FEATURES = (
 _PAGE_ENTRIES = 1024
 _CAPABILITY = b"security.capability"
 _PERMISSIONS = 0o7777
-_MOST_GONE = 4096
 _NO_REPLACE, _EXCHANGE = 1, 2
 #: So much is copied for one request: a program that asks for more does so again.
 _COPY_BYTES = 64 << 20
@@ -70,7 +70,7 @@ class Operations(FileSystem):
         self._prefetcher = Prefetcher(cache_s, self._list_attributes, link.clock)
         self._ahead = self._prefetcher.ahead
         files.touched = self._ahead.touch
-        self._gone: dict[int, pb.Inode] = {}  # directories that were removed, and that the kernel may still know
+        self._known = KnownDirectories(cache_s)
 
     async def close(self) -> None:
         """Nothing is asked any more."""
@@ -96,11 +96,16 @@ class Operations(FileSystem):
         """Call; whatever the outcome, what was known of these names, and of this inode, counts no more."""
         try:
             return await self._call(method, request, caller)
+        except BaseException:
+            for parent, _ in names:
+                self._known.forget(parent)
+            raise
         finally:
             for parent, name in names:
                 self._ahead.touch_name(parent, name)
             if inode:
                 self._ahead.touch(inode)
+                self._known.forget(inode)
 
     def _changed(self, inode: int) -> None:
         self.tell(notices.attributes_changed(inode))
@@ -133,18 +138,25 @@ class Operations(FileSystem):
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
         """Little is kept for what the kernel knows: its numbers are ours."""
-        if self._gone:
-            for inode, _ in inodes:
-                self._gone.pop(inode, None)
+        self._known.let_go(inodes)
 
-    async def getattr(self, inode: int, caller: Caller, handle: int | None) -> Entry:
+    def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
+        known = self._known.find(inode, self._link.clock.monotonic())
+        return self._getattr(inode) if known is None else entries.entry(*known)
+
+    async def _getattr(self, inode: int) -> Entry:
+        ask, asked_s = self._known.asking(inode), self._link.clock.monotonic()
+        found = None
         try:
-            return self._entry(await self._stat(inode))
+            found = await self._stat(inode)
         except NotFound:
-            gone = self._gone.get(inode)
-            if gone is None:
+            removed = self._known.find_removed(inode)
+            if removed is None:
                 raise
-            return entries.entry(gone, self._cache_s)  # somebody works in it
+            return entries.entry(removed, self._cache_s)  # somebody works in it
+        finally:
+            self._known.answered(inode, ask, found, asked_s)
+        return self._entry(found)
 
     async def _stat(self, inode: int) -> pb.Inode:
         return (await self._call(methods.STAT, pb.StatRequest(place=paths.of_inode(inode)))).inode
@@ -191,7 +203,9 @@ class Operations(FileSystem):
         request = pb.MkdirRequest(
             mutation=self._mutation(), place=_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
-        return self._entry((await self._change(methods.MKDIR, request, caller, (parent, name))).inode)
+        made = (await self._change(methods.MKDIR, request, caller, (parent, name))).inode
+        self._known.forget(parent)
+        return self._entry(made)
 
     async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
         request = pb.MknodRequest(
@@ -202,11 +216,11 @@ class Operations(FileSystem):
             umask=umask,
             rdev=device,
         )
-        return self._entry((await self._change(methods.MKNOD, request, caller, (parent, name))).inode)
+        return self._named(parent, await self._change(methods.MKNOD, request, caller, (parent, name)))
 
     async def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Entry:
         request = pb.SymlinkRequest(mutation=self._mutation(), place=_place(parent, name), target=target)
-        return self._entry((await self._change(methods.SYMLINK, request, caller, (parent, name))).inode)
+        return self._named(parent, await self._change(methods.SYMLINK, request, caller, (parent, name)))
 
     async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
         file = self._files.get(inode)
@@ -215,7 +229,12 @@ class Operations(FileSystem):
         request = pb.LinkRequest(
             mutation=self._mutation(), source=paths.of_inode(inode), destination=_place(parent, name)
         )
-        return self._entry((await self._change(methods.LINK, request, caller, (parent, name), inode=inode)).inode)
+        return self._named(parent, await self._change(methods.LINK, request, caller, (parent, name), inode=inode))
+
+    def _named(self, parent: int, reply: pb.InodeReply) -> Entry:
+        """It has got a name in that directory."""
+        self._known.changed(parent, reply.inode.ctime_ns)
+        return self._entry(reply.inode)
 
     def unlink(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
         return self._remove(parent, name, pb.NOT_DIRECTORY, caller)
@@ -225,12 +244,12 @@ class Operations(FileSystem):
 
     async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, caller: Caller) -> None:
         request = pb.RemoveRequest(mutation=self._mutation(), place=_place(parent, name), kind=kind)
-        removed = (await self._change(methods.REMOVE, request, caller, (parent, name))).directory
-        if removed.inode:
-            removed.nlink = 0
-            self._gone[removed.inode] = removed
-            if len(self._gone) > _MOST_GONE:
-                del self._gone[next(iter(self._gone))]
+        reply = await self._change(methods.REMOVE, request, caller, (parent, name))
+        if reply.directory.inode:
+            self._known.forget(parent)
+            self._known.removed(reply.directory)
+        else:
+            self._known.changed(parent, reply.changed_ns)
 
     async def rename(
         self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int
@@ -244,7 +263,12 @@ class Operations(FileSystem):
             no_replace=bool(flags & _NO_REPLACE),
             exchange=bool(flags & _EXCHANGE),
         )
-        await self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
+        moved = (await self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))).inode
+        if flags & _EXCHANGE or moved.type == pb.DIRECTORY:
+            self._known.clear()  # links of their parents, and what was replaced
+            return
+        self._known.changed(parent, moved.ctime_ns)
+        self._known.changed(new_parent, moved.ctime_ns)
 
     # ---- attributes ----
 
@@ -344,10 +368,16 @@ class Operations(FileSystem):
         request.mode = mode & _PERMISSIONS
         request.umask = umask
         request.access = open_files.access_of(flags)
+        parent = request.place.base
         try:
-            number, inode = await self._files.create(request, flags, callers.of(caller))
+            number, inode, created = await self._files.create(request, flags, callers.of(caller))
+        except BaseException:
+            self._known.forget(parent)
+            raise
         finally:
-            self._ahead.touch_name(request.place.base, request.place.path)
+            self._ahead.touch_name(parent, request.place.path)
+        if created and not request.unnamed:
+            self._known.changed(parent, inode.birth_ns)
         return entries.entry(inode, self._cache_s), Opened(number, _treatment(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:

@@ -484,10 +484,12 @@ class RemoveRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., recursive: _Optional[bool] = ..., kind: _Optional[_Union[RemoveKind, str]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class RemoveReply(_message.Message):
-    __slots__ = ("directory",)
+    __slots__ = ("directory", "changed_ns")
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_NS_FIELD_NUMBER: _ClassVar[int]
     directory: Inode
-    def __init__(self, directory: _Optional[_Union[Inode, _Mapping]] = ...) -> None: ...
+    changed_ns: int
+    def __init__(self, directory: _Optional[_Union[Inode, _Mapping]] = ..., changed_ns: _Optional[int] = ...) -> None: ...
 
 class ChangeManyRequest(_message.Message):
     __slots__ = ("mutation", "changes", "caller")

@@ -191,8 +191,7 @@ def _add_result(record: pb.ChangeManyReply, request: int, done: Reply | Outside)
     elif isinstance(done, pb.InodeReply):
         result.file.CopyFrom(done)
     elif isinstance(done, pb.RemoveReply):
-        if done.HasField("directory"):
-            result.remove.CopyFrom(done)
+        result.remove.CopyFrom(done)
     else:
         result.alone = True
     return result

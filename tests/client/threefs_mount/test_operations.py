@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from threefs_client import connect
 
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts
@@ -51,6 +52,41 @@ def test_files_and_names(root: Path) -> None:
         (root / "d").stat()
     with pytest.raises(FileExistsError):
         os.link(root / "a", root / "c")
+
+
+def test_a_directory_shows_every_change_in_it_at_once(root: Path, cluster: LocalCluster) -> None:
+    """The mount answers for it from what it knows; the cluster has the truth."""
+    (root / "e").mkdir()
+    changes: list[Callable[[], object]] = [
+        lambda: (root / "a").touch(),
+        lambda: (root / "b").write_bytes(b"b"),
+        lambda: (root / "s").symlink_to("b"),
+        lambda: os.mkfifo(root / "f"),
+        lambda: os.link(root / "a", root / "l"),
+        lambda: (root / "a").rename(root / "r"),
+        lambda: (root / "r").rename(root / "b"),
+        lambda: (root / "b").rename(root / "e" / "b"),
+        lambda: (root / "s").unlink(),
+        lambda: (root / "d").mkdir(),
+        lambda: (root / "d").rename(root / "e" / "d"),
+        lambda: (root / "e" / "d").rmdir(),
+        lambda: root.chmod(0o711),
+        lambda: os.utime(root, (5, 5)),
+        lambda: os.setxattr(root, "user.a", b"a"),
+        lambda: (root / "e" / "b").unlink(),
+        lambda: (root / "e").rmdir(),
+    ]
+    with connect(cluster.address) as fs:
+        for number, change in enumerate(changes):
+            change()
+            for path in [found for found in (root, root / "e") if found.exists()]:
+                shown, true = path.stat(), fs.stat(f"/{path.relative_to(root.parent)}")
+                assert (shown.st_mtime_ns, shown.st_ctime_ns, shown.st_nlink, shown.st_mode & 0o7777) == (
+                    true.mtime_ns,
+                    true.ctime_ns,
+                    true.nlink,
+                    true.mode,
+                ), (number, path)
 
 
 def test_any_byte_in_names(root: Path) -> None:

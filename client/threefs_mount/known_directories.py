@@ -1,0 +1,96 @@
+"""Attributes of directories in which programs make changes, so that they need not be asked for after each.
+
+After a change of its own the kernel forgets what it knew of the directory, but it needs to know it before the next one:
+who may change it. What was asked for a moment ago and has been changed only here since is known. So is a directory that
+was removed here, for who still works in it. No I/O happens here.
+"""
+
+from collections.abc import Iterable
+
+from threefs.wire import meta_pb2 as pb
+
+MOST_DIRECTORIES = 4096
+
+#: Stands for an answer that somebody waits for.
+Ask = object
+
+
+class KnownDirectories:
+    """`cache_s` is how old an answer may be."""
+
+    def __init__(self, cache_s: float) -> None:
+        self._cache_s = cache_s
+        self._directories: dict[int, tuple[pb.Inode, float]] = {}  # and until when
+        self._asked: dict[int, Ask] = {}
+        self._removed: dict[int, pb.Inode] = {}  # as long as the kernel may know them
+
+    def find(self, inode: int, now_s: float) -> tuple[pb.Inode, float] | None:
+        """What is known of it, and for how many seconds yet."""
+        found = self._directories.get(inode)
+        if found is None:
+            return None
+        left_s = found[1] - now_s
+        if left_s <= 0:
+            del self._directories[inode]
+            return None
+        return found[0], left_s
+
+    # ---- asking ----
+
+    def asking(self, inode: int) -> Ask:
+        """It is about to be asked for; then call `answered`."""
+        ask = self._asked[inode] = object()
+        return ask
+
+    def answered(self, number: int, ask: Ask, inode: pb.Inode | None, asked_s: float) -> None:
+        """`inode` was asked for at that time, or there is none. It may be older than a change of meanwhile."""
+        if self._asked.get(number) is not ask:
+            return
+        del self._asked[number]
+        if inode is not None and inode.type == pb.DIRECTORY and self._cache_s > 0:
+            self._directories.pop(number, None)
+            self._directories[number] = inode, asked_s + self._cache_s
+            if len(self._directories) > MOST_DIRECTORIES:
+                del self._directories[next(iter(self._directories))]
+
+    # ---- changes of ours, once they have been answered ----
+
+    def changed(self, inode: int, time_ns: int) -> None:
+        """An entry that is no directory has come or gone, at that time of the meta service (0: it has not said)."""
+        if not time_ns:
+            self.forget(inode)
+            return
+        self._asked.pop(inode, None)
+        found = self._directories.get(inode)
+        if found is not None:
+            known = found[0]
+            known.mtime_ns = max(known.mtime_ns, time_ns)
+            known.ctime_ns = max(known.ctime_ns, time_ns)
+
+    def forget(self, inode: int) -> None:
+        """It has changed in another way, or nobody knows whether it has."""
+        self._asked.pop(inode, None)
+        self._directories.pop(inode, None)
+
+    def clear(self) -> None:
+        """Any of them may have changed."""
+        self._asked.clear()
+        self._directories.clear()
+
+    # ---- removed ones ----
+
+    def removed(self, inode: pb.Inode) -> None:
+        inode.nlink = 0
+        self.forget(inode.inode)
+        self._removed[inode.inode] = inode
+        if len(self._removed) > MOST_DIRECTORIES:
+            del self._removed[next(iter(self._removed))]
+
+    def find_removed(self, inode: int) -> pb.Inode | None:
+        return self._removed.get(inode)
+
+    def let_go(self, inodes: Iterable[tuple[int, int]]) -> None:
+        """The kernel has forgotten them."""
+        if self._removed:
+            for inode, _ in inodes:
+                self._removed.pop(inode, None)
