@@ -9,6 +9,7 @@ from threefs_manager.service import Manager
 
 from tests.support.clocks import SteppedClock
 from tests.support.dice import Dice
+from tests.support.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.errors import NotPrimary, Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
@@ -32,7 +33,12 @@ class Pair:
 
     def __init__(self, engine: MemoryEngine) -> None:
         self.managers = [
-            Manager(engine, Election(engine, f"manager-{n}", length_s=0.1, random=Dice(n)), lease_s=10.0)
+            Manager(
+                engine,
+                Election(engine, f"manager-{n}", length_s=0.1, clock=LOOP_CLOCK, random=Dice(n)),
+                lease_s=10.0,
+                clock=LOOP_CLOCK,
+            )
             for n in range(2)
         ]
         self._running = [asyncio.create_task(manager.run()) for manager in self.managers]
@@ -66,7 +72,7 @@ def run_pair(body: Callable[[Pair, Manager], Awaitable[None]]) -> None:
             await body(pair, first)
         await pair.stop()
 
-    asyncio.run(main())
+    run_virtual(main())
 
 
 async def check_standby(pair: Pair, first: Manager) -> None:

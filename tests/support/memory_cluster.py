@@ -11,8 +11,8 @@ from threefs_client.options import Options
 from threefs_client.reads import Reader
 
 from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
+from tests.support.virtual_time import LOOP_CLOCK
 from threefs.chunks import ChunkLimits, Chunks
-from threefs.env.clock import CLOCK
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, NotFound, ThreefsError
 from threefs.ids import ClientId, InodeId, NodeId
@@ -224,19 +224,21 @@ class MemoryFiles:
         self.options = Options(**{"timeout_s": 5.0, **options})
         limits = ChunkLimits(first_pause_s=0.001, longest_pause_s=0.002, request_bytes=self.options.request_bytes)
         client = ClientId(b"c" * 16)
-        self.meta.chunks = Chunks(self.peers, self.cluster, ClientId(b"m" * 16))
-        meta = MetaCalls(self.peers, self.cluster, client, attempt_timeout_s=self.options.attempt_timeout_s)
+        self.meta.chunks = Chunks(self.peers, self.cluster, ClientId(b"m" * 16), clock=LOOP_CLOCK)
+        meta = MetaCalls(
+            self.peers, self.cluster, client, attempt_timeout_s=self.options.attempt_timeout_s, clock=LOOP_CLOCK
+        )
         self.link = Link(
             options=self.options,
             client=client,
             peers=cast(Any, self.peers),
             cluster=cast(Any, self.cluster),
-            chunks=Chunks(self.peers, self.cluster, client, limits=limits),
-            reader=Reader(self.peers, self.cluster, self.options),
+            chunks=Chunks(self.peers, self.cluster, client, clock=LOOP_CLOCK, limits=limits),
+            reader=Reader(self.peers, self.cluster, self.options, clock=LOOP_CLOCK),
             meta=meta,
-            lease=lease_of(client, meta, cast(Any, self.cluster), CLOCK),
-            access=access_of(meta, self.options, CLOCK),
-            clock=CLOCK,
+            lease=lease_of(client, meta, cast(Any, self.cluster), LOOP_CLOCK),
+            access=access_of(meta, self.options, LOOP_CLOCK),
+            clock=LOOP_CLOCK,
             random=RANDOM,
         )
 

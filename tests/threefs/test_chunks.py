@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
+from tests.support.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.chunks import ChunkLimits, Chunks, ChunkUpdate
 from threefs.errors import (
     ChainChanged,
@@ -31,14 +32,16 @@ class Setting:
         self.cluster = MemoryCluster()
         self.storage = MemoryStorage(self.cluster)
         quick = {"first_pause_s": 0.001, "longest_pause_s": 0.002, **limits}
-        self.chunks = Chunks(self.storage, self.cluster, ClientId(b"c" * 16), limits=ChunkLimits(**quick))
+        self.chunks = Chunks(
+            self.storage, self.cluster, ClientId(b"c" * 16), clock=LOOP_CLOCK, limits=ChunkLimits(**quick)
+        )
 
     def writes(self) -> list[pb.WriteRequest]:
         return [request for _, name, request in self.storage.calls if isinstance(request, pb.WriteRequest)]
 
 
 def go(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
+    return run_virtual(work)
 
 
 def failing(*errors: ThreefsError | None) -> list[Any]:

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -9,6 +8,7 @@ from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import ConnectionLost, FileTooLarge, InvalidArgument, NoSpace, NotSupported, SessionLost
 
 CHUNK = 64 << 10
@@ -23,7 +23,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFile], Awaitable[None]]) -> None:
         async with await AsyncFileSystem(files.link).open("/a", "wb+") as file:
             await scene(files, file)
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 async def content(file: AsyncFile) -> bytes:

@@ -1,4 +1,3 @@
-import asyncio
 import io
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,6 +10,7 @@ from threefs_client.async_file import AsyncFile, flat
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import (
     ConnectionLost,
     FileTooLarge,
@@ -30,7 +30,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **opt
     async def run() -> None:
         await scene(files, AsyncFileSystem(files.link))
 
-    asyncio.run(run())
+    run_virtual(run())
     return files
 
 
@@ -374,4 +374,4 @@ def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
         for piece in pieces:
             assert piece in whole
 
-    asyncio.run(run())
+    run_virtual(run())

@@ -1,10 +1,10 @@
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import InvalidArgument, IsADirectory, NoSpace, OutcomeUnknown
 from threefs.wire import meta_pb2 as pb
 
@@ -16,7 +16,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> No
         files = MemoryFiles()
         await scene(files, AsyncFileSystem(files.link))
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_directories_do_not_open_as_files() -> None:

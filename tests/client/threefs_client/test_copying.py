@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -7,6 +6,7 @@ from threefs_client import copying
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import InvalidArgument, NoSpace, QuotaExceeded
 
 CHUNK = 64 << 10
@@ -17,7 +17,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> No
         files = MemoryFiles(chunk_bytes=CHUNK)
         await scene(files, AsyncFileSystem(files.link))
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def content_of(size: int) -> bytes:

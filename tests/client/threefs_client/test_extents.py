@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -8,6 +7,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.extents import data_between
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import NoDataThere
 
 CHUNK = 64 << 10
@@ -19,7 +19,7 @@ def play(scene: Callable[[AsyncFile], Awaitable[None]]) -> None:
         async with await AsyncFileSystem(files.link).open("/a", "wb+") as file:
             await scene(file)
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 async def put(file: AsyncFile, *chunks: int) -> None:

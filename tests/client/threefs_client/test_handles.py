@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -6,6 +5,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.handles import Handle
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import ConnectionLost, OutcomeUnknown, SessionLost
 from threefs.wire import meta_pb2 as pb
 
@@ -15,7 +15,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> No
         files = MemoryFiles()
         await scene(files, AsyncFileSystem(files.link))
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 async def opened(fs: AsyncFileSystem, mode: str = "w+b") -> Handle:

@@ -9,6 +9,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.locks import LockOwner
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import InvalidArgument, Locked
 from threefs.wire import meta_pb2 as pb
 
@@ -49,7 +50,7 @@ def play(scene: Callable[[MemoryFiles, LockMeta], Awaitable[None]]) -> None:
         assert files.link.lease._held == 0, "what was entered was left"
         await files.link.lease.close()
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_a_second_owner_waits_until_the_first_is_done() -> None:
@@ -114,4 +115,4 @@ def test_an_open_file_has_its_lock_until_it_is_closed() -> None:
         assert locks.holder == 0
         await files.link.lease.close()
 
-    asyncio.run(run())
+    run_virtual(run())

@@ -5,6 +5,7 @@ import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import META_ADDRESSES, MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import (
     Cancelled,
     Conflict,
@@ -25,7 +26,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> No
         files = MemoryFiles(timeout_s=0.3)
         await scene(files, AsyncFileSystem(files.link))
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 @pytest.mark.parametrize("error", [Unavailable(), ConnectionLost(), Overloaded(), Conflict()])

@@ -9,6 +9,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.memory_storage import make_routing
+from tests.support.virtual_time import run_virtual
 from threefs.errors import (
     ChecksumMismatch,
     ConnectionLost,
@@ -34,7 +35,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **opt
         files.storage.calls.clear()
         await scene(files, fs)
 
-    asyncio.run(run())
+    run_virtual(run())
     return files
 
 

@@ -1,4 +1,3 @@
-import asyncio
 import os
 import stat
 from collections.abc import Callable, Coroutine
@@ -9,6 +8,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.tree import wanted_layout
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import FileTooLarge, InvalidArgument, NotFound, PermissionDenied
 from threefs.wire import meta_pb2 as pb
 
@@ -34,7 +34,7 @@ def go(
         files.peers.meta = meta  # type: ignore[assignment]
         return await scene(AsyncFileSystem(files.link)), meta.requests
 
-    return asyncio.run(run())
+    return run_virtual(run())
 
 
 DIRECTORY = pb.Inode(inode=5, type=pb.DIRECTORY)

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -6,6 +5,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount.open_file import SEND_BYTES, OpenFile, written
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.budget import ByteBudget
 from threefs.errors import ThreefsError
 from threefs.wire import meta_pb2 as pb
@@ -23,7 +23,7 @@ def play(scene: Callable[[MemoryFiles, OpenFile], Awaitable[None]], **options: f
         await file.begin(files.meta.files[b"a"], handle.handle._session, handle.handle._lease)
         await scene(files, file)
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_what_is_held_can_be_read_and_is_sent_before() -> None:

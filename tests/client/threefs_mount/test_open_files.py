@@ -8,6 +8,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount.open_files import OpenFiles
 
 from tests.support.memory_cluster import MemoryFiles
+from tests.support.virtual_time import run_virtual
 from threefs.errors import NotFound
 from threefs.wire import meta_pb2 as pb
 
@@ -21,7 +22,7 @@ def play(scene: Callable[[MemoryFiles, OpenFiles, int], Awaitable[None]]) -> Non
         files.meta.files[b"a"].nlink = 1
         await scene(files, OpenFiles(files.link, 1 << 20, 1.0), files.meta.files[b"a"].inode)
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_all_handles_of_a_file_share_one_session() -> None:

@@ -13,6 +13,7 @@ from threefs_manager.store import Store, Writer
 from tests.support.chain import until
 from tests.support.clocks import SteppedClock
 from tests.support.terms import take
+from tests.support.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.errors import Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.memory import MemoryEngine
@@ -74,7 +75,12 @@ class Bench:
 def run(body: Callable[[Bench], Awaitable[None]]) -> None:
     async def main() -> None:
         engine = MemoryEngine()
-        manager = Manager(engine, Election(engine, "one", length_s=0.1, alone=True), lease_s=0.3)
+        manager = Manager(
+            engine,
+            Election(engine, "one", length_s=0.1, alone=True, clock=LOOP_CLOCK),
+            lease_s=0.3,
+            clock=LOOP_CLOCK,
+        )
         running = asyncio.create_task(manager.run())
         await manager.began.wait()
         await manager.init(PLAN)
@@ -88,7 +94,7 @@ def run(body: Callable[[Bench], Awaitable[None]]) -> None:
             task.cancel()
         await asyncio.gather(beating, running, return_exceptions=True)
 
-    asyncio.run(main())
+    run_virtual(main())
 
 
 SERVING, SYNCING, LASTSRV, OFFLINE = (
@@ -247,7 +253,7 @@ def at_desk(count: int, body: Callable[[Desk], Awaitable[None]]) -> None:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    asyncio.run(main())
+    run_virtual(main())
 
 
 async def check_batches(desk: Desk) -> None:
@@ -329,7 +335,7 @@ def test_i8_it_ends_when_another_manager_has_taken_over() -> None:
             await desk.overseer.run()
         assert not engine.committed and not desk.changes and desk.served_by(1) == 1
 
-    asyncio.run(main())
+    run_virtual(main())
 
 
 async def check_all_restarted(desk: Desk) -> None:

@@ -152,9 +152,9 @@ def test_a_table_that_takes_no_writes_because_of_damage_ends_the_target(tmp_path
                 raise Corrupt("met while sorting")
 
             target.engine._store._table.write = write  # type: ignore[method-assign, assignment]
-            write = asyncio.create_task(chain.write(b"x"))
+            writing = asyncio.create_task(chain.write(b"x"))
             await until(lambda: target.left)
-            await cancelled(write)
+            await cancelled(writing)
             assert isinstance(target.engine.failure, Corrupt)
 
     run(test)
