@@ -4,6 +4,7 @@ The record is written in the transaction of the change itself, so either both ex
 failed has changed nothing and leaves no record: sent again, it is tried anew.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -66,6 +67,7 @@ async def settle(context: Context, attempt: Callable[[Transaction], Awaitable[T 
         outcome = await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
         if not isinstance(outcome, Outside):
             return outcome
+        await asyncio.sleep(0)  # who has waited is in a task, and those who ask chunks need to be in one
         await outcome.run()
     raise Conflict("others keep changing the file; try again")
 

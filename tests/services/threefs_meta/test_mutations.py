@@ -1,8 +1,10 @@
 """A mutation sent again returns its first result (I9), and such memories do not stay for ever."""
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,8 @@ from threefs_meta.operations.truncate import truncate
 
 from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import InvalidArgument
+from threefs.kv.port import Transaction
+from threefs.kv.rocks import RocksEngine
 from threefs.wire import meta_pb2 as pb
 
 Operation = Callable[[Any, Any], Awaitable[Any]]
@@ -162,3 +166,28 @@ def test_old_memories_go_and_young_ones_stay() -> None:
         return [key for key, _ in await fs.engine.begin().get_range(*keys.REPLAYS)]
 
     run(test)
+
+
+def test_what_is_done_outside_a_transaction_begins_behind_a_wait(tmp_path: Path) -> None:
+    """Handlers are begun outside of any task, and get one when they wait. Asking chunks needs one."""
+
+    async def main() -> None:
+        bench = await MetaBench().start()
+        engine = await RocksEngine.open(tmp_path / "store")
+        asked = []
+
+        async def ask() -> None:
+            asked.append(True)
+
+        async def attempt(tx: Transaction) -> str | mutations.Outside:
+            return "done" if asked else mutations.Outside(ask)
+
+        work = mutations.settle(dataclasses.replace(bench.context, engine=engine), attempt)
+        assert work.send(None) is None
+        assert not asked
+        with pytest.raises(StopIteration, match="done"):
+            work.send(None)
+        assert asked
+        await engine.close()
+
+    asyncio.run(main())
