@@ -2,9 +2,11 @@
 every step of every path."""
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from threefs.checksums import crc32c_behind
+from threefs.errors import Corrupt
 from threefs.kv import records
 from threefs.kv.records import FORMAT, FORMAT_CRC
 from threefs.wire import meta_pb2 as pb
@@ -37,7 +39,6 @@ def encode(entry: Entry) -> bytes:
 
 def decode(value: bytes, key: bytes) -> Entry:
     """Raises Corrupt."""
-    # Written out for the form that nearly all have: a call with many names decodes thousands.
     if len(value) == _STORED_BYTES:
         form, checksum, inode_tag, inode, type_tag, kind = _unpacked(value)
         usual = form == FORMAT and inode_tag == _INODE_TAG and type_tag == _TYPE_TAG and kind < 128
@@ -46,3 +47,25 @@ def decode(value: bytes, key: bytes) -> Entry:
     body = records.body(value, key)
     record = records.parsed(body, EntryRecord, key)
     return Entry(record.inode, record.type)
+
+
+def decode_many(values: Iterable[bytes | None], keys: Iterable[bytes]) -> list[Entry | Corrupt | None]:
+    """As `decode` for each; None where no entry is."""
+    found: list[Entry | Corrupt | None] = []
+    put = found.append
+    # Written out once more, without what calls and tuples of their own would cost.
+    for value, key in zip(values, keys, strict=True):
+        if value is None:
+            put(None)
+            continue
+        if len(value) == _STORED_BYTES:
+            form, checksum, inode_tag, inode, type_tag, kind = _unpacked(value)
+            usual = form == FORMAT and inode_tag == _INODE_TAG and type_tag == _TYPE_TAG and kind < 128
+            if usual and checksum == crc32c_behind(FORMAT_CRC, value[_BODY_AT:]):
+                put(_made(Entry, (inode, kind)))
+                continue
+        try:
+            put(decode(value, key))
+        except Corrupt as error:
+            put(error)
+    return found

@@ -10,6 +10,7 @@ from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import bodies, entries, keys, paths
 from threefs_meta.actors import Actor
+from threefs_meta.entries import Entry
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import SEARCH, permits
 from threefs_meta.walk import find, not_found, walk
@@ -24,12 +25,13 @@ _LONGEST_DIRECTORY_BYTES = paths.MAX_PATH_BYTES - paths.MAX_NAME_BYTES - 1
 class _Search:
     """What is known of the places of one call."""
 
-    __slots__ = ("found", "inodes", "numbers")
+    __slots__ = ("found", "inodes", "numbers", "others")
 
     def __init__(self, places: int) -> None:
         self.found: list[Found | None] = [None] * places
-        self.numbers: list[int] = []  # of places whose inode is known
+        self.numbers: list[int] = []  # of places whose inode is known, and is shown as it is stored
         self.inodes: list[int] = []
+        self.others: list[tuple[int, int]] = []  # (number of the place, its inode) of the rest that is known
 
 
 class Finder:
@@ -66,8 +68,7 @@ class Finder:
         below: dict[int, tuple[list[int], list[bytes]]] = {}
         for number, base, path in places:
             if base and not path:
-                search.numbers.append(number)
-                search.inodes.append(base)
+                search.others.append((number, base))
                 continue
             if base not in below:
                 below[base] = [], []
@@ -89,32 +90,32 @@ class Finder:
             some = [at for at, (above, _, name) in enumerate(parts) if prefixes[above] and paths.is_plain(name)]
             rows = [rows[at] for at in some]
             numbers, wanted = [numbers[at] for at in some], [wanted[at] for at in some]
-        found = search.found
         values = await self._names.tx.get_many(rows)
-        for number, path, key, value in zip(numbers, wanted, rows, values, strict=True):
-            if value is None:
-                if paths.is_plain(path.rpartition(b"/")[2]):
-                    found[number] = not_found(pb.Place(base=base, path=path))
-                continue
-            try:
-                inode, kind = entries.decode(value, key)
-            except Corrupt as error:
-                found[number] = error
-                continue
-            if kind != pb.SYMLINK or not self._follow:
-                search.numbers.append(number)
-                search.inodes.append(inode)
+        found, follow = search.found, self._follow
+        for number, path, entry in zip(numbers, wanted, entries.decode_many(values, rows), strict=True):
+            if type(entry) is Entry:
+                inode, kind = entry
+                if kind == pb.DIRECTORY:
+                    search.others.append((number, inode))
+                elif kind != pb.SYMLINK or not follow:
+                    search.numbers.append(number)
+                    search.inodes.append(inode)
+            elif isinstance(entry, Corrupt):
+                found[number] = entry
+            elif paths.is_plain(path.rpartition(b"/")[2]):
+                found[number] = not_found(pb.Place(base=base, path=path))
 
     async def _inodes(self, search: "_Search") -> None:
-        rows = keys.inodes(search.inodes)
-        values = await self._names.tx.get_many(rows)
-        found = search.found
-        for number, key, value in zip(search.numbers, rows, values, strict=True):
-            if value is None:
-                continue  # the walk says what that means
+        """Where there is none, the walk says what that means."""
+        found, numbers = search.found, search.numbers
+        rows = keys.inodes(search.inodes + [inode for _, inode in search.others])
+        stored = records.bodies(await self._names.tx.get_many(rows), rows)
+        for number, body in zip(numbers, stored, strict=False):
+            found[number] = body
+        behind = len(numbers)
+        for (number, _), key, body in zip(search.others, rows[behind:], stored[behind:], strict=True):
             try:
-                body = records.body(value, key)
-                found[number] = body if bodies.is_plain(body) else await bodies.shown(self._names, body, key)
+                found[number] = await bodies.shown(self._names, body, key) if isinstance(body, bytes) else body
             except Corrupt as error:
                 found[number] = error
 

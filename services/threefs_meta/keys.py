@@ -33,6 +33,7 @@ TICK = b"CONF|tick"
 LAST_LEASE = b"CONF|last_lease"
 TRASH_USED = b"CONF|trash_used"
 
+NAME_AT = _ONE.size  # in the key of an entry
 CLIENT_BYTES = 16
 SESSION_BYTES = 16
 
@@ -56,10 +57,6 @@ def entries(parent: int, after: bytes = b"") -> tuple[bytes, bytes]:
     """The range of a directory's entries whose names come behind `after`."""
     begin = _ONE.pack(b"DENT|", parent)
     return begin + after + b"\0" if after else begin, _ONE.pack(b"DENT|", parent + 1)
-
-
-def name_of(entry_key: bytes) -> bytes:
-    return entry_key[_ONE.size :]
 
 
 def entry_of(key: bytes) -> tuple[int, bytes]:

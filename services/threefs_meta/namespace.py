@@ -157,7 +157,8 @@ class Namespace:
     async def entries(self, parent: int, after: bytes, limit: int) -> list[tuple[bytes, Entry]]:
         """(name, entry) by name, behind `after`."""
         pairs = await self.tx.get_range(*keys.entries(parent, after), limit=limit)
-        return [(keys.name_of(key), entries.decode(value, key)) for key, value in pairs]
+        at, decode = keys.NAME_AT, entries.decode
+        return [(key[at:], decode(value, key)) for key, value in pairs]
 
     async def is_empty(self, directory: int) -> bool:
         """Conflicts with whoever makes the first entry."""

@@ -297,25 +297,29 @@ class TableView:
         # Bound once: metadata reads thousands of records in a call.
         seek, step, valid, key_at, value_at = rows.seek, rows.next, rows.valid, rows.key, rows.value
         found: list[bytes | None] = []
-        seeks = _SEEKS  # until a step is tried
+        seeks = _SEEKS  # until a step is tried in any case
+        following = -1  # what the next key ends with if keys are numbers in a row
         try:
             for key in keys:
-                if seeks:
-                    seeks -= 1
-                else:
+                end = key[-1] if key else 0
+                if end == following or not seeks:
                     # Keys are often asked for in the order in which they lie, and a step is six times as quick.
                     step()
                     if valid() and key_at() == key:
                         found.append(value_at())
+                        following = end + 1
                         continue
                     seeks = _SEEKS
+                else:
+                    seeks -= 1
                 seek(key)
                 if valid():
                     found.append(value_at() if key_at() == key else None)
+                    following = end + 1
                 else:
                     rows.status()
                     found.append(None)
-                    seeks = _SEEKS  # there is nothing to step on from
+                    seeks, following = _SEEKS, -1  # there is nothing to step on from
         except Exception as error:
             raise self._table._fail(error) from error
         return found

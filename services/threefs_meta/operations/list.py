@@ -62,11 +62,13 @@ async def _put_with_attributes(pieces: list[bytes], names: Namespace, found: Seq
     size = 0
     rows = keys.inodes([entry.inode for _, entry in found])
     values = await names.tx.get_many(rows)
-    for count, ((name, entry), key, value) in enumerate(zip(found, rows, values, strict=True), 1):
-        if value is None:
+    stored = records.bodies(values, rows)
+    for count, ((name, entry), key, body) in enumerate(zip(found, rows, stored, strict=True), 1):
+        if body is None:
             raise Corrupt(f"an entry names inode {entry.inode}, which does not exist")
-        body = records.body(value, key)
-        if not bodies.is_plain(body):
+        if isinstance(body, Corrupt):
+            raise body
+        if entry.type == pb.DIRECTORY:
             body = await bodies.shown(names, body, key)
         _put(pieces, name, entry, head(_ATTRIBUTES_TAG, len(body)) + body)
         size += len(body)

@@ -48,3 +48,15 @@ def test_damage_is_found() -> None:
         damaged[place // 8] ^= 1 << place % 8
         with pytest.raises(Corrupt, match="the-key"):
             entries.decode(bytes(damaged), b"the-key")
+
+
+def test_many_are_decoded_as_each_alone() -> None:
+    usual = entries.encode(Entry(7, pb.FILE))
+    values = [usual, None, usual[:-1] + b"\x02", b"", records.encode(EntryRecord(inode=5)), usual]
+    keys = [b"%d" % number for number in range(len(values))]
+    found = entries.decode_many(values, keys)
+    assert [one for one in found if not isinstance(one, Corrupt)] == [(7, pb.FILE), None, (5, 0), (7, pb.FILE)]
+    for number in (2, 3):
+        with pytest.raises(Corrupt, match=f"b'{number}'"):
+            entries.decode(values[number] or b"", keys[number])
+        assert f"b'{number}'" in str(found[number])
