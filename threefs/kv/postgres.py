@@ -1,9 +1,9 @@
 """The store in a PostgreSQL database: one table of keys, values and versions.
 
 A transaction reads in one of PostgreSQL's, which is read-only and SERIALIZABLE. Its writes wait here, as in every
-engine, so that blind writes do not conflict. The commit is one statement in a second SERIALIZABLE transaction: if every
-key that was read still has its version, and every range as many keys with the same sum of versions, then write. All
-that is judged and all that is written is part of PostgreSQL's own order.
+engine, so that blind writes do not conflict. The commit is one statement, a SERIALIZABLE transaction by itself: if
+every key that was read still has its version, and every range as many keys with the same sum of versions, then write.
+All that is judged and all that is written is part of PostgreSQL's own order.
 
 Each commit writes a version drawn at random, so a range that lost some rows and got others does not have the old sum.
 Two commits that PostgreSQL cannot put into an order (it looks at pages, not only at keys) are tried again here: nothing
@@ -24,7 +24,7 @@ from threefs.kv.remote import RemoteTransaction, Scan
 _MAKING = 0x3F5
 
 _MAKE = f"""
-BEGIN;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 SELECT pg_advisory_xact_lock({_MAKING});
 CREATE TABLE IF NOT EXISTS threefs_kv (
     key bytea PRIMARY KEY,

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from threefs.env.clock import Clock
 from threefs.env.random import Random
-from threefs.errors import Conflict, MaybeCommitted, ThreefsError, TooLarge, Unavailable
+from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, ThreefsError, TooLarge, Unavailable
 from threefs.kv.port import MAX_TRANSACTION_SECONDS
 from threefs.kv.postgres_connections import CALL_S, Connection, Connections, error_of
 from threefs.kv.remote import Scan
@@ -29,7 +28,10 @@ _MOST_BYTES = 4_000_000
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
 
-_COMMIT = """
+#: Stands in the answer for: nothing was judged, and nothing written.
+_NOT_SERIALIZABLE = -1
+
+_COMMIT = f"""
 WITH bad AS MATERIALIZED (
     SELECT was.n
     FROM unnest(%(point_n)b::int[], %(points)b::bytea[], %(versions)b::bigint[]) AS was (n, key, version)
@@ -46,7 +48,7 @@ WITH bad AS MATERIALIZED (
 ), change AS MATERIALIZED (
     SELECT DISTINCT ON (key) key, value
     FROM unnest(%(write_n)b::int[], %(keys)b::bytea[], %(values)b::bytea[]) AS asked (n, key, value)
-    WHERE n NOT IN (SELECT n FROM bad)
+    WHERE n NOT IN (SELECT n FROM bad) AND current_setting('transaction_isolation') = 'serializable'
     ORDER BY key, n DESC
 ), cleared AS (
     DELETE FROM threefs_kv AS kv WHERE kv.key = ANY (ARRAY(SELECT key FROM change WHERE value IS NULL))
@@ -56,6 +58,8 @@ WITH bad AS MATERIALIZED (
     ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = excluded.version
 )
 SELECT n FROM bad
+UNION ALL
+SELECT {_NOT_SERIALIZABLE} WHERE current_setting('transaction_isolation') <> 'serializable'
 """
 
 
@@ -162,16 +166,15 @@ class Committer:
 
 
 async def _attempt(connection: Connection, statement: dict[str, Any]) -> set[int]:
-    """COMMIT is a statement of its own: only its answer says that the transaction was possible. All is sent at once: a
-    service that hangs in between would stop everybody else by the locks of its half transaction."""
+    """The statement is the whole transaction, and leaves in one message: a service that hangs between two of them, be
+    they of one pipeline, would stop everybody else by the locks of its half transaction, and PostgreSQL ends only those
+    whose client owes it the next command."""
     async with asyncio.timeout(CALL_S):
-        if connection.info.transaction_status is not TransactionStatus.IDLE:
-            await connection.execute("ROLLBACK")
-        async with connection.pipeline():
-            await connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-            cursor = await connection.execute(_COMMIT, statement, binary=True)
-            await connection.execute("COMMIT")
-        return {row[0] for row in await cursor.fetchall()}
+        cursor = await connection.execute(_COMMIT, statement, binary=True)
+        bad = {row[0] for row in await cursor.fetchall()}
+    if _NOT_SERIALIZABLE in bad:
+        raise InvalidSettings("PostgreSQL has lost the settings of a session: connect to it without a pooler between")
+    return bad
 
 
 def together(waiting: deque[Commit]) -> list[Commit]:

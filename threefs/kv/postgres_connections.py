@@ -32,7 +32,8 @@ _PAUSE_S = 0.1
 #: A plan that reads the whole table would conflict with every writer. Nothing that was acknowledged may be lost.
 _SESSION = f"""
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;
-SET jit = off; SET statement_timeout = {_STATEMENT_MS}; SET idle_in_transaction_session_timeout = 10000;
+SET default_transaction_isolation = 'serializable'; SET jit = off;
+SET statement_timeout = {_STATEMENT_MS}; SET idle_in_transaction_session_timeout = 10000;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 """
 

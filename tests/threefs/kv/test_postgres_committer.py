@@ -1,12 +1,14 @@
 import asyncio
 import os
 from collections import deque
+from pathlib import Path
 
 import pytest
+from psycopg.pq import Trace
 
 from tests.support.postgres import PostgresServer
 from threefs.env.random import RANDOM
-from threefs.errors import Conflict, TooLarge
+from threefs.errors import Conflict, InvalidSettings, TooLarge
 from threefs.kv.postgres import PostgresEngine
 from threefs.kv.postgres_committer import MOST_TOGETHER, Commit, together
 from threefs.kv.remote import RemoteTransaction, Scan
@@ -107,6 +109,43 @@ def test_who_is_cancelled_does_not_stop_the_others(url: str) -> None:
         tasks[0].cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(ends[0], asyncio.CancelledError) and ends[1:] == [None] * 9
+        await engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_service_that_falls_silent_within_a_commit_holds_up_nobody(url: str, tmp_path: Path) -> None:
+    """Rows are locked from the execution of the statement on, up to the Sync: nothing may have to come in between."""
+
+    async def main() -> list[str]:
+        engine = await PostgresEngine.open(url)
+        (idle,) = engine._connections._idle
+        with (tmp_path / "sent").open("w") as sent:
+            idle.pgconn.trace(sent.fileno())
+            idle.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+            tx = engine.begin()
+            tx.set(b"a", b"1")
+            await tx.commit()
+            idle.pgconn.untrace()
+        assert await engine.begin().get(b"a") == b"1"
+        await engine.close()
+        return (tmp_path / "sent").read_text().splitlines()
+
+    sent = [line.split("\t")[2] for line in asyncio.run(main()) if line.startswith("F")]
+    assert sent.count("Execute") == sent.count("Sync") == 1
+    assert sent[sent.index("Execute") + 1] == "Sync"
+
+
+def test_without_the_settings_of_the_session_nothing_is_written(url: str) -> None:
+    async def main() -> None:
+        engine = await PostgresEngine.open(url)
+        (idle,) = engine._connections._idle
+        await idle.execute("RESET default_transaction_isolation")
+        tx = engine.begin()
+        tx.set(b"a", b"1")
+        with pytest.raises(InvalidSettings):
+            await tx.commit()
+        assert await engine.begin().get(b"a") is None
         await engine.close()
 
     asyncio.run(main())
