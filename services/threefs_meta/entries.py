@@ -14,7 +14,7 @@ from threefs.wire.records_pb2 import EntryRecord
 
 #: As protobuf writes it: the tag of `inode`, eight bytes; the tag of `type`, a number below 128.
 _FORM = struct.Struct("<BQBB")
-_INODE_TAG, _TYPE_TAG = 0x09, 0x10
+INODE_TAG, TYPE_TAG = 0x09, 0x10
 #: The same in a record: behind the format and the checksum.
 _STORED = struct.Struct("<BIBQBB")
 _STORED_BYTES = _STORED.size
@@ -34,14 +34,14 @@ _made = tuple.__new__  # three times as quick as the constructor of a named tupl
 
 def encode(entry: Entry) -> bytes:
     inode, kind = entry
-    return records.encode_body(_FORM.pack(_INODE_TAG, inode, _TYPE_TAG, kind))
+    return records.encode_body(_FORM.pack(INODE_TAG, inode, TYPE_TAG, kind))
 
 
 def decode(value: bytes, key: bytes) -> Entry:
     """Raises Corrupt."""
     if len(value) == _STORED_BYTES:
         form, checksum, inode_tag, inode, type_tag, kind = _unpacked(value)
-        usual = form == FORMAT and inode_tag == _INODE_TAG and type_tag == _TYPE_TAG and kind < 128
+        usual = form == FORMAT and inode_tag == INODE_TAG and type_tag == TYPE_TAG and kind < 128
         if usual and checksum == crc32c_behind(FORMAT_CRC, value[_BODY_AT:]):
             return _made(Entry, (inode, kind))
     body = records.body(value, key)
@@ -60,7 +60,7 @@ def decode_many(values: Iterable[bytes | None], keys: Iterable[bytes]) -> list[E
             continue
         if len(value) == _STORED_BYTES:
             form, checksum, inode_tag, inode, type_tag, kind = _unpacked(value)
-            usual = form == FORMAT and inode_tag == _INODE_TAG and type_tag == _TYPE_TAG and kind < 128
+            usual = form == FORMAT and inode_tag == INODE_TAG and type_tag == TYPE_TAG and kind < 128
             if usual and checksum == crc32c_behind(FORMAT_CRC, value[_BODY_AT:]):
                 put(_made(Entry, (inode, kind)))
                 continue

@@ -59,6 +59,12 @@ def entries(parent: int, after: bytes = b"") -> tuple[bytes, bytes]:
     return begin + after + b"\0" if after else begin, _ONE.pack(b"DENT|", parent + 1)
 
 
+def names_of(entry_keys: Iterable[bytes]) -> list[bytes]:
+    """Of many."""
+    start = _ONE.size
+    return [key[start:] for key in entry_keys]
+
+
 def entry_of(key: bytes) -> tuple[int, bytes]:
     """(parent, name)"""
     return _number(key), key[_ONE.size :]

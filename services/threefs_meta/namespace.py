@@ -23,6 +23,7 @@ from threefs_meta.known import Known
 from threefs_meta.quotas import Quotas
 
 MOST_COUNTED = 1024  # subdirectories
+_TOKEN_BYTES = 8
 #: Each subdirectory has a key of its own beside the times: so nobody who makes one conflicts with another.
 _PRESENT = records.encode(common_pb2.Empty())
 
@@ -203,7 +204,16 @@ class Namespace:
         self.set_times(directory, now_ns, now_ns)
 
     def set_times(self, directory: int, mtime_ns: int, ctime_ns: int) -> None:
-        self.tx.set(keys.times(directory), records.encode(DirectoryTimes(mtime_ns=mtime_ns, ctime_ns=ctime_ns)))
+        assert self._random is not None, "who changes entries has a source of tokens"
+        token = int.from_bytes(self._random.token(_TOKEN_BYTES), "big")
+        times = DirectoryTimes(mtime_ns=mtime_ns, ctime_ns=ctime_ns, token=token)
+        self.tx.set(keys.times(directory), records.encode(times))
+
+    async def token(self, directory: int) -> int:
+        """As long as it is the same, the directory has the same entries. 0: nothing is known of that."""
+        key = keys.times(directory)
+        value = await self.tx.get(key)
+        return 0 if value is None else records.decode(value, DirectoryTimes, key).token
 
     # ---- write sessions ----
 

@@ -20,6 +20,7 @@ from threefs_meta.operations.fsck_scan import scan
 from threefs_meta.operations.get_xattr import get_xattr
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.list_names import list_names
 from threefs_meta.operations.list_trash import list_trash
 from threefs_meta.operations.list_xattr import list_xattr
 from threefs_meta.operations.lock import lock
@@ -53,6 +54,7 @@ _QUICK = frozenset(
         methods.BATCH_STAT,
         methods.LOOKUP,
         methods.LIST,
+        methods.LIST_NAMES,
         methods.ACCESS,
         methods.CREATE,
         methods.OPEN,
@@ -108,6 +110,7 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.BATCH_STAT, batch_stat, lambda request: len(request.places) + len(request.paths))
     add(methods.LOOKUP, lookup)
     add(methods.LIST, list_entries)
+    add(methods.LIST_NAMES, list_names)
     add(methods.MKDIR, mkdir)
     add(methods.REMOVE, remove)
     add(methods.RENAME, rename)

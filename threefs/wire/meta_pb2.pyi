@@ -447,6 +447,40 @@ class ListReply(_message.Message):
     more: bool
     def __init__(self, entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
+class ListNamesRequest(_message.Message):
+    __slots__ = ("directory", "after", "limit", "known", "attributes_up_to", "caller")
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_UP_TO_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    directory: int
+    after: bytes
+    limit: int
+    known: int
+    attributes_up_to: int
+    caller: Caller
+    def __init__(self, directory: _Optional[int] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., known: _Optional[int] = ..., attributes_up_to: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class ListNamesReply(_message.Message):
+    __slots__ = ("names", "inodes", "types", "attributes", "more", "token", "unchanged")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    INODES_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    names: bytes
+    inodes: bytes
+    types: bytes
+    attributes: _containers.RepeatedScalarFieldContainer[bytes]
+    more: bool
+    token: int
+    unchanged: bool
+    def __init__(self, names: _Optional[bytes] = ..., inodes: _Optional[bytes] = ..., types: _Optional[bytes] = ..., attributes: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ..., token: _Optional[int] = ..., unchanged: _Optional[bool] = ...) -> None: ...
+
 class MkdirRequest(_message.Message):
     __slots__ = ("mutation", "place", "mode", "uid", "gid", "parents", "layout", "caller", "umask")
     MUTATION_FIELD_NUMBER: _ClassVar[int]

@@ -16,12 +16,14 @@ class EntryRecord(_message.Message):
     def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[_meta_pb2.InodeType, str]] = ...) -> None: ...
 
 class DirectoryTimes(_message.Message):
-    __slots__ = ("mtime_ns", "ctime_ns")
+    __slots__ = ("mtime_ns", "ctime_ns", "token")
     MTIME_NS_FIELD_NUMBER: _ClassVar[int]
     CTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     mtime_ns: int
     ctime_ns: int
-    def __init__(self, mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
+    token: int
+    def __init__(self, mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., token: _Optional[int] = ...) -> None: ...
 
 class WriteSession(_message.Message):
     __slots__ = ("client", "opened_ns", "lease")

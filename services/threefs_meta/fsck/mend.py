@@ -56,6 +56,7 @@ async def _mend_inode(context: Context, names: Namespace, verdict: Verdict, now_
     match verdict.kind:
         case pb.WRONG_TYPE:
             names.tx.set(verdict.key, entries.encode(Entry(inode.inode, inode.type)))
+            names.touch(verdict.parent, now_ns)
         case pb.WRONG_PARENT:
             _place(names, inode, verdict.parent, verdict.name)
         case pb.WRONG_LINKS:

@@ -12,6 +12,7 @@ from threefs_meta.operations.create import create
 from threefs_meta.operations.get_xattr import get_xattr
 from threefs_meta.operations.link import link
 from threefs_meta.operations.list import list_entries
+from threefs_meta.operations.list_names import list_names
 from threefs_meta.operations.list_xattr import list_xattr
 from threefs_meta.operations.lookup import lookup
 from threefs_meta.operations.mkdir import mkdir
@@ -101,6 +102,7 @@ REQUESTS: list[tuple[Operation, Any]] = [
     (stat, pb.StatRequest(place=at("/d/.."))),
     (lookup, pb.LookupRequest(parent=2, name=b"file")),
     (list_entries, pb.ListRequest(place=at("/d"))),
+    (list_names, pb.ListNamesRequest(directory=2)),
     (create, pb.CreateRequest(place=at("/d/new"))),
     (create, pb.CreateRequest(place=at("/d/file"))),
     (create, pb.CreateRequest(place=at("/new"))),

@@ -1,0 +1,132 @@
+"""Pages of a directory as columns, and the token that says whether they are known."""
+
+import pytest
+from threefs_meta.operations.list import MOST_ENTRIES
+from threefs_meta.operations.list_names import list_names
+
+from tests.support.metadata import MetaBench, run
+from threefs.errors import InvalidArgument, NotADirectory, NotFound
+from threefs.ids import ROOT
+from threefs.wire import meta_pb2 as pb
+
+
+async def page(fs: MetaBench, path: str, after: bytes = b"", limit: int = 0, known: int = 0) -> pb.ListNamesReply:
+    number = (await fs.stat(path)).inode
+    request = pb.ListNamesRequest(directory=number, after=after, limit=limit, known=known, attributes_up_to=3)
+    return await list_names(fs.context, request)
+
+
+def test_pages_are_those_of_list() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d/sub", parents=True)
+        await fs.symlink("x", "/d/link")
+        for number in range(20):
+            await fs.create(f"/d/{number:02}")
+        names, inodes, types, after, more = b"", b"", b"", b"", True
+        while more:
+            found = await page(fs, "/d", after, 7)
+            assert 0 < len(found.types) <= 7 and not found.attributes and not found.unchanged
+            names, inodes, types = names + found.names, inodes + found.inodes, types + found.types
+            after, more = found.names.split(b"\0")[-2], found.more
+        plain = [await fs.stat(f"/d/{name.decode()}", follow=False) for name in names.split(b"\0")[:-1]]
+        assert names.split(b"\0")[:-1] == [name.encode() for name in await fs.names("/d")]
+        assert inodes == b"".join(inode.inode.to_bytes(8, "little") for inode in plain)
+        assert types == bytes(inode.type for inode in plain)
+
+    run(test)
+
+
+def test_few_entries_come_with_attributes() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d/sub", parents=True)
+        await fs.create("/d/sub/below")
+        await fs.create("/d/a")
+        found = await page(fs, "/d")
+        shown = [pb.Inode.FromString(one) for one in found.attributes]
+        assert shown == [await fs.stat("/d/a"), await fs.stat("/d/sub")]
+        assert not (await page(fs, "/d", b"a")).attributes and not (await page(fs, "/d", limit=1)).attributes
+        await fs.create("/d/b")
+        assert (await page(fs, "/d")).attributes
+        await fs.create("/d/c")
+        assert not (await page(fs, "/d")).attributes
+
+    run(test)
+
+
+def test_another_token_with_every_change_of_an_entry() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d/sub", parents=True)
+        await fs.mkdir("/e")
+        seen: set[int] = set()
+
+        async def changed(path: str = "/d") -> None:
+            token = (await page(fs, path)).token
+            assert token and token not in seen
+            seen.add(token)
+            again = await page(fs, path, known=token)
+            assert again.unchanged and again.token == token and not again.names and not again.types
+
+        await changed()
+        file = await fs.create("/d/a")
+        await changed()
+        await fs.set("/d/a", mode=0o600)
+        await fs.truncate("/d/a", 5)
+        await fs.close(file.inode)
+        await fs.mkdir("/d/sub/below")
+        assert (await page(fs, "/d")).token in seen
+        await fs.link("/d/a", "/d/b")
+        await changed()
+        await fs.symlink("x", "/d/s")
+        await changed()
+        await fs.mknod("/d/p", pb.FIFO)
+        await changed()
+        await fs.rename("/d/b", "/d/c")
+        await changed()
+        await fs.rename("/d/c", "/e/c")
+        await changed()
+        await changed("/e")
+        await fs.create("/e/x")
+        await changed("/e")
+        await fs.rename("/d/a", "/e/x", exchange=True)
+        await changed()
+        await changed("/e")
+        await fs.remove("/d/s")
+        await changed()
+        await fs.remove("/d/sub", recursive=True)
+        await changed()
+        await fs.remove("/e/x")
+        await changed("/e")
+        await fs.set_trash("/d", 60)
+        await fs.remove("/d/p")
+        await changed()
+        await changed("/.trash/0")
+
+    run(test)
+
+
+def test_an_empty_directory_has_a_token_once_it_had_an_entry() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        assert not (await page(fs, "/d")).token and not (await page(fs, "/d", known=0)).unchanged
+        await fs.create("/d/a")
+        await fs.remove("/d/a")
+        found = await page(fs, "/d")
+        assert found.token and not found.names and not found.more
+
+    run(test)
+
+
+def test_limits_and_errors() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await fs.create("/a")
+        found = await list_names(fs.context, pb.ListNamesRequest(directory=ROOT, limit=MOST_ENTRIES * 1000))
+        assert found.names == b"a\0" and not found.more
+        for directory, after, error in (
+            (file.inode.inode, b"", NotADirectory),
+            (12345, b"", NotFound),
+            (ROOT, b"n" * 256, InvalidArgument),
+        ):
+            with pytest.raises(error):
+                await list_names(fs.context, pb.ListNamesRequest(directory=directory, after=after))
+
+    run(test)
