@@ -1,7 +1,9 @@
 """Whole runs: some seeds on every test run; a seed is the same run wherever it is run."""
 
+import gc
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +19,15 @@ from tests.sim.run import run
 outcome = run({seed})
 print(outcome.steps, outcome.digest, hashlib.sha256("".join(outcome.trace).encode()).hexdigest())
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_collected() -> Iterator[None]:
+    """As in runs of many: when a collection ends what a killed process has left is no part of the simulation."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
