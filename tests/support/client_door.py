@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from threefs_client import AsyncFile, AsyncFileSystem, Attributes
 
-from tests.support.doors import EXCHANGE, NOREPLACE, Shown, Tree, grouped, shown_time
+from tests.support.doors import EXCHANGE, NOREPLACE, SHOWN_XATTRS, Shown, Tree, grouped, name_of_error, shown_time
 from threefs.env import loop_thread
 from threefs.errors import AccessDenied
 
@@ -21,7 +21,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 class ClientFile:
-    def __init__(self, file: AsyncFile) -> None:
+    def __init__(self, fs: AsyncFileSystem, file: AsyncFile) -> None:
+        self.fs = fs
         self.file = file
 
     def pread(self, offset: int, size: int) -> bytes:
@@ -49,6 +50,9 @@ class ClientFile:
 
     def unlock(self) -> None:
         run(self.file.unlock())
+
+    def copy_to(self, other: "ClientFile", offset: int, at: int, length: int) -> int:
+        return run(self.fs.copy_range(self.file, offset, other.file, at, length))
 
     def close(self) -> None:
         run(self.file.close())
@@ -210,7 +214,21 @@ class ClientDoor:
         return [bytes(view) for view in views]
 
     def open(self, path: str, mode: str) -> ClientFile:
-        return ClientFile(run(self._fs.open(self._at(path), mode)))
+        return ClientFile(self._fs, run(self._fs.open(self._at(path), mode)))
+
+    def open_unnamed(self, directory: str, mode: int) -> ClientFile:
+        return ClientFile(self._fs, run(self._fs.create_unnamed(self._at(directory), permissions=mode)))
+
+    def link_file(self, file: ClientFile, path: str) -> None:
+        run(self._fs.link_file(file.file, self._at(path)))
+
+    def make_files(self, paths: Sequence[str]) -> list[str]:
+        made = run(self._fs.create_many([self._at(path) for path in paths]))
+        return sorted(name_of_error(one) if isinstance(one, OSError) else "" for one in made)
+
+    def remove_all(self, paths: Sequence[str]) -> list[str]:
+        removed = run(self._fs.remove_many([self._at(path) for path in paths]))
+        return sorted("" if one is None else name_of_error(one) for one in removed)
 
     def tree(self) -> Tree:
         return grouped(run(self._tree()))
@@ -239,7 +257,7 @@ class ClientDoor:
     async def _xattrs(self, path: str, found: Attributes) -> Iterable[tuple[str, bytes]]:
         if found.is_symlink:
             return []
-        names = [name for name in await self._fs.listxattr(self._at(path)) if name.startswith("user.")]
+        names = [name for name in await self._fs.listxattr(self._at(path)) if name.startswith(SHOWN_XATTRS)]
         return [(name, await self._fs.getxattr(self._at(path), name)) for name in names]
 
 

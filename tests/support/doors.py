@@ -10,16 +10,20 @@ import errno
 import fcntl
 import os
 import stat
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 #: A time that is set on purpose, on files whose time must not change by itself.
 LONG_AGO_NS = 1_000_000_000 * 10**9
 _RECENT_NS = 3 * LONG_AGO_NS // 2
+SHOWN_XATTRS = ("user.", "system.posix_acl_")
 NOREPLACE, EXCHANGE = 1, 2
 _AT_FDCWD = -100
+_OFD_SETLK = 37  # F_OFD_SETLK, for which Python has no name before 3.12
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -61,6 +65,7 @@ class OpenedFile(Protocol):
     def sync(self) -> None: ...
     def lock(self, exclusive: bool) -> None: ...
     def unlock(self) -> None: ...
+    def copy_to(self, other: Any, offset: int, at: int, length: int) -> int: ...
     def close(self) -> None: ...
 
 
@@ -101,6 +106,10 @@ class Door(Protocol):
     def write_at(self, rows: Sequence[tuple[str, int, bytes]]) -> None: ...
     def read_at(self, rows: Sequence[tuple[str, int, int]]) -> list[bytes]: ...
     def open(self, path: str, mode: str) -> OpenedFile: ...
+    def open_unnamed(self, directory: str, mode: int) -> OpenedFile: ...
+    def link_file(self, file: Any, path: str) -> None: ...
+    def make_files(self, paths: Sequence[str]) -> list[str]: ...
+    def remove_all(self, paths: Sequence[str]) -> list[str]: ...
     def tree(self) -> Tree: ...
 
 
@@ -112,11 +121,15 @@ class Outcome:
     error: str = ""
 
 
+def name_of_error(error: OSError) -> str:
+    return errno.errorcode[error.errno or 0]
+
+
 def outcome(call: Callable[[], Any]) -> Outcome:
     try:
         return Outcome(call())
     except OSError as caught:
-        return Outcome(error=errno.errorcode[caught.errno or 0])
+        return Outcome(error=name_of_error(caught))
 
 
 def shown_time(mtime_ns: int) -> int:
@@ -162,6 +175,16 @@ class KernelFile:
 
     def unlock(self) -> None:
         fcntl.flock(self.number, fcntl.LOCK_UN)
+
+    def record_lock(self, kind: int, start: int, length: int) -> None:
+        """Of the open file, not of the process: so one process can be several."""
+        fcntl.fcntl(self.number, _OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0))
+
+    def copy_to(self, other: "KernelFile", offset: int, at: int, length: int) -> int:
+        done = 0
+        while part := os.copy_file_range(self.number, other.number, length - done, offset + done, at + done):
+            done += part
+        return done
 
     def close(self) -> None:
         os.close(self.number)
@@ -398,6 +421,25 @@ class KernelDoor:
     def open(self, path: str, mode: str) -> KernelFile:
         return KernelFile(self._open(path, mode))
 
+    def open_unnamed(self, directory: str, mode: int) -> KernelFile:
+        with self.inside():
+            return KernelFile(os.open(directory, os.O_TMPFILE | os.O_RDWR, mode))
+
+    def link_file(self, file: KernelFile, path: str) -> None:
+        os.link(f"/proc/self/fd/{file.number}", path, src_dir_fd=self._top, dst_dir_fd=self._top)
+
+    def make_files(self, paths: Sequence[str]) -> list[str]:
+        """What went wrong, in no particular order."""
+        return sorted(outcome(partial(self.make_file, path, 0o644)).error for path in paths)
+
+    def remove_all(self, paths: Sequence[str]) -> list[str]:
+        """Files, links and empty directories."""
+        return sorted(outcome(partial(self._remove, path)).error for path in paths)
+
+    def _remove(self, path: str) -> None:
+        with self.inside():
+            (os.rmdir if stat.S_ISDIR(os.lstat(path).st_mode) else os.unlink)(path)
+
     def _open(self, path: str, mode: str) -> int:
         with self.inside():
             try:
@@ -433,7 +475,7 @@ class KernelDoor:
             if stat.S_ISLNK(found.st_mode):
                 content = os.fsencode(os.readlink(path))
             else:
-                names = [each for each in os.listxattr(path) if each.startswith("user.")]
+                names = [each for each in os.listxattr(path) if each.startswith(SHOWN_XATTRS)]
                 xattrs = [(each, os.getxattr(path, each)) for each in names]
             if stat.S_ISREG(found.st_mode):
                 content = Path(path).read_bytes()

@@ -7,7 +7,7 @@ from tests.support.doors import outcome
 from tests.support.two_trees import CLIENT, DATA, DOORS, OFFSETS, PATHS, SIZES, Opened, TwoTrees
 
 SLOTS = st.integers(0, 5)
-_MOST_OPEN = 6
+MOST_OPEN = 6
 KEEP, PUNCH, ZERO = 1, 2, 16  # modes of fallocate
 
 
@@ -38,7 +38,7 @@ class ContentRules(TwoTrees):
 
     # ---- open files ----
 
-    @precondition(lambda self: len(self.opened) < _MOST_OPEN)
+    @precondition(lambda self: len(self.opened) < MOST_OPEN)
     @rule(door=DOORS, path=PATHS, mode=st.sampled_from(("rb", "rb", "r+b", "r+b", "wb", "w+b", "xb", "ab", "a+b")))
     def open(self, door: str, path: str, mode: str) -> None:
         self.settle(door)
@@ -50,13 +50,13 @@ class ContentRules(TwoTrees):
             self.opened.append(Opened(self.name_of(door), theirs.value, mine.value, mode))
         self.note_versions()
 
-    def _choose(self, slot: int) -> Opened:
+    def choose(self, slot: int) -> Opened:
         return self.opened[slot % len(self.opened)]
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS, offset=OFFSETS, data=DATA)
     def write_open_file(self, slot: int, offset: int, data: bytes) -> None:
-        one = self._choose(slot)
+        one = self.choose(slot)
         if one.mode in ("ab", "a+b"):
             self.change_file(one, lambda file: file.append(data))
         elif one.writable:
@@ -65,38 +65,38 @@ class ContentRules(TwoTrees):
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS, offset=OFFSETS, size=SIZES)
     def read_open_file(self, slot: int, offset: int, size: int) -> None:
-        one = self._choose(slot)
+        one = self.choose(slot)
         if one.readable:
             self.same_file(one, lambda file: file.pread(offset, size))
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS, length=OFFSETS)
     def truncate_open_file(self, slot: int, length: int) -> None:
-        one = self._choose(slot)
+        one = self.choose(slot)
         if one.writable:
             self.change_file(one, lambda file: file.truncate(length))
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS, offset=OFFSETS, length=SIZES, mode=st.sampled_from((0, KEEP, KEEP | PUNCH, ZERO, KEEP | ZERO)))
     def allocate_in_open_file(self, slot: int, offset: int, length: int, mode: int) -> None:
-        one = self._choose(slot)
+        one = self.choose(slot)
         if one.writable:
             self.change_file(one, lambda file: file.allocate(offset, length, mode))
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS)
     def sync_open_file(self, slot: int) -> None:
-        self.sync(self._choose(slot))
+        self.sync(self.choose(slot))
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS)
     def close_open_file(self, slot: int) -> None:
-        self.close_file(self._choose(slot))
+        self.close_file(self.choose(slot))
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS, exclusive=st.booleans())
     def lock_open_file(self, slot: int, exclusive: bool) -> None:
-        one = self._choose(slot)
+        one = self.choose(slot)
         if one.mine.inode() in self.lost_locks:  # they end with the lease of the mount that was killed
             return
         if not self.same_file(one, lambda file: file.lock(exclusive)).error:
@@ -107,13 +107,13 @@ class ContentRules(TwoTrees):
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS)
     def unlock_open_file(self, slot: int) -> None:
-        one = self._choose(slot)
+        one = self.choose(slot)
         self.same_file(one, lambda file: file.unlock())
         one.locked = False
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS)
     def everybody_reads_what_was_synced(self, slot: int) -> None:
-        one = self._choose(slot)
+        one = self.choose(slot)
         self.sync(one)
         self.compare(CLIENT)

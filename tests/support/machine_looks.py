@@ -93,7 +93,7 @@ class LooksRules(TwoTrees):
         if not self.same(door, lambda tree: tree.rename(_ROW, f"{name}/{_ROW}", 0), places=2).error:
             self.same(door, lambda tree: tree.look_in_a_row(_ALL))
             self.same(door, lambda tree: tree.scan(f"{name}/{_ROW}"))
-            self.same(door, lambda tree: tree.remove_tree(f"{name}/{_ROW}"))
+            self.remove_tree(door, f"{name}/{_ROW}")
 
     @rule(door=DOORS, path=_OWN, data=DATA, append=st.booleans())
     def what_is_closed_is_there_at_the_next_open(self, door: str, path: str, data: bytes, append: bool) -> None:

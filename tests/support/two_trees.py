@@ -188,6 +188,12 @@ class TwoTrees(RuleBasedStateMachine):
         expected, got = self.local.tree(), self.door(door).tree()
         assert got == expected, f"{door}:\n" + differences(got, expected)
 
+    def remove_tree(self, door: str, path: str) -> None:
+        linked = any(found.shown.nlink > 1 for name, found in self.local.tree().items() if name.startswith(f"{path}/"))
+        removed = self.same(door, lambda tree: tree.remove_tree(path))
+        if linked and not removed.error and self.name_of(door) == CLIENT:
+            self.wait_until_same()
+
     def wait_until_same(self) -> None:
         """A tree that the client removes goes at once; other names of what was in it are counted a little later."""
         expected = self.local.tree()

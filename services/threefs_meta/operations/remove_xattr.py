@@ -1,4 +1,7 @@
-"""Remove an extended attribute or an access control list."""
+"""Remove an extended attribute or an access control list.
+
+As on Linux a list need not be there, and the mode stays as it is: the group then has what the mask was.
+"""
 
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -16,14 +19,15 @@ async def remove_xattr(context: Context, request: pb.RemoveXattrRequest) -> pb.I
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         _, inode = await find(names, request.place, actor, follow=request.follow)
-        xattrs.check_write(inode, actor, request.name, paths.shown_place(request.place))
+        shown = paths.shown_place(request.place)
+        if request.name == acls.DEFAULT and inode.type not in (pb.DIRECTORY, pb.SYMLINK):
+            return pb.InodeReply(inode=await names.shown(inode))
+        xattrs.check_write(inode, actor, request.name, shown)
         old = await xattrs.get(names, inode, request.name)
-        if old is None:
+        if request.name in (acls.ACCESS, acls.DEFAULT):
+            inode.ClearField("access_acl" if request.name == acls.ACCESS else "default_acl")
+        elif old is None:
             raise xattrs.absent(request.name, request.place)
-        if request.name == acls.ACCESS:
-            _drop_access(inode)
-        elif request.name == acls.DEFAULT:
-            inode.ClearField("default_acl")
         else:
             xattrs.remove(names, inode, request.name, old)
         inode.ctime_ns = context.clock.wall_ns()
@@ -31,10 +35,3 @@ async def remove_xattr(context: Context, request: pb.RemoveXattrRequest) -> pb.I
         return pb.InodeReply(inode=await names.shown(inode))
 
     return await mutate(context, methods.REMOVE_XATTR, request.mutation, work)
-
-
-def _drop_access(inode: pb.Inode) -> None:
-    """The mode alone is left: of its group bits, which were the mask, what the owning group had."""
-    group = next(entry.permissions for entry in inode.access_acl.entries if entry.tag == pb.ACL_GROUP)
-    inode.mode &= ~0o070 | group << 3
-    inode.ClearField("access_acl")
