@@ -54,6 +54,11 @@ class Handle:
         """The write session; empty: it is open for reading only."""
         return self._session
 
+    @property
+    def unsettled(self) -> bool:
+        """Something was written that the meta service does not know of."""
+        return self._unsettled
+
     def _note(self) -> None:
         """The file is to be kept while it is open here. A write session says so itself."""
         self._noted = True
@@ -213,7 +218,12 @@ class Handle:
                 await self._end(session)
             finally:
                 self.link.lease.leave()
-        elif self._noted:
+        else:
+            self.stop_reading()
+
+    def stop_reading(self) -> None:
+        """The file needs not be kept any more; of a file that is open for reading only, that is all of `close`."""
+        if self._noted:
             self._noted = False
             self.link.lease.read(self.inode)
 

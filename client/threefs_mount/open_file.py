@@ -94,6 +94,11 @@ class OpenFile:
         """`settle` has something to do or to say."""
         return self.dirty or self._failure is not None
 
+    @property
+    def at_rest(self) -> bool:
+        """All is settled and nothing is under way: nobody can tell whether a session of it ends now or later."""
+        return not (self.unsettled or self.holding or self._handle.unsettled or self._sending.locked())
+
     def waits_long(self, seconds: float) -> bool:
         """It was written that long ago, and others cannot see it yet."""
         return self.dirty and self._link.clock.wall_ns() - self._dirty_ns > seconds * 1e9
@@ -104,6 +109,11 @@ class OpenFile:
     def session(self) -> bytes:
         """The write session; empty if there is none, or it was lost with the lease of this process."""
         return self._session if self._lease >= self._link.lease.number else b""
+
+    @property
+    def has_session(self) -> bool:
+        """Lost or not, it is to be ended."""
+        return bool(self._session)
 
     async def begin(self, inode: pb.Inode, session: bytes, lease: int) -> None:
         """A write session has been opened for it under that lease; writing may go on."""
@@ -134,6 +144,10 @@ class OpenFile:
             await self.end()
         else:
             await self._handle.close()
+
+    def leave_at_once(self) -> None:
+        """The same for a file without a session."""
+        self._handle.stop_reading()
 
     # ---- reading ----
 

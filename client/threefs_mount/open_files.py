@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,6 +22,12 @@ from threefs_mount.told import Told
 SETTLE_S = 1.0
 #: Of files that are closed, we know for this many what the kernel still has of their content.
 _KEPT_FILES = 65_536
+#: Sessions that nobody waits for end together: after this while, or when there are so many.
+LINGER_S = 0.1
+_TOGETHER = 64
+#: With so many, whoever closes waits.
+_MOST_LINGERING = 256
+_MOST_ENDING = 2  # rounds at once
 
 _LOG = structlog.get_logger()
 
@@ -49,6 +55,9 @@ class OpenFiles:
         self.changed: Callable[[int], None] = lambda inode: None
         self.touched: Callable[[int], None] = lambda inode: None  # what was known of it before is not so any more
         self._ticker: asyncio.Task[None] | None = None
+        self._lingering: dict[int, OpenFile] = {}  # without writers, but with a session
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     # ---- looking ----
 
@@ -209,22 +218,83 @@ class OpenFiles:
         self._kept.pop(file.inode.inode, None)
         return await file.truncate(length, caller, through_handle=True)
 
-    async def release(self, number: int) -> None:
-        """The last descriptor of a handle is gone. With the last writer goes the session."""
+    def release(self, number: int) -> Coroutine[Any, Any, None] | None:
+        """The last descriptor of a handle is gone. With the last writer goes the session.
+
+        If all is settled that is in no hurry: it would cost the next call of the program the time of a commit.
+        """
         handle = self._handles.pop(number)
+        file = handle.file
+        if file.turn.locked() or not file.at_rest or len(self._lingering) >= _MOST_LINGERING:
+            return self._release(handle)
+        file.holders -= 1
+        file.writers -= handle.writable
+        if file.has_session:
+            if not file.writers:
+                self._linger(file)
+        elif not file.holders:
+            file.leave_at_once()
+            self._drop(file)
+        return None
+
+    async def _release(self, handle: OpenHandle) -> None:
         file = handle.file
         async with file.turn:
             file.holders -= 1
             file.writers -= handle.writable
-            try:
-                if not file.holders:
-                    await file.leave()
-                elif not file.writers and file.session:
-                    await file.end()
-            finally:
-                if not file.holders and self._files.get(file.inode.inode) is file:
-                    del self._files[file.inode.inode]
-                    self.touched(file.inode.inode)
+            await self._leave(file)
+
+    async def _leave(self, file: OpenFile) -> None:
+        """End what nobody has open any more. Its turn is held."""
+        try:
+            if not file.holders:
+                await file.leave()
+            elif not file.writers and file.session:
+                await file.end()
+        finally:
+            if not file.holders:
+                self._drop(file)
+
+    def _drop(self, file: OpenFile) -> None:
+        if self._files.get(file.inode.inode) is file:
+            del self._files[file.inode.inode]
+            self.touched(file.inode.inode)
+
+    # ---- sessions that nobody waits for ----
+
+    def _linger(self, file: OpenFile) -> None:
+        self._lingering[file.inode.inode] = file
+        if len(self._lingering) >= _TOGETHER:
+            self._end_lingering()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._end_lingering)
+
+    def _end_lingering(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._lingering and len(self._ending) < _MOST_ENDING:
+            files, self._lingering = self._lingering, {}
+            task = asyncio.get_running_loop().create_task(self._end_all(list(files.values())))
+            self._ending.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._ending.discard(task)
+        self._end_lingering()
+
+    async def _end_all(self, files: list[OpenFile]) -> None:
+        """In one turn of the loop, so that they share a message and a commit."""
+        for result in await asyncio.gather(*map(self._end, files), return_exceptions=True):
+            if isinstance(result, ThreefsError):  # they end with the lease
+                _LOG.info("a write session could not be ended", error=str(result))
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _end(self, file: OpenFile) -> None:
+        async with file.turn:
+            if not file.writers and self._files.get(file.inode.inode) is file:  # else it is in use again, or has ended
+                await self._leave(file)
 
     async def _call(self, method: Method[Req, Rep], request: Req, caller: pb.Caller | None = None) -> Rep:
         return await self._link.meta.call(method, request, timeout_s=self._link.options.timeout_s, caller=caller)
@@ -251,6 +321,10 @@ class OpenFiles:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._ending:
+            await asyncio.gather(*self._ending, return_exceptions=True)
         await self._settle(file.leave for file in list(self._files.values()))
 
 

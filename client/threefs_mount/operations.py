@@ -203,9 +203,9 @@ class Operations(FileSystem):
         request = pb.MkdirRequest(
             mutation=self._mutation(), place=_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
-        made = (await self._change(methods.MKDIR, request, caller, (parent, name))).inode
+        reply = await self._change(methods.MKDIR, request, caller, (parent, name))
         self._known.forget(parent)
-        return self._entry(made)
+        return self._entry(reply.inode)
 
     async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
         request = pb.MknodRequest(
@@ -368,16 +368,14 @@ class Operations(FileSystem):
         request.mode = mode & _PERMISSIONS
         request.umask = umask
         request.access = open_files.access_of(flags)
-        parent = request.place.base
+        parent, birth_ns = request.place.base, 0
         try:
             number, inode, created = await self._files.create(request, flags, callers.of(caller))
-        except BaseException:
-            self._known.forget(parent)
-            raise
+            birth_ns = inode.birth_ns
         finally:
             self._ahead.touch_name(parent, request.place.path)
-        if created and not request.unnamed:
-            self._known.changed(parent, inode.birth_ns)
+            if not birth_ns or (created and not request.unnamed):
+                self._known.changed(parent, birth_ns)
         return entries.entry(inode, self._cache_s), Opened(number, _treatment(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
@@ -430,12 +428,16 @@ class Operations(FileSystem):
         """Who stops waiting does not stop it."""
         await asyncio.shield(asyncio.ensure_future(self._files.handle(handle).file.settle()))
 
-    async def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> None:
+    def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Answer[None]:
+        return self._release(inode, handle, owner) if flock else self._files.release(handle)
+
+    async def _release(self, inode: int, handle: int, owner: int) -> None:
         try:
-            await self._files.release(handle)
+            ending = self._files.release(handle)
+            if ending is not None:
+                await ending
         finally:
-            if flock:
-                await self._locks.give_up_all(inode, owner, flock=True)
+            await self._locks.give_up_all(inode, owner, flock=True)
 
     async def fallocate(self, inode: int, caller: Caller, handle: int, offset: int, length: int, mode: int) -> None:
         await self._files.allocate(handle, offset, length, mode)

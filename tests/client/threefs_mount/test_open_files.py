@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.open_files import OpenFiles
+from threefs_mount import open_files
+from threefs_mount.open_files import LINGER_S, OpenFiles
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
@@ -25,6 +26,14 @@ def play(scene: Callable[[MemoryFiles, OpenFiles, int], Awaitable[None]]) -> Non
     run_virtual(run())
 
 
+async def closed(files: OpenFiles, number: int) -> None:
+    """And what nobody waits for has been done."""
+    ending = files.release(number)
+    if ending is not None:
+        await ending
+    await asyncio.sleep(2 * LINGER_S)
+
+
 def test_all_handles_of_a_file_share_one_session() -> None:
     async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
@@ -34,11 +43,11 @@ def test_all_handles_of_a_file_share_one_session() -> None:
         assert len(memory.meta.sessions) == 1
         await files.write(first, 0, b"C")
         assert bytes(await files.handle(reader).file.read(0, 100)) == b"Content"
-        await files.release(first)
+        await closed(files, first)
         assert len(memory.meta.sessions) == 1
-        await files.release(second)
+        await closed(files, second)
         assert not memory.meta.sessions
-        await files.release(reader)
+        await closed(files, reader)
         assert files.get(inode) is None
 
     play(scene)
@@ -49,7 +58,7 @@ def test_two_opens_at_once_leave_one_session() -> None:
         numbers = await asyncio.gather(*(files.open(inode, os.O_WRONLY, ROOT) for _ in range(5)))
         assert len(memory.meta.sessions) == 1 and memory.link.lease._held == 1
         for number, _ in numbers:
-            await files.release(number)
+            await closed(files, number)
         assert not memory.meta.sessions
 
     play(scene)
@@ -65,7 +74,7 @@ def test_the_kernel_keeps_only_what_nobody_changed() -> None:
             kept.append(keep)
             if change == "here":
                 await files.write(number, 0, b"c")
-            await files.release(number)
+            await closed(files, number)
         assert kept == [False, True, True, False, False, True]
 
     play(scene)
@@ -107,9 +116,9 @@ def test_a_reader_holds_its_file() -> None:
         assert inode in lease._reading
         writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert inode not in lease._reading and lease._held == 1
-        await files.release(writer)
+        await closed(files, writer)
         assert inode in lease._reading and lease._held == 0
-        await files.release(number)
+        await closed(files, number)
         assert lease._idle
 
     play(scene)
@@ -124,7 +133,7 @@ def test_a_lost_session_is_opened_anew() -> None:
         memory.link.lease.entered(memory.meta.lease)
         memory.meta.sessions.clear()
         await files.write(number, 7, b" two")
-        await files.release(number)
+        await closed(files, number)
         assert memory.meta.files[b"a"].length == 11 and not memory.meta.sessions
 
     play(scene)
@@ -137,5 +146,86 @@ def test_at_the_end_everything_is_stored() -> None:
         await files.write(number, 0, b"x" * (3 << 20))  # more than all may hold
         await files.stop()
         assert memory.meta.files[b"a"].length == 3 << 20 and not memory.meta.sessions
+
+    play(scene)
+
+
+def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        for number in range(10):
+            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
+            handle, _, _ = await files.create(request, os.O_WRONLY, ROOT)
+            assert files.release(handle) is None
+        assert len(memory.meta.sessions) == memory.link.lease._held == 10
+        before = len(memory.meta.answered)
+        await asyncio.sleep(2 * LINGER_S)
+        assert len(memory.meta.answered) <= before + 2  # commits
+        assert not memory.meta.sessions and not memory.link.lease._held and files.get(inode) is None
+
+    play(scene)
+
+
+def test_who_opens_it_again_goes_on_under_the_session_that_lingers() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        first, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert files.release(first) is None
+        (session,) = memory.meta.sessions
+        second, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await asyncio.sleep(2 * LINGER_S)
+        assert set(memory.meta.sessions) == {session}
+        await files.write(second, 0, b"C")
+        await closed(files, second)
+        assert not memory.meta.sessions and not memory.link.lease._held
+
+    play(scene)
+
+
+def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert files.release(writer) is None
+        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        await asyncio.sleep(2 * LINGER_S)
+        assert not memory.meta.sessions and inode in memory.link.lease._reading
+        await closed(files, reader)
+        assert memory.link.lease._idle and files.get(inode) is None
+
+    play(scene)
+
+
+def test_what_is_not_settled_is_waited_for() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await files.write(number, 0, b"longer than it was")
+        ending = files.release(number)
+        assert ending is not None
+        await ending
+        assert memory.meta.files[b"a"].length == 18 and not memory.meta.sessions
+
+    play(scene)
+
+
+def test_if_too_many_linger_who_closes_waits() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        files._ending = {asyncio.create_task(asyncio.sleep(60)) for _ in range(open_files._MOST_ENDING)}
+        ending = None
+        for number in range(open_files._MOST_LINGERING + 1):
+            assert ending is None
+            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
+            handle, _, _ = await files.create(request, os.O_WRONLY, ROOT)
+            ending = files.release(handle)
+        assert ending is not None
+        await ending
+        assert len(memory.meta.sessions) == open_files._MOST_LINGERING
+
+    play(scene)
+
+
+def test_at_the_end_what_lingers_is_ended() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert files.release(number) is None and memory.meta.sessions
+        await files.stop()
+        assert not memory.meta.sessions and files.get(inode) is not None
 
     play(scene)
