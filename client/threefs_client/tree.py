@@ -5,7 +5,7 @@ import stat
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from threefs import layout as layouts
-from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError, error_of
+from threefs.errors import InvalidArgument, NotADirectory, NotFound, ProtocolError, ThreefsError, error_of
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -102,14 +102,13 @@ class Tree:
             part = names[start : start + _STAT_MANY]
             request = pb.BatchStatRequest(follow=follow, paths=map(paths.encode, part))
             reply = await self._call(methods.BATCH_STAT, request)
-            for name, result in zip(part, reply.results, strict=True):
-                code = result.code
-                if not code:
-                    found.append(result.inode)
-                elif code in _ABSENT:
-                    found.append(None)
-                else:
-                    raise error_of(code, result.message or paths.shown(name))
+            if len(reply.inodes) != len(part) or any(error.number >= len(part) for error in reply.errors):
+                raise ProtocolError(f"the meta service gave {len(reply.inodes)} answers to {len(part)} paths")
+            found += reply.inodes
+            for error in reply.errors:
+                if error.code not in _ABSENT:
+                    raise error_of(error.code, error.message or paths.shown(part[error.number]))
+                found[start + error.number] = None
         return found
 
     async def exists(self, path: Path) -> bool:

@@ -127,11 +127,17 @@ class MemoryMeta:
 
     async def _batchstat(self, request: pb.BatchStatRequest) -> pb.BatchStatReply:
         reply = pb.BatchStatReply()
-        for place in [*request.places, *(pb.Place(base=request.base, path=path) for path in request.paths)]:
+        for place in request.places:
             try:
                 reply.results.add(inode=self._at(place))
             except ThreefsError as error:
                 reply.results.add(code=error.code)
+        for number, path in enumerate(request.paths):
+            try:
+                reply.inodes.append(self._at(pb.Place(base=request.base, path=path)))
+            except ThreefsError as error:
+                reply.inodes.add()
+                reply.errors.add(number=number, code=error.code)
         return reply
 
     async def _truncate(self, request: pb.TruncateRequest) -> pb.InodeReply:

@@ -388,10 +388,24 @@ class BatchStatRequest(_message.Message):
     def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., follow: _Optional[bool] = ..., paths: _Optional[_Iterable[bytes]] = ..., base: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class BatchStatReply(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "inodes", "errors")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    INODES_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[StatResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[StatResult, _Mapping]]] = ...) -> None: ...
+    inodes: _containers.RepeatedCompositeFieldContainer[Inode]
+    errors: _containers.RepeatedCompositeFieldContainer[StatError]
+    def __init__(self, results: _Optional[_Iterable[_Union[StatResult, _Mapping]]] = ..., inodes: _Optional[_Iterable[_Union[Inode, _Mapping]]] = ..., errors: _Optional[_Iterable[_Union[StatError, _Mapping]]] = ...) -> None: ...
+
+class StatError(_message.Message):
+    __slots__ = ("number", "code", "message")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    code: int
+    message: str
+    def __init__(self, number: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class StatResult(_message.Message):
     __slots__ = ("code", "inode", "message")

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import lru_cache
 
-from threefs.errors import InvalidArgument, Retry
+from threefs.errors import InvalidArgument, Retry, ThreefsError
 from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.actors import actor_of
@@ -16,8 +15,8 @@ from threefs_meta.namespace import Namespace
 MOST_PLACES = 4096
 _BREATH = 256  # places between two chances for other calls
 
-#: Of BatchStatReply.results and of StatResult.inode, as protobuf writes them.
-_RESULT_TAG, _INODE_TAG = b"\x0a", b"\x12"
+#: Of BatchStatReply.results and of StatResult.inode, then of BatchStatReply.inodes, as protobuf writes them.
+_RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
 
 
 async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serialized[pb.BatchStatReply]:
@@ -31,11 +30,11 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serializ
         pieces: list[bytes] = []
         finder = Finder(names, actor, follow=request.follow)
         for start in range(0, len(places), _BREATH):
-            _put(pieces, await finder.find_places(places[start : start + _BREATH]))
+            _put_results(pieces, await finder.find_places(places[start : start + _BREATH]))
             if count > _BREATH:
                 await asyncio.sleep(0)
         for start in range(0, len(wanted), _BREATH):
-            _put(pieces, await finder.find(request.base, wanted[start : start + _BREATH]))
+            _put_inodes(pieces, start, await finder.find(request.base, wanted[start : start + _BREATH]))
             if count > _BREATH:
                 await asyncio.sleep(0)
         return Serialized(pb.BatchStatReply, pieces)
@@ -43,21 +42,32 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serializ
     return await look(context, work)
 
 
-def _put(pieces: list[bytes], results: Sequence[Found]) -> None:
+def _put_results(pieces: list[bytes], results: Sequence[Found]) -> None:
     for found in results:
         if isinstance(found, bytes):
-            pieces.append(_head(len(found)))
-            pieces.append(found)
-        elif found.retry is not Retry.NEVER:
-            raise found
+            inner = head(_RESULT_INODE_TAG, len(found))
+            pieces += (head(_RESULT_TAG, len(inner) + len(found)), inner, found)
         else:
             reply = pb.BatchStatReply()
-            reply.results.add(code=found.code, message=found.message)
+            reply.results.add(code=_lasting(found).code, message=found.message)
             pieces.append(reply.SerializeToString())
 
 
-@lru_cache(maxsize=1024)
-def _head(inode_bytes: int) -> bytes:
-    """What stands before an inode that is so long."""
-    inner = head(_INODE_TAG, inode_bytes)
-    return head(_RESULT_TAG, len(inner) + inode_bytes) + inner
+def _put_inodes(pieces: list[bytes], start: int, results: Sequence[Found]) -> None:
+    """`start` is the number of the first."""
+    put = pieces.append
+    for number, found in enumerate(results, start):
+        if isinstance(found, bytes):
+            put(head(_INODE_TAG, len(found)))
+            put(found)
+        else:
+            reply = pb.BatchStatReply(inodes=(pb.Inode(),))
+            reply.errors.add(number=number, code=_lasting(found).code, message=found.message)
+            put(reply.SerializeToString())
+
+
+def _lasting(error: ThreefsError) -> ThreefsError:
+    """One that will be the same when it is tried again. Others are raised: they are not of one path."""
+    if error.retry is not Retry.NEVER:
+        raise error
+    return error

@@ -9,7 +9,7 @@ from threefs_client.tree import wanted_layout
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import FileTooLarge, InvalidArgument, NotFound, PermissionDenied
+from threefs.errors import FileTooLarge, InvalidArgument, NotFound, PermissionDenied, ProtocolError
 from threefs.wire import meta_pb2 as pb
 
 
@@ -139,8 +139,11 @@ def test_listings_follow_pages_to_the_end() -> None:
 
 def test_many_stats_are_one_call_and_only_missing_ones_are_none() -> None:
     def answer(_: str, request: pb.BatchStatRequest) -> pb.BatchStatReply:
-        code = {b"/a": 0, b"/none": NotFound.code, b"/no": PermissionDenied.code}
-        return pb.BatchStatReply(results=[pb.StatResult(code=code[path], inode=DIRECTORY) for path in request.paths])
+        code = {b"/none": NotFound.code, b"/no": PermissionDenied.code}
+        errors = [
+            pb.StatError(number=number, code=code[path]) for number, path in enumerate(request.paths) if path in code
+        ]
+        return pb.BatchStatReply(inodes=[DIRECTORY] * len(request.paths), errors=errors)
 
     async def scene(fs: AsyncFileSystem) -> None:
         assert [found is not None for found in await fs.stat_many(["/a", "/none", "/a"])] == [True, False, True]
@@ -151,6 +154,20 @@ def test_many_stats_are_one_call_and_only_missing_ones_are_none() -> None:
         assert await fs.stat_many([]) == []
 
     assert len(go(answer, scene)[1]) == 4
+
+
+def test_answers_that_do_not_belong_to_the_paths_are_not_believed() -> None:
+    def answer(_: str, request: pb.BatchStatRequest) -> pb.BatchStatReply:
+        if request.paths == [b"/few"]:
+            return pb.BatchStatReply()
+        return pb.BatchStatReply(inodes=[DIRECTORY], errors=[pb.StatError(number=1, code=NotFound.code)])
+
+    async def scene(fs: AsyncFileSystem) -> None:
+        for path in ("/few", "/beyond"):
+            with pytest.raises(ProtocolError):
+                await fs.stat_many([path])
+
+    go(answer, scene)
 
 
 def test_readlink_of_something_else() -> None:

@@ -216,6 +216,7 @@ def test_each_of_a_batch_is_asked_for() -> None:
         places = [at("/d/file"), at("/closed")]
         asked = pb.BatchStatRequest(places=places, paths=[b"closed", b"d/file"], caller=pb.Caller(uid=5))
         reply = (await batch_stat(fs.context, asked)).parsed()
-        assert [result.code for result in reply.results] == [AccessDenied.code, 0, 0, AccessDenied.code]
+        assert [result.code for result in reply.results] == [AccessDenied.code, 0]
+        assert [(error.number, error.code) for error in reply.errors] == [(1, AccessDenied.code)]
 
     run(test)

@@ -17,10 +17,15 @@ def test_each_path_has_its_answer_in_order() -> None:
         assert [result.inode for result in reply.results] == made
         paths = [f"/{n}".encode() for n in range(300)]
         reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=places[:2], paths=paths[2:]))).parsed()
-        assert [result.inode for result in reply.results] == made
-        below = [b"7", b"", b"gone"]
+        assert [*(result.inode for result in reply.results), *reply.inodes] == made and not reply.errors
+        below = [b"7", b"", b"gone", *(b"%d" % n for n in range(8, 300)), b"8/x"]
         reply = (await batch_stat(fs.context, pb.BatchStatRequest(base=ROOT, paths=below))).parsed()
-        assert [result.inode.inode for result in reply.results] == [made[7].inode, ROOT, 0]
+        assert [inode.inode for inode in reply.inodes] == [made[7].inode, ROOT, 0, *(m.inode for m in made[8:]), 0]
+        told = [(error.number, error.code, error.message) for error in reply.errors]
+        assert told == [
+            (2, NotFound.code, f"inode {ROOT}:gone: no such file or directory"),
+            (len(below) - 1, NotADirectory.code, f"8 in inode {ROOT}:8/x is not a directory"),
+        ]
         odd = [at("/gone"), at("/1/x"), at(b"\0"), at("n" * 256), at("/")]
         reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=odd))).parsed()
         codes = [NotFound.code, NotADirectory.code, InvalidArgument.code, NameTooLong.code, 0]
@@ -41,6 +46,8 @@ def test_attributes_are_those_of_a_single_look() -> None:
         reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=[at(name) for name in names]))).parsed()
         assert [result.inode for result in reply.results] == [await fs.stat(name, follow=False) for name in names]
         assert {result.code for result in reply.results} == {0}
+        same = pb.BatchStatRequest(paths=[name.encode() for name in names])
+        assert list((await batch_stat(fs.context, same)).parsed().inodes) == [one.inode for one in reply.results]
         gone = (await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/gone")]))).parsed()
         assert gone.results[0].message == "/gone: no such file or directory"
 
