@@ -1,4 +1,5 @@
-"""A process that commits as fast as it can and names on stdout what was acknowledged. Run as `python FILE DIRECTORY`.
+"""A process that commits as fast as it can and names on stdout what was acknowledged. Run as `python FILE DIRECTORY`,
+and with one more argument to let it sync on its event loop.
 
 Each of its tasks counts up its own counter and leaves one key per count, in the same transaction.
 """
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 from threefs.kv import retry
+from threefs.kv.pace import Pace
 from threefs.kv.port import Transaction
 from threefs.kv.rocks import RocksEngine
 
@@ -28,7 +30,7 @@ async def count(engine: RocksEngine, task: int) -> None:
 
 
 async def main() -> None:
-    engine = await RocksEngine.open(Path(sys.argv[1]))
+    engine = await RocksEngine.open(Path(sys.argv[1]), pace=Pace() if sys.argv[2:] else None)
     await asyncio.gather(*(count(engine, task) for task in range(TASKS)))
 
 

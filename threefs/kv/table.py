@@ -31,6 +31,7 @@ from rocksdict import (
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.kv.log_room import LogRoom
 from threefs.kv.pace import Pace
 from threefs.kv.port import Pair
 from threefs.kv.wal import MARK_KEY, cut_torn_tails, encode_mark, flushed, gaps, put_aside, rotated, unreadable
@@ -43,6 +44,7 @@ _LARGEST_WAL_BYTES = 256 << 20
 _BLOOM_BITS_PER_KEY = 10
 _SEEKS = 8
 _ROOM_TO_OPEN_BYTES = 1 << 20  # beside what the logs hold
+_MARK_WITHIN_S = 0.002
 
 
 class Table:
@@ -58,12 +60,14 @@ class Table:
         self._worker = worker
         self._directory = directory
         self._pace = pace  # None: always in the thread
+        self._room = None if pace is None else LogRoom(directory)
         self._clock = clock
         self._waiting: list[asyncio.Future[None]] = []
         self._flusher: asyncio.Task[None] | None = None
         self._turn: asyncio.Handle | None = None  # runs at the end of a turn of the loop that has had its sync
         self._crowded = False  # several came in one turn: the next ones wait for its end, and share
         self._mark: bytes | None = None  # for the next write
+        self._marking: asyncio.Handle | None = None  # if none comes
         self._sequence: int | None = None  # of the last change, while the store is closed to be opened again
 
     @classmethod
@@ -109,7 +113,10 @@ class Table:
                 batch.delete(key)
             else:
                 batch.put(key, value)
+        size_bytes = batch.size_in_bytes()
         self._checked(lambda: self._store.write(batch))
+        if self._room is not None:
+            self._room.used(size_bytes)
         self.written += 1
         return self.written
 
@@ -176,6 +183,7 @@ class Table:
                 if self._turn is not None:  # it must not find the store closed
                     self._turn.cancel()
                     self._end_turn()
+                self._write_mark()
         finally:
             try:
                 await self._worker.run(self._store.close)
@@ -198,7 +206,8 @@ class Table:
                 self._refuse_waiting(failure)
             else:
                 self._release(self._take_waiting())
-        self._write_mark()
+        if self._marking is None:
+            self._marking = asyncio.get_running_loop().call_later(_MARK_WITHIN_S, self._write_mark)
 
     def _sync_here(self) -> None:
         number, sequence = self.written, self._checked(self._store.latest_sequence_number)
@@ -248,6 +257,9 @@ class Table:
     def _write_mark(self) -> None:
         """No write may follow for long, and without a mark behind them the records of the last flush, if they are
         damaged, look like a torn end."""
+        if self._marking is not None:
+            self._marking.cancel()
+            self._marking = None
         if self._mark is None or self.failure is not None:
             return
         batch = WriteBatch(raw_mode=True)

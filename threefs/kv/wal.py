@@ -170,10 +170,11 @@ def _flushed_behind(view: memoryview, damage: int) -> int:
 
 def _fragments_after(view: memoryview, damage: int) -> Iterator[tuple[int, int]]:
     """Valid fragments, wherever they begin."""
+    stop = len(bytes(view).rstrip(b"\0"))  # there may be much room behind it
     place = _claimed_end(view, damage)
     if _end_of_fragment(view, _skip_padding(place)) is None:
         place = damage + 1
-    while (place := _skip_padding(place)) < len(view):
+    while (place := _skip_padding(place)) < stop:
         end = _end_of_fragment(view, place)
         if end is None:
             place += 1

@@ -113,11 +113,11 @@ def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def acknowledged_until_killed(directory: Path, commits: int) -> dict[int, int]:
+def acknowledged_until_killed(directory: Path, commits: int, *options: str) -> dict[int, int]:
     """Let a process write until `commits` are acknowledged, kill it, and return the last count of each task."""
     root = Path(__file__).parents[3]
     process = subprocess.Popen(
-        [sys.executable, kv_writer.__file__, str(directory)],
+        [sys.executable, kv_writer.__file__, str(directory), *options],
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(root)},
     )
@@ -135,7 +135,8 @@ def acknowledged_until_killed(directory: Path, commits: int) -> dict[int, int]:
     return last
 
 
-def test_acknowledged_commits_survive_kill_9_and_none_is_half_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["on the loop"]])
+def test_acknowledged_commits_survive_kill_9_and_none_is_half_there(tmp_path: Path, options: list[str]) -> None:
     async def check(acknowledged: dict[int, int]) -> None:
         engine = await RocksEngine.open(tmp_path / "store")
         for task in range(kv_writer.TASKS):
@@ -148,7 +149,7 @@ def test_acknowledged_commits_survive_kill_9_and_none_is_half_there(tmp_path: Pa
         await engine.close()
 
     for commits in (500, 1500):
-        acknowledged = acknowledged_until_killed(tmp_path / "store", commits)
+        acknowledged = acknowledged_until_killed(tmp_path / "store", commits, *options)
         assert sum(acknowledged.values()) > commits
         asyncio.run(check(acknowledged))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from threefs.errors import Corrupt
+from threefs.kv.log_room import PIECE_BYTES
 from threefs.kv.table import Table
 from threefs.kv.wal import cut_torn_tails, odd_header, torn_at
 
@@ -186,6 +187,7 @@ class Rotation:
     new: bytes
     synced: int  # bytes of the old log that were flushed for sure
     keys: list[bytes]  # in the order of the writes
+    room: bytes = b""  # behind both logs
 
     def rows(self, old: bytes, new: bytes | None) -> list[bytes]:
         """The keys after a power cut that left the logs so, which are those of the first writes."""
@@ -193,9 +195,9 @@ class Rotation:
         self.directory.mkdir()
         for name, content in self.files.items():
             (self.directory / name).write_bytes(content)
-        (self.directory / "000004.log").write_bytes(old)
+        (self.directory / "000004.log").write_bytes(old + self.room)
         if new is not None:
-            (self.directory / "000008.log").write_bytes(new)
+            (self.directory / "000008.log").write_bytes(new + self.room)
         keys = asyncio.run(self._open_twice())
         assert keys == self.keys[: len(keys)], "a write is there, one before it is not"
         return keys
@@ -253,9 +255,11 @@ def small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("threefs.kv.table._WRITE_BUFFER_BYTES", 64 << 10)
 
 
+@pytest.mark.parametrize("room", [0, PIECE_BYTES])
 @pytest.mark.usefixtures("small_logs")
-def test_a_power_cut_at_a_rotation_leaves_the_first_writes(tmp_path: Path) -> None:
+def test_a_power_cut_at_a_rotation_leaves_the_first_writes(tmp_path: Path, room: int) -> None:
     cut = rotation(tmp_path, flush=False)
+    cut.room = bytes(room)
     assert cut.rows(cut.old, cut.new) == cut.keys
     in_old = len(cut.rows(cut.old, None))
     assert len(FIRST) < in_old < len(cut.keys) and len(cut.rows(cut.old, b"")) == in_old
@@ -268,20 +272,24 @@ def test_a_power_cut_at_a_rotation_leaves_the_first_writes(tmp_path: Path) -> No
     assert len(cut.rows(cut.old, cut.new[:1500] + bytes(len(cut.new) - 1500))) in range(in_old, len(cut.keys))
 
 
+@pytest.mark.parametrize("room", [0, PIECE_BYTES])
 @pytest.mark.usefixtures("small_logs")
-def test_what_was_flushed_after_a_rotation_is_not_given_up(tmp_path: Path) -> None:
+def test_what_was_flushed_after_a_rotation_is_not_given_up(tmp_path: Path, room: int) -> None:
     cut = rotation(tmp_path, flush=True)
+    cut.room = bytes(room)
     assert cut.rows(cut.old, cut.new) == cut.keys
     middle = (cut.synced + len(cut.old)) // 2
     for old in (cut.old[:middle], cut.old[:middle] + bytes(len(cut.old) - middle)):
         with pytest.raises(Corrupt, match="was flushed"):
             cut.rows(old, cut.new)
-        assert (tmp_path / "cut" / "000008.log").read_bytes() == cut.new
+        assert (tmp_path / "cut" / "000008.log").read_bytes() == cut.new + cut.room
 
 
+@pytest.mark.parametrize("room", [0, PIECE_BYTES])
 @pytest.mark.usefixtures("small_logs")
-def test_a_torn_log_that_returns_after_its_content_is_in_sorted_files_does_no_harm(tmp_path: Path) -> None:
+def test_a_torn_log_that_returns_after_its_content_is_in_sorted_files_does_no_harm(tmp_path: Path, room: int) -> None:
     cut = rotation(tmp_path, flush=True, gone=True)
+    cut.room = bytes(room)
     middle = (cut.synced + len(cut.old)) // 2
     for old in (cut.old, cut.old[:middle], cut.old[:middle] + bytes(len(cut.old) - middle), b""):
         assert cut.rows(old, cut.new) == cut.keys
