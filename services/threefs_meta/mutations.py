@@ -75,10 +75,9 @@ async def settle(context: Context, attempt: Callable[[Transaction], Awaitable[T 
 async def look(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T:
     """Run a transaction that only reads. What it returns or raises is durable."""
 
-    async def attempt(tx: Transaction) -> T:
-        return await work(Namespace(tx))
-
-    return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+    return await retry.run(
+        context.engine, lambda tx: work(Namespace(tx)), clock=context.clock, random=context.random, replayable=True
+    )
 
 
 def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:

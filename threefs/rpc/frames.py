@@ -21,6 +21,7 @@ SEGMENT_BYTES = 256 << 10
 
 _HEADER = struct.Struct("<HBBHHIIIIQ")
 HEADER_BYTES = _HEADER.size
+_pack, _unpack_from = _HEADER.pack, _HEADER.unpack_from
 
 
 class Kind(enum.IntEnum):
@@ -60,6 +61,9 @@ class Header(NamedTuple):
         return min(self.payload_bytes, SEGMENT_BYTES)
 
 
+_made = tuple.__new__  # three times as quick as the constructor of a named tuple
+
+
 def encode(
     kind: int,
     method: int = 0,
@@ -70,30 +74,29 @@ def encode(
     deadline_ms: int = 0,
     request_id: int = 0,
 ) -> bytes:
-    return _HEADER.pack(
-        MAGIC, PROTOCOL, kind, method, flags, call_id, body_bytes, payload_bytes, deadline_ms, request_id
-    )
+    return _pack(MAGIC, PROTOCOL, kind, method, flags, call_id, body_bytes, payload_bytes, deadline_ms, request_id)
 
 
 def decode(buffer: memoryview | bytes | bytearray, offset: int, limits: Limits) -> Header:
     """The header at `offset`. Raises ProtocolError, WrongVersion, LimitExceeded."""
-    magic, protocol, *fields = _HEADER.unpack_from(buffer, offset)
+    fields = _unpack_from(buffer, offset)
+    magic, protocol, kind, _, _, _, body_bytes, payload_bytes, _, _ = fields
     if magic != MAGIC:
         raise ProtocolError(f"not a threefs frame: it begins with {magic:#06x} instead of {MAGIC:#06x}")
     if protocol != PROTOCOL:
         raise WrongVersion(f"the frame is of protocol version {protocol}, this side speaks {PROTOCOL}")
-    header = Header(*fields)
-    if header.kind not in _KINDS:
-        raise ProtocolError(f"unknown kind of frame {header.kind}")
-    if header.body_bytes > limits.body_bytes:
-        raise LimitExceeded(f"a body of {header.body_bytes} bytes is over the limit of {limits.body_bytes}")
-    if header.payload_bytes > limits.payload_bytes:
-        raise LimitExceeded(f"a payload of {header.payload_bytes} bytes is over the limit of {limits.payload_bytes}")
-    if header.payload_bytes and header.kind not in _WITH_PAYLOAD:
-        raise ProtocolError(f"a {Kind(header.kind).name} frame has no payload")
-    if header.kind == SEGMENT and (header.body_bytes or header.payload_bytes > SEGMENT_BYTES):
+    if kind not in _KINDS:
+        raise ProtocolError(f"unknown kind of frame {kind}")
+    if body_bytes > limits.body_bytes:
+        raise LimitExceeded(f"a body of {body_bytes} bytes is over the limit of {limits.body_bytes}")
+    if payload_bytes:
+        if payload_bytes > limits.payload_bytes:
+            raise LimitExceeded(f"a payload of {payload_bytes} bytes is over the limit of {limits.payload_bytes}")
+        if kind not in _WITH_PAYLOAD:
+            raise ProtocolError(f"a {Kind(kind).name} frame has no payload")
+    if kind == SEGMENT and (body_bytes or payload_bytes > SEGMENT_BYTES):
         raise ProtocolError("a SEGMENT frame has a body or is too long")
-    return header
+    return _made(Header, fields[2:])
 
 
 _MOST_MESSAGE_CHARS = 4096

@@ -230,14 +230,12 @@ class Link:
             views = [wanted[i] for i in range(MOST_PIECES - 1)] if len(wanted) >= MOST_PIECES else list(wanted)
             if len(views) == len(wanted):
                 views.append(self._ring)
-            asked = sum(map(len, views))
         else:
             if self._start == self._end:
                 self._start = self._end = 0
             elif self._end > _RING_BYTES - 2 * HEADER_BYTES:
                 self._compact()
             views = [self._ring[self._end :]]
-            asked = _RING_BYTES - self._end
         try:
             count = self._stream.recv_into(views)
         except BlockingIOError:
@@ -251,14 +249,15 @@ class Link:
         if wanted:
             rest = self._fill(count)
             if wanted:
-                return count == asked
+                return True  # long payload: more of it has mostly come meanwhile
             self._start = 0
             self._end = rest
             self._landed()
         else:
             self._end += count
+        full = self._end == _RING_BYTES
         self._parse()
-        return count == asked
+        return full
 
     def _compact(self) -> None:
         rest = bytes(self._ring[self._start : self._end])
@@ -281,14 +280,15 @@ class Link:
     def _parse(self) -> None:
         """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
         while not self._wanted and not self.closed:
-            have = self._end - self._start
+            start = self._start
+            have = self._end - start
             if have < HEADER_BYTES:
                 return
-            header = frames.decode(self._ring, self._start, self._limits)
+            header = frames.decode(self._ring, start, self._limits)
             size = HEADER_BYTES + header.body_bytes
             if have >= size:
-                body = bytes(self._ring[self._start + HEADER_BYTES : self._start + size])
-                self._start += size
+                body = bytes(self._ring[start + HEADER_BYTES : start + size])
+                self._start = start + size
                 self._begin(header, body)
             else:
                 self._header = header

@@ -64,7 +64,7 @@ class Server:
             call.reply(await handler(call.request))
 
         def begin(call: Call[Req, Rep]) -> Awaitable[None] | None:
-            work = cast(Coroutine[Any, Any, Answer[Rep]], handler(call.request))
+            work = cast("Coroutine[Any, Any, Answer[Rep]]", handler(call.request))
             try:
                 waits_for = work.send(None)
             except StopIteration as done:
