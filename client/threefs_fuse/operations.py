@@ -65,6 +65,7 @@ def _page(body: memoryview, *, plus: bool) -> tuple[int, int, Page]:
 _TABLE: dict[int, Operation] = {
     Op.LOOKUP: Operation("lookup", requests.name, replies.entry, _always),
     Op.GETATTR: Operation("getattr", requests.getattr_, replies.attributes, _always),
+    Op.STATX: Operation("getattr", requests.statx, replies.more_attributes, _always),
     Op.SETATTR: Operation("setattr", requests.setattr_, replies.attributes),
     Op.READLINK: Operation("readlink", requests.nothing, replies.plain, _always),
     Op.STATFS: Operation("statfs", requests.nothing, replies.space, _always),

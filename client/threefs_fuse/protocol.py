@@ -5,7 +5,7 @@ from enum import IntEnum, IntFlag
 MAJOR = 7
 #: What the kernel must at least speak, and the newest of which we know what it adds.
 OLDEST_MINOR = 31
-NEWEST_MINOR = 38
+NEWEST_MINOR = 39
 ROOT = 1  # the inode number of the root
 
 #: Payload of the largest request; together with the longest head it fits into one buffer.
@@ -59,6 +59,7 @@ class Op(IntEnum):
     COPY_FILE_RANGE = 47
     SYNCFS = 50
     TMPFILE = 51
+    STATX = 52
 
 
 class Feature(IntFlag):

@@ -1,5 +1,6 @@
 """What the kernel is answered, as bytes."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
@@ -11,6 +12,7 @@ HEADER = Struct("=IiQ")  # length, -errno, number of the request
 _ATTRIBUTES = "QQQQQQIIIIIIIIII"
 _ENTRY = Struct("=QQQQII" + _ATTRIBUTES)
 _GETATTR = Struct("=QII" + _ATTRIBUTES)
+_STATX = Struct("=QII16x IIQIIIH2xQQQQ qI4xqI4xqI4xqI4x IIII112x")
 _OPEN = Struct("=QII")
 _WRITE = Struct("=II")
 _STATFS = Struct("=QQQQQIIII24x")
@@ -19,6 +21,7 @@ _LOCK = Struct("=QQII")
 _LSEEK = Struct("=Q")
 _DIRENT = Struct("=QQII")
 _NS = 1_000_000_000
+_BASIC_STATS, _BIRTH_TIME = 0x7FF, 0x800  # which attributes of statx are there
 _UNSIGNED = (1 << 64) - 1
 #: An open file as the kernel treats it by itself.
 PLAINLY = OpenFlag(0)
@@ -43,6 +46,7 @@ class Entry:
     atime_ns: int = 0
     mtime_ns: int = 0
     ctime_ns: int = 0
+    birth_ns: int = 0  # 0: not known
     name_s: float = 0.0  # how long the kernel may keep the name ...
     attributes_s: float = 0.0  # ... and the attributes
     generation: int = 0
@@ -110,6 +114,21 @@ def attributes(result: Entry) -> Parts:
     seconds = int(result.attributes_s)
     rest_ns = int((result.attributes_s - seconds) * _NS)
     return (_GETATTR.pack(seconds, rest_ns, 0, *_attributes(result)),)
+
+
+def more_attributes(result: Entry) -> Parts:
+    """As statx(2) wants them, with the time of birth."""
+    seconds = int(result.attributes_s)
+    return (
+        _STATX.pack(
+            seconds, int((result.attributes_s - seconds) * _NS), 0,
+            _BASIC_STATS | (_BIRTH_TIME if result.birth_ns else 0), result.block_bytes, 0,
+            result.nlink, result.uid, result.gid, result.mode, result.inode, result.size, result.blocks, 0,
+            *divmod(result.atime_ns, _NS), *divmod(result.birth_ns, _NS),
+            *divmod(result.ctime_ns, _NS), *divmod(result.mtime_ns, _NS),
+            os.major(result.rdev), os.minor(result.rdev), 0, 0,
+        ),
+    )  # fmt: skip
 
 
 def opened(result: Opened) -> Parts:

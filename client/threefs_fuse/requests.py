@@ -16,6 +16,7 @@ INIT = Struct("=IIII")  # major, minor, read-ahead, flags; then, if told so, fla
 FLAGS2 = Struct("=I")
 INTERRUPT = Struct("=Q")
 _GETATTR = Struct("=IIQ")
+_STATX = Struct("=IIQII")
 _SETATTR = Struct("=IIQQQQQQIIIIIIII")
 _MKNOD = Struct("=IIII")
 _MKDIR = Struct("=II")
@@ -104,6 +105,12 @@ def nothing(body: memoryview) -> tuple[()]:
 
 def getattr_(body: memoryview) -> tuple[int | None]:
     flags, _, handle = _GETATTR.unpack_from(body)
+    return (handle if flags & protocol.GETATTR_HANDLE else None,)
+
+
+def statx(body: memoryview) -> tuple[int | None]:
+    """Which attributes are wanted does not matter: all are told that there are."""
+    flags, _, handle, _, _ = _STATX.unpack_from(body)
     return (handle if flags & protocol.GETATTR_HANDLE else None,)
 
 

@@ -42,6 +42,7 @@ def entry(inode: pb.Inode, cache_s: float) -> Entry:
         inode.atime_ns,
         inode.mtime_ns,
         inode.ctime_ns,
+        inode.birth_ns,
         cache_s,
         cache_s,
     )

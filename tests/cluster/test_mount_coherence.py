@@ -1,6 +1,8 @@
 """Two mounts of one cluster: what one writes, the other sees. The bounds are those of docs/mount.md."""
 
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -106,3 +108,17 @@ def test_a_file_removed_there_stays_open_here(both: tuple[Path, Path]) -> None:
         (there / "a").unlink()
         assert soon(lambda: not (here / "a").exists())
         assert reader.read() == b"content"
+
+
+@pytest.mark.skipif(shutil.which("stat") is None, reason="stat is not installed")
+def test_files_know_when_they_were_made(both: tuple[Path, Path]) -> None:
+    here, there = both
+    before = time.time_ns()
+    (here / "a").write_bytes(b"content")
+    os.utime(here / "a", (1, 1))
+    born = [subprocess.check_output(["stat", "--format=%.9W %Y", mount / "a"], text=True).split() for mount in both]
+    assert born[0] == born[1] and born[0][1] == "1"
+    if born[0][0] == "0.000000000":
+        pytest.skip("this kernel does not ask for it")
+    assert before <= int(born[0][0].replace(".", "")) <= time.time_ns()
+    assert there.stat().st_mtime >= before // 10**9

@@ -1,4 +1,5 @@
 import struct
+from dataclasses import replace
 
 from threefs_fuse import replies
 from threefs_fuse.protocol import OpenFlag
@@ -23,6 +24,19 @@ def test_attributes() -> None:
     (packed,) = replies.attributes(FILE)
     assert len(packed) == 104
     assert struct.unpack_from("=QII", packed) == (2, 250_000_000, 0)
+
+
+def test_more_attributes() -> None:
+    (packed,) = replies.more_attributes(replace(FILE, birth_ns=10**18 + 3))
+    assert len(packed) == 288
+    assert struct.unpack_from("=QII", packed) == (2, 250_000_000, 0)
+    assert struct.unpack_from("=IIQIIIH2xQQQQ", packed, 32) == (
+        0xFFF, 4096, 0, 2, 10, 20, 0o100644, 5, 1025, 3, 0,
+    )  # fmt: skip
+    times = struct.unpack_from("=qI4xqI4xqI4xqI4x", packed, 32 + 64)
+    assert times == (10**9, 1, 10**9, 3, -1, 5, 0, 2), "of reading, birth, change, writing"
+    (packed,) = replies.more_attributes(FILE)
+    assert struct.unpack_from("=I", packed, 32) == (0x7FF,), "its birth is not known"
 
 
 def test_small_answers() -> None:

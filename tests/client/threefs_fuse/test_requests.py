@@ -70,6 +70,8 @@ def test_open_and_create_and_the_rest() -> None:
     assert requests.rename2(memoryview(struct.pack("=QII", 5, 2, 0) + b"a\0b\0")) == (b"a", 5, b"b", 2)
     assert requests.link(memoryview(struct.pack("=Q", 5) + b"b\0")) == (5, b"b")
     assert requests.getattr_(body("IIQ", 1, 0, 8)) == (8,) and requests.getattr_(body("IIQ", 0, 0, 8)) == (None,)
+    assert requests.statx(body("IIQII", 1, 0, 8, 0, 0xFFF)) == (8,)
+    assert requests.statx(body("IIQII", 0, 0, 8, 0, 0xFFF)) == (None,)
     assert requests.release(body("QIIQ", 1, 0, 2, 9)) == (1, 9, True)
     assert requests.releasedir(body("QIIQ", 1, 0, 0, 0)) == (1,)
     assert requests.flush(body("QIIQ", 1, 0, 0, 9)) == (1, 9)
