@@ -73,15 +73,37 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
         made = await sender.send(methods.CHANGE_MANY, changes, timeout_s=key.timeout_s, caller=caller)
         _check(len(made.results), len(calls))
         return [_outcome(method, one) for (method, _), one in zip(calls, made.results, strict=True)]
-    looks = pb.BatchStatRequest(follow=key.follow)
+    looks = _looks(key, calls)
+    found = await sender.send(methods.BATCH_STAT, looks, timeout_s=key.timeout_s, caller=caller)
+    if looks.places:
+        _check(len(found.results), len(calls))
+        return [
+            error_of(one.code, one.message) if one.code else pb.InodeReply(inode=one.inode) for one in found.results
+        ]
+    _check(len(found.inodes), len(calls))
+    outcomes: list[Outcome] = [pb.InodeReply(inode=inode) for inode in found.inodes]
+    for error in found.errors:
+        if error.number >= len(calls):
+            raise ProtocolError(f"the meta service gave an error of call {error.number} of {len(calls)}")
+        outcomes[error.number] = error_of(error.code, error.message)
+    return outcomes
+
+
+def _looks(key: Key, calls: list[Single]) -> pb.BatchStatRequest:
+    """As columns where all are below one inode, which is cheaper for both sides."""
+    bases, wanted = [], []
     for method, request in calls:
         if method is methods.STAT:
-            looks.places.add().CopyFrom(request.place)
+            place = request.place
+            bases.append(place.base)
+            wanted.append(place.path)
         else:
-            looks.places.add(base=request.parent, path=request.name)
-    found = await sender.send(methods.BATCH_STAT, looks, timeout_s=key.timeout_s, caller=caller)
-    _check(len(found.results), len(calls))
-    return [error_of(one.code, one.message) if one.code else pb.InodeReply(inode=one.inode) for one in found.results]
+            bases.append(request.parent)
+            wanted.append(request.name)
+    if bases.count(bases[0]) == len(bases):
+        return pb.BatchStatRequest(follow=key.follow, base=bases[0], paths=wanted)
+    places = [pb.Place(base=base, path=path) for base, path in zip(bases, wanted, strict=True)]
+    return pb.BatchStatRequest(follow=key.follow, places=places)
 
 
 def _check(results: int, calls: int) -> None:

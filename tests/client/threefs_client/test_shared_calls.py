@@ -55,6 +55,21 @@ def test_looks() -> None:
     assert sender.sent == [(methods.BATCH_STAT, wanted, 5.0, USER)]
 
 
+def test_looks_below_one_inode_are_columns() -> None:
+    reply = pb.BatchStatReply(inodes=[pb.Inode(inode=3), pb.Inode()])
+    reply.errors.add(number=1, code=NotFound.code, message="no b")
+    stat = pb.StatRequest(place=pb.Place(base=4, path=b"x/y"))
+    calls = (methods.STAT, stat), (methods.LOOKUP, pb.LookupRequest(parent=4, name=b"b"))
+    outcomes, sender = together(reply, *calls, caller=USER)
+    assert outcomes[0] == pb.InodeReply(inode=pb.Inode(inode=3))
+    assert isinstance(outcomes[1], NotFound) and str(outcomes[1]) == "no b"
+    assert sender.sent == [(methods.BATCH_STAT, pb.BatchStatRequest(base=4, paths=[b"x/y", b"b"]), 5.0, USER)]
+    for odd in (pb.BatchStatReply(inodes=reply.inodes[:1]), pb.BatchStatReply(inodes=reply.inodes)):
+        odd.errors.add(number=2, code=NotFound.code)
+        with pytest.raises(ProtocolError):
+            together(odd, *calls)
+
+
 def test_changes() -> None:
     made = pb.CreateReply(inode=pb.Inode(inode=3), created=True)
     closed = pb.InodeReply(inode=pb.Inode(inode=3, length=5))
