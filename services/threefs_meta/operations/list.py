@@ -59,17 +59,20 @@ async def list_entries(context: Context, request: pb.ListRequest) -> Serialized[
 
 async def _put_with_attributes(pieces: list[bytes], names: Namespace, found: Sequence[tuple[bytes, Entry]]) -> int:
     """How many there was room for."""
+    # In the order in which they lie: for the store that is a step from one to the next, or nearly so.
+    numbers = sorted([entry.inode for _, entry in found])
+    rows = keys.inodes(numbers)
+    stored = dict(zip(numbers, records.bodies(await names.tx.get_many(rows), rows), strict=True))
     size = 0
-    rows = keys.inodes([entry.inode for _, entry in found])
-    values = await names.tx.get_many(rows)
-    stored = records.bodies(values, rows)
-    for count, ((name, entry), key, body) in enumerate(zip(found, rows, stored, strict=True), 1):
+    for count, (name, entry) in enumerate(found, 1):
+        inode, kind = entry
+        body = stored[inode]
         if body is None:
-            raise Corrupt(f"an entry names inode {entry.inode}, which does not exist")
+            raise Corrupt(f"an entry names inode {inode}, which does not exist")
         if isinstance(body, Corrupt):
             raise body
-        if entry.type == pb.DIRECTORY:
-            body = await bodies.shown(names, body, key)
+        if kind == pb.DIRECTORY:
+            body = await bodies.shown(names, body, keys.inode(inode))
         _put(pieces, name, entry, head(_ATTRIBUTES_TAG, len(body)) + body)
         size += len(body)
         if size > _MOST_BYTES:
