@@ -52,10 +52,11 @@ async def mutate(
         value = await tx.get(key)
         if value is not None:
             return _first_reply(method, records.decode(value, Replay, key))
-        tick = context.ticks.stamp()
-        reply = await work(context.names(tx))
+        names = context.names(tx)
+        reply = await work(names)
         if not isinstance(reply, Outside):
-            tx.set(key, records.encode(Replay(method=method.number, tick=tick, reply=reply.SerializeToString())))
+            replay = Replay(method=method.number, tick=names.stamp, reply=reply.SerializeToString())
+            tx.set(key, records.encode(replay))
         return reply
 
     return await settle(context, attempt)

@@ -43,10 +43,16 @@ class Namespace:
         self._stamp = stamp
         self._random = random
         self._quotas = quotas
+        self._stored: dict[int, pb.Inode | None] = {}  # what `stored` has found
         self._marks: dict[int, tuple[int, bool]] = {}  # for whom directories count, where they do for somebody
         self._charged: dict[int, Charges] = {}  # what inodes cost, as far as seen and put here
         self._delta: dict[Account, Cost] = {}  # what has changed of that
         self._delta_key = b""
+
+    @property
+    def stamp(self) -> int:
+        assert self._stamp is not None, "who changes something has a stamp"
+        return self._stamp
 
     # ---- inodes ----
 
@@ -54,6 +60,12 @@ class Namespace:
         """The record as stored; a directory's times are in another one, see `shown`."""
         key = keys.inode(number)
         return self._decoded(key, await self.tx.get(key))
+
+    async def stored(self, number: int) -> pb.Inode | None:
+        """The same, not to be changed: a directory is asked for several times, and read once."""
+        if number not in self._stored:
+            self._stored[number] = await self.inode(number)
+        return self._stored[number]
 
     async def inodes(self, numbers: Sequence[int]) -> list[pb.Inode | None]:
         """Many at once."""
@@ -81,14 +93,17 @@ class Namespace:
         return inode
 
     async def directory(self, number: int) -> pb.Inode:
-        """A directory that entries may be put into. Raises NotFound when it has been removed, NotADirectory."""
+        """A directory that entries may be put into, as stored, not to be changed.
+
+        Raises NotFound when it has been removed, NotADirectory.
+        """
         if self.known is not None:
             found = self.known.directories.get(number)
             if found is not None:
                 if found.tree or found.by_user:
                     self._charges_seen(found)
                 return found
-        inode = await self.inode(number)
+        inode = await self.stored(number)
         if inode is None or not inode.nlink:
             raise NotFound(f"directory inode {number} does not exist any more")
         if inode.type != pb.DIRECTORY:
@@ -119,11 +134,13 @@ class Namespace:
             self._marks[inode.inode] = inode.tree, inode.by_user
         self._charge(inode.inode, charges_of(inode))
         self._changes(inode.type)
+        self._stored.pop(inode.inode, None)
         self.tx.set(keys.inode(inode.inode), records.encode(inode))
 
     def clear_inode(self, inode: pb.Inode) -> None:
         self._charge(inode.inode, NOTHING)
         self._changes(inode.type)
+        self._stored.pop(inode.inode, None)
         self.tx.clear(keys.inode(inode.inode))
         if inode.type == pb.DIRECTORY:
             self.tx.clear(keys.times(inode.inode))
@@ -238,8 +255,7 @@ class Namespace:
 
     async def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> int:
         """The number of the client's lease, with which the session ends."""
-        assert self._stamp is not None, "who opens a session has a stamp"
-        lease = await leases.join(self.tx, client, self._stamp)
+        lease = await leases.join(self.tx, client, self.stamp)
         record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
         self.tx.set(keys.session(inode, session), records.encode(record))
         return lease
@@ -280,8 +296,7 @@ class Namespace:
 
     def queue(self, inode: pb.Inode, now_ns: int) -> None:
         """To be freed. A file not before everybody who was reading it has had the time to say so (`leases`)."""
-        assert self._stamp is not None, "who removes has a stamp"
-        due = self._stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
+        due = self.stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
         record = Removal(type=inode.type, removed_ns=now_ns)
         self.tx.set(keys.removal(due, inode.inode), records.encode(record))
 

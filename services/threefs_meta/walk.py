@@ -38,7 +38,7 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
     rest = paths.split(place.path)
     at = place.base or ROOT
     if at != ROOT:
-        base = await names.inode(at)
+        base = await names.stored(at)
         if base is None:
             raise NotFound(f"inode {at} does not exist")
         if not rest:

@@ -30,7 +30,7 @@ async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
         if spot.entry is not None:
             if not request.parents or spot.entry.type != pb.DIRECTORY:
                 raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
-            return pb.InodeReply(inode=await names.shown(await names.directory(spot.entry.inode)))
+            return pb.InodeReply(inode=await names.shown(await names.named(spot.entry.inode)))
         if spot.rest and not request.parents:
             raise not_found(request.place)
         spot = await add_parents(context, names, spot, above)

@@ -59,7 +59,7 @@ async def _mark(names: Namespace, directory: pb.Inode, own: bool) -> int:
 
 async def _count_users(names: Namespace) -> None:
     """From the first quota of a user on, everything counts for its owner."""
-    root = await names.directory(ROOT)
+    root = await names.named(ROOT)
     if not root.by_user:
         root.by_user = True
         names.put_inode(root)

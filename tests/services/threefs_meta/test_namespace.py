@@ -16,7 +16,7 @@ from threefs_meta.operations.link import link
 
 from tests.support.metadata import MetaBench, at, run
 from tests.support.namespace_model import Model
-from threefs.errors import Corrupt, ThreefsError
+from threefs.errors import Corrupt, NotFound, ThreefsError
 from threefs.wire import meta_pb2 as pb
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -206,5 +206,24 @@ def test_a_damaged_record_is_an_error_and_never_half_believed() -> None:
                 tx.set(key, bytes(damaged))
                 with pytest.raises(Corrupt, match="INOD"):
                     await Namespace(tx).inode(number)
+
+    run(test)
+
+
+def test_a_directory_is_read_once_until_it_is_changed() -> None:
+    async def test(fs: MetaBench) -> None:
+        made = await fs.mkdir("/d")
+        tx = fs.engine.begin()
+        names = fs.context.names(tx)
+        first = await names.directory(made.inode)
+        assert await names.stored(made.inode) is first
+        assert await names.inode(made.inode) is not first, "who changes it has one of its own"
+        changed = await names.named(made.inode)
+        changed.mode = 0o700
+        names.put_inode(changed)
+        assert (await names.directory(made.inode)).mode == 0o700
+        names.clear_inode(changed)
+        with pytest.raises(NotFound):
+            await names.directory(made.inode)
 
     run(test)
