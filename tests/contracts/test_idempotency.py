@@ -20,6 +20,7 @@ from threefs.rpc import methods
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method
 from threefs.rpc.peers import Peers
+from threefs.rpc.serialized import Serialized
 from threefs.wire import meta_pb2 as pb
 
 
@@ -34,7 +35,8 @@ class Service:
         self._handlers[method.name] = handler
 
     async def call(self, method: Method[Any, Any], request: Any) -> Any:
-        return await self._handlers[method.name](request)
+        answer = await self._handlers[method.name](request)
+        return answer.parsed() if isinstance(answer, Serialized) else answer
 
 
 async def another(bench: MetaBench) -> Service:

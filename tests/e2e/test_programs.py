@@ -21,7 +21,7 @@ _FILE_BYTES = 300_000
 _WRITERS, _ROWS = 3, 20
 _WRITER = """
 import sqlite3, sys
-base = sqlite3.connect(sys.argv[1], timeout=100)
+base = sqlite3.connect(sys.argv[1], timeout=1000)
 for row in range(int(sys.argv[3])):
     with base:
         base.execute("insert into rows values (?, ?)", (sys.argv[2], row))

@@ -82,7 +82,7 @@ def test_a_signal_ends_it_well(number: int, does: str, line: str, tmp_path: Path
     with launch(tmp_path, f'does = "{does}"') as process:
         assert process.stdout is not None and process.stdout.readline() == line
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate()
     assert (process.returncode, out) == (0, "cleaned up\n") and '"level": "error"' not in err
 
 
@@ -96,33 +96,33 @@ def test_a_signal_ends_it_well(number: int, does: str, line: str, tmp_path: Path
 )
 def test_why_it_cannot_serve_is_said(does: str, code: int, text: str, tmp_path: Path) -> None:
     with launch(tmp_path, f'does = "{does}"') as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate()
     assert (process.returncode, out) == (code, "cleaned up\n") and err.endswith(text)
     assert ("Traceback" in err) == (does == "broken"), "only a bug shows where it is"
 
 
 def test_bad_settings_are_not_served(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "serve"\ncolour = "red"') as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate()
     assert (process.returncode, out) == (2, "") and "unknown setting 'colour'" in err
 
 
 def test_a_log_level_that_is_none_is_not_served(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "serve"\nlog_level = "loud"') as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate()
     assert (process.returncode, out) == (2, "") and "log_level must be one of" in err
 
 
 def test_the_log_of_a_bug_ends_with_its_reason(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "broken"') as process:
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate()
     ended = json.loads([line for line in err.splitlines() if line.startswith("{")][-1])
     assert (ended["event"], ended["level"]) == ("ended", "critical") and "an invariant" in ended["reason"]
 
 
 def test_assertions_must_be_on(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "serve"', "-O") as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate()
     assert (process.returncode, out) == (2, "") and "do not run under python -O" in err
 
 
@@ -145,7 +145,7 @@ def test_a_service_manager_is_told_everything(tmp_path: Path) -> None:
         said = []
         while "STOPPING=1" not in said:
             said.append(listener.recv(1000).decode())
-        process.communicate(timeout=10)
+        process.communicate()
         assert process.returncode == 0
 
 
@@ -153,14 +153,14 @@ def test_a_second_process_is_kept_out_of_the_directory(tmp_path: Path) -> None:
     first = launch(tmp_path, 'does = "serve"')
     assert first.stdout is not None and first.stdout.readline() == "ready h:1 h:2\n"
     second = launch(tmp_path, 'does = "serve"')
-    _, errors = second.communicate(timeout=20)
+    _, errors = second.communicate()
     assert second.returncode == 1 and f"data is in use by process {first.pid}" in errors
     first.kill()
-    first.communicate(timeout=10)
+    first.communicate()
     third = launch(tmp_path, 'does = "serve"')
     assert third.stdout is not None and third.stdout.readline() == "ready h:1 h:2\n", "the kernel let go of it"
     third.terminate()
-    third.communicate(timeout=10)
+    third.communicate()
 
 
 def test_who_asks_twice_does_not_wait(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_who_asks_twice_does_not_wait(tmp_path: Path) -> None:
     process.terminate()
     assert process.stdout.readline() == "stopping\n"
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate()
     assert process.returncode == 1
 
 
@@ -178,7 +178,7 @@ def test_the_first_and_the_last_line_of_the_log(tmp_path: Path) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.terminate()
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate()
     lines = [json.loads(line) for line in errors.splitlines()]
     assert (lines[0]["event"], lines[0]["program"], lines[0]["pid"]) == ("starting", "threefs-test", process.pid)
     assert (lines[-1]["event"], lines[-1]["reason"]) == ("ended", "told to stop")

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import pytest
@@ -19,21 +20,26 @@ class Hanging:
     """Says HELLO, and nothing from then on; like a process that was stopped."""
 
     def __init__(self) -> None:
-        self.connections = 0
+        self._talks: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> str:
         async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.connections += 1
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._talks.append(ended)
             writer.write(hello_frame(identity("c" * 32), with_token=False))
             while await reader.read(1 << 16):
                 pass
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            ended.set_result(None)
 
         self._server = await asyncio.start_server(listen, "127.0.0.1", 0)
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        await asyncio.gather(*self._talks)
 
 
 async def slow(request: pb.StatRequest) -> pb.InodeReply:
