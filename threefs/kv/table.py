@@ -307,7 +307,7 @@ class TableView:
         self._table._check_readable()
         rows = self._rows
         # Bound once: metadata reads thousands of records in a call.
-        seek, step, valid, key_at, value_at = rows.seek, rows.next, rows.valid, rows.key, rows.value
+        seek, step, key_at, value_at = rows.seek, rows.next, rows.key, rows.value
         found: list[bytes | None] = []
         seeks = _SEEKS  # until a step is tried in any case
         following = -1  # what the next key ends with if keys are numbers in a row
@@ -317,7 +317,7 @@ class TableView:
                 if end == following or not seeks:
                     # Keys are often asked for in the order in which they lie, and a step is six times as quick.
                     step()
-                    if valid() and key_at() == key:
+                    if key_at() == key:
                         found.append(value_at())
                         following = end + 1
                         continue
@@ -325,13 +325,12 @@ class TableView:
                 else:
                     seeks -= 1
                 seek(key)
-                if valid():
-                    found.append(value_at() if key_at() == key else None)
-                    following = end + 1
-                else:
+                at = key_at()
+                found.append(value_at() if at == key else None)
+                following = end + 1
+                if at is None:
                     rows.status()
-                    found.append(None)
-                    seeks, following = _SEEKS, -1  # there is nothing to step on from
+                    seeks, following = _SEEKS, -1  # there is nothing to step on from, and to try would be fatal
         except Exception as error:
             raise self._table._fail(error) from error
         return found
@@ -346,17 +345,18 @@ class TableView:
     def _get(self, key: bytes) -> bytes | None:
         rows = self._rows
         rows.seek(key)
-        if not rows.valid():
+        at = rows.key()
+        if at is None:  # there is no such key nor a later one, or the iterator has met an error
             rows.status()
-            return None
-        return rows.value() if rows.key() == key else None
+        found: bytes | None = rows.value() if at == key else None
+        return found
 
     def _forward(self, begin: bytes, end: bytes, limit: int) -> list[Pair]:
         rows = self._rows
         pairs: list[Pair] = []
         rows.seek(begin)
-        while rows.valid():
-            key: bytes = rows.key()
+        key: bytes | None
+        while (key := rows.key()) is not None:
             if key >= end:
                 return pairs
             if key != MARK_KEY:
