@@ -57,18 +57,21 @@ class Gathering:
 
     def add(self, key: Hashable, call: Any) -> "asyncio.Future[Any]":
         """The outcome of a call that goes out together with others of the same key."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue()
         queue.waiting.append((call, future))
         self._alone = not self._open
         self._open += 1
-        if not queue.soon and queue.messages < _MESSAGES:
-            queue.soon = True
-            loop.call_soon(self._go_on, key, queue)
+        if queue.messages < _MESSAGES:
+            self._go_on_soon(key, queue)
         return future
+
+    def _go_on_soon(self, key: Hashable, queue: _Queue) -> None:
+        if not queue.soon:
+            queue.soon = True
+            asyncio.get_running_loop().call_soon(self._go_on, key, queue)
 
     def _go_on(self, key: Hashable, queue: _Queue) -> None:
         queue.soon = False
@@ -101,7 +104,10 @@ class Gathering:
             queue.messages -= 1
             queue.under_way -= len(part)
             self._open -= len(part)
-            self._go_on(key, queue)
+            if queue.waiting:  # who has just been answered often calls again in the next turn, and comes along
+                asyncio.get_running_loop().call_soon(self._go_on_soon, key, queue)
+            else:
+                self._go_on(key, queue)
 
     async def close(self) -> None:
         """What is under way is given up."""

@@ -123,6 +123,24 @@ def test_only_while_enough_is_under_way_calls_are_kept() -> None:
     play(scene)
 
 
+def test_who_is_answered_and_calls_again_goes_with_those_who_waited() -> None:
+    async def scene(gathering: Gathering, service: Service) -> None:
+        async def worker() -> None:
+            for n in range(2):
+                await gathering.add("k", n)
+
+        workers = []
+        for _ in range(3):
+            workers.append(asyncio.ensure_future(worker()))
+            await turns()
+        assert service.sizes == [1, 1]
+        service.open.set()
+        await asyncio.gather(*workers)
+        assert service.sizes == [1, 1, 3, 1]
+
+    play(scene)
+
+
 def test_an_error_of_a_message_is_of_all_in_it() -> None:
     async def scene(gathering: Gathering, service: Service) -> None:
         service.open.set()
