@@ -25,14 +25,14 @@ def test_a_quick_log_is_synced_on_the_loop_soon() -> None:
     assert 1 < until_on_loop(Pace(), QUICK_S / 4) < 50
 
 
-def test_a_log_that_is_mostly_slow_never_is() -> None:
+def test_a_log_that_is_hardly_ever_quick_never_is() -> None:
     assert not after(*[2 * QUICK_S] * 10_000).on_loop
-    assert not after(*[0.0, 3 * QUICK_S, 3 * QUICK_S] * 1000).on_loop
+    assert not after(*[0.0, *[3 * QUICK_S] * 4] * 1000).on_loop
 
 
-def test_some_slow_syncs_among_quick_ones_are_borne() -> None:
+def test_slow_syncs_among_quick_ones_are_borne() -> None:
     assert after(*[QUICK_S / 4] * 1000, 40 * QUICK_S).on_loop
-    assert after(*[QUICK_S / 4, QUICK_S / 4, 4 * QUICK_S] * 1000).on_loop
+    assert after(*[*[4 * QUICK_S] * 2, QUICK_S / 4] * 1000).on_loop
 
 
 def test_a_log_that_becomes_slow_leaves_the_loop_soon_and_returns_when_it_is_quick_again() -> None:
@@ -41,7 +41,7 @@ def test_a_log_that_becomes_slow_leaves_the_loop_soon_and_returns_when_it_is_qui
     while pace.on_loop:
         pace.took(10 * QUICK_S)
         count += 1
-    assert count < 20
+    assert count < 30
     for _ in range(1000):
         pace.took(10 * QUICK_S)
     assert until_on_loop(pace, QUICK_S / 4) < 20
@@ -49,9 +49,9 @@ def test_a_log_that_becomes_slow_leaves_the_loop_soon_and_returns_when_it_is_qui
 
 def test_after_a_stall_the_loop_is_spared_for_long() -> None:
     pace = after(*[QUICK_S / 4] * 1000, STALL_S)
-    assert until_on_loop(pace, 0.0) == 1000
+    assert until_on_loop(pace, 0.0) == 256
 
 
 def test_stalls_in_the_thread_count_as_well() -> None:
-    pace = after(*[QUICK_S / 4] * 1000, STALL_S, *[0.0] * 900, STALL_S)
-    assert until_on_loop(pace, 0.0) == 1000
+    pace = after(*[QUICK_S / 4] * 1000, STALL_S, *[0.0] * 200, STALL_S)
+    assert until_on_loop(pace, 0.0) == 256
