@@ -42,6 +42,7 @@ class FileLocks:
         self._link = link
         self._locked = locked
         self._owners: dict[Key, _Owner] = {}
+        self._through: dict[int, set[int]] = {}  # by handle: owners of record locks that were taken through it
         self._waiting: dict[int, list[asyncio.Event]] = {}  # by inode
 
     def _owner(self, key: Key, pid: int) -> _Owner:
@@ -58,8 +59,13 @@ class FileLocks:
 
     # ---- taking ----
 
-    async def take(self, inode: int, owner: int, lock: Lock, *, flock: bool, wait: bool) -> None:
-        """Raises Locked, unless it may wait; Deadlock. Whoever stops waiting (is cancelled) has what it had before."""
+    async def take(
+        self, inode: int, owner: int, lock: Lock, *, flock: bool, wait: bool, handle: int | None = None
+    ) -> None:
+        """`handle`: of the open file through which it is asked for.
+
+        Raises Locked, unless it may wait; Deadlock. Whoever stops waiting (is cancelled) has what it had before.
+        """
         if lock.type not in _EXCLUSIVE:
             raise InvalidArgument(f"there is no lock of the type {lock.type}")
         key = (inode, _kind(flock), owner)
@@ -73,6 +79,8 @@ class FileLocks:
                 await self._pause(inode, pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             self._locked(inode)
+            if handle is not None and not flock:
+                self._through.setdefault(handle, set()).add(owner)
         except BaseException:
             found.locks.abandon()
             raise
@@ -119,6 +127,24 @@ class FileLocks:
 
     def holds(self, inode: int, owner: int, *, flock: bool) -> bool:
         return (inode, _kind(flock), owner) in self._owners
+
+    def closing(self, inode: int, handle: int, owner: int) -> bool:
+        """A process closes a descriptor: whether it has record locks on the file, which end with that."""
+        self._through.get(handle, set()).discard(owner)
+        return self.holds(inode, owner, flock=False)
+
+    def closed(self, handle: int, *, flock: bool) -> bool:
+        """The last descriptor is closed: whether there may be locks that end with the open file."""
+        if not self._through.get(handle, True):
+            del self._through[handle]
+        return flock or handle in self._through
+
+    async def end(self, inode: int, handle: int, owner: int, *, flock: bool) -> None:
+        """Those of the open file itself: of flock(2), and those of fcntl(2) that no process owns."""
+        for each in self._through.pop(handle, ()):
+            await self.give_up_all(inode, each, flock=False)
+        if flock:
+            await self.give_up_all(inode, owner, flock=True)
 
     async def give_up(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> None:
         start, end = _range(lock)

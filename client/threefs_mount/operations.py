@@ -413,7 +413,7 @@ class Operations(FileSystem):
         """A descriptor is closed: from now on others see what was written (close-to-open)."""
         found = self._files.handle(handle)
         unsettled = found.writable and found.file.unsettled
-        if self._locks.holds(inode, owner, flock=False):
+        if self._locks.closing(inode, handle, owner):
             return self._flush(found.file, inode, owner)
         return found.file.settle() if unsettled else None
 
@@ -429,15 +429,16 @@ class Operations(FileSystem):
         await asyncio.shield(asyncio.ensure_future(self._files.handle(handle).file.settle()))
 
     def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Answer[None]:
-        return self._release(inode, handle, owner) if flock else self._files.release(handle)
+        locked = self._locks.closed(handle, flock=flock)
+        return self._release(inode, handle, owner, flock) if locked else self._files.release(handle)
 
-    async def _release(self, inode: int, handle: int, owner: int) -> None:
+    async def _release(self, inode: int, handle: int, owner: int, flock: bool) -> None:
         try:
             ending = self._files.release(handle)
             if ending is not None:
                 await ending
         finally:
-            await self._locks.give_up_all(inode, owner, flock=True)
+            await self._locks.end(inode, handle, owner, flock=flock)
 
     async def fallocate(self, inode: int, caller: Caller, handle: int, offset: int, length: int, mode: int) -> None:
         await self._files.allocate(handle, offset, length, mode)
@@ -476,7 +477,7 @@ class Operations(FileSystem):
 
     async def _lock(self, inode: int, handle: int, owner: int, lock: Lock, flock: bool, *, wait: bool) -> None:
         if lock.type != fcntl.F_UNLCK:
-            await self._locks.take(inode, owner, lock, flock=flock, wait=wait)
+            await self._locks.take(inode, owner, lock, flock=flock, wait=wait, handle=handle)
             return
         try:
             await asyncio.shield(asyncio.ensure_future(self._files.handle(handle).file.settle()))

@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ need_mounts()
 
 CHUNK = 1 << 20
 AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
+OFD_SETLK, OFD_SETLKW = 37, 38  # Python has no names for them before 3.12
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
 LOCKS = """
 import fcntl, sys
@@ -59,6 +61,27 @@ def locker(path: Path, lock: str) -> subprocess.Popen[str]:
     program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None and program.stdout.readline() == "begun\n"
     return program
+
+
+def test_locks_of_an_open_file_end_when_it_is_closed(both: tuple[Path, Path]) -> None:
+    """Those of F_OFD_SETLK: the kernel says nothing of them when the file is closed."""
+    path = both[0] / "a"
+    path.write_bytes(b"content")
+    exclusive = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 5, 0)
+    files = [os.open(each, os.O_RDWR) for each in (path, path, both[1] / "a")]
+    fcntl.fcntl(files[0], OFD_SETLK, exclusive)
+    for other in files[1:]:
+        with pytest.raises(OSError) as caught:
+            fcntl.fcntl(other, OFD_SETLK, exclusive)
+        assert caught.value.errno in (errno.EAGAIN, errno.EACCES)
+    os.close(os.dup(files[0]))
+    with pytest.raises(OSError):
+        fcntl.fcntl(files[2], OFD_SETLK, exclusive)
+    os.close(files[0])
+    fcntl.fcntl(files[2], OFD_SETLKW, exclusive)  # the close does not wait for it
+    os.close(files[2])
+    fcntl.fcntl(files[1], OFD_SETLKW, exclusive)
+    os.close(files[1])
 
 
 @pytest.mark.parametrize("call", ["fcntl.flock(file, {})", "fcntl.lockf(file, {})"], ids=["flock", "fcntl"])

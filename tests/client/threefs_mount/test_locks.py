@@ -66,6 +66,26 @@ def test_ranges_exclude_each_other_across_mounts(cluster: LocalCluster) -> None:
     play(cluster, "ranges", scene)
 
 
+def test_what_no_process_has_given_up_ends_with_the_open_file(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        for owner, handle in ((1, 7), (2, 7), (3, 8)):
+            await two.here.take(two.inode, owner, locked(owner, owner), flock=False, wait=False, handle=handle)
+        assert two.here.closing(two.inode, 7, 1), "a process closes it, and has locks"
+        await two.here.give_up_all(two.inode, 1, flock=False)
+        await two.here.take(two.inode, 1, locked(1, 1), flock=False, wait=False, handle=8)
+        assert two.here.closed(7, flock=False)
+        await two.here.end(two.inode, 7, 0, flock=False)
+        held = [two.here.holds(two.inode, owner, flock=False) for owner in (1, 2, 3)]
+        assert held == [True, False, True], "of the other open file they stay"
+        assert not two.here.closed(7, flock=False) and two.here.closed(7, flock=True)
+        for owner in (1, 3):
+            assert two.here.closing(two.inode, 8, owner)
+            await two.here.give_up_all(two.inode, owner, flock=False)
+        assert not two.here.closed(8, flock=False)
+
+    play(cluster, "ends", scene)
+
+
 def test_a_lock_is_waited_for(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
         for other in (two.here, two.there):
