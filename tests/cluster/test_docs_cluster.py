@@ -66,11 +66,11 @@ def ready(process: "subprocess.Popen[str]") -> bool:
 
 def threefs(command: str, expect: int = 0) -> "subprocess.CompletedProcess[str]":
     words = [sys.executable, "-m", "threefs_cli", *shlex.split(command)]
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=110)
     assert done.returncode == expect, done.stderr
     return done
 
 
 def run(script: str) -> str:
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=110).stdout

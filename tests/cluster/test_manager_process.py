@@ -97,7 +97,7 @@ def test_random_bytes_on_either_port_do_no_harm(manager: Program) -> None:
     for address in manager.addresses:
         host, port = address.rsplit(":", 1)
         for size in (1, 31, 32, 64, 4096, 100_000):
-            with socket.create_connection((host, int(port)), timeout=5) as stream:
+            with socket.create_connection((host, int(port)), timeout=60) as stream:
                 try:
                     stream.sendall(os.urandom(size))
                 except OSError:
@@ -189,11 +189,11 @@ def test_those_who_wait_do_not_hold_up_the_stop(tmp_path: Path) -> None:
 def test_health_and_reflection_are_there_for_other_languages(manager: Program) -> None:
     with grpc.insecure_channel(manager.addresses[1]) as channel:
         request = health_pb2.HealthCheckRequest(service="threefs.wire.Manager")
-        reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+        reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=60)
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
         listing = reflection_pb2.ServerReflectionRequest(list_services="")
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        (answer,) = stub.ServerReflectionInfo(iter([listing]), timeout=5)
+        (answer,) = stub.ServerReflectionInfo(iter([listing]), timeout=60)
         assert "threefs.wire.Manager" in {service.name for service in answer.list_services_response.service}
 
 

@@ -86,7 +86,7 @@ def test_prometheus_finds_what_the_service_does(cluster: LocalCluster) -> None:
     cluster.meta.start()
 
     def scrape() -> dict[str, float]:
-        with urlopen(f"http://127.0.0.1:{cluster.meta.settings['metrics_port']}/metrics", timeout=30) as answer:
+        with urlopen(f"http://127.0.0.1:{cluster.meta.settings['metrics_port']}/metrics", timeout=60) as answer:
             lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
@@ -123,7 +123,7 @@ def test_replays_and_bad_input_over_the_wire(cluster: LocalCluster) -> None:
 
     host, port = cluster.meta.address.rsplit(":", 1)
     for size in (1, 31, 64, 4096, 100_000):
-        with socket.create_connection((host, int(port)), timeout=5) as stream:
+        with socket.create_connection((host, int(port)), timeout=60) as stream:
             stream.sendall(os.urandom(size))
     asyncio.run(ask())
     with cluster.connect() as fs:

@@ -60,7 +60,7 @@ class Chain:
         plan = mpb.InitRequest(
             storage=[mpb.PlannedNode(node_id=n, domain=f"d{n}") for n in (1, 2, 3)], replicas=3, targets_per_disk=2
         )
-        await peers.call(self.manager.address, INIT, plan, timeout_s=5)
+        await peers.call(self.manager.address, INIT, plan, timeout_s=60)
         await peers.close()
 
     def end(self) -> None:
@@ -132,21 +132,21 @@ def test_an_acknowledged_write_is_the_same_on_every_replica(chain: Chain) -> Non
     async def test(client: Client) -> None:
         for number, length in enumerate((1, 4096, 5000, 70_000, MIB - 1, MIB)):
             data = os.urandom(length)
-            applied = await client.chunks.write(LAYOUT, INODE, number, 0, data, timeout_s=10)
+            applied = await client.chunks.write(LAYOUT, INODE, number, 0, data, timeout_s=60)
             assert (applied.version, applied.length) == (1, length)
             assert await client.replicas(number) == [(0, 1, data)] * 3
-            await client.chunks.write(LAYOUT, INODE, number, length // 2, b"new", timeout_s=10)
+            await client.chunks.write(LAYOUT, INODE, number, length // 2, b"new", timeout_s=60)
             expected = bytearray(max(length, length // 2 + 3))
             expected[:length] = data
             expected[length // 2 : length // 2 + 3] = b"new"
             if len(expected) <= MIB:
                 assert await client.replicas(number) == [(0, 2, bytes(expected))] * 3
-        await client.chunks.truncate(LAYOUT, INODE, 5, 10, timeout_s=10)
+        await client.chunks.truncate(LAYOUT, INODE, 5, 10, timeout_s=60)
         assert {len(data) for _, _, data in await client.replicas(5)} == {10}
-        assert await client.chunks.last_chunk(LAYOUT, INODE, timeout_s=10) == (5, 10)
-        await client.chunks.remove(LAYOUT, INODE, 5, timeout_s=10)
+        assert await client.chunks.last_chunk(LAYOUT, INODE, timeout_s=60) == (5, 10)
+        await client.chunks.remove(LAYOUT, INODE, 5, timeout_s=60)
         assert {code for code, _, _ in await client.replicas(5)} == {52}
-        assert await client.chunks.last_chunk(LAYOUT, INODE, timeout_s=10) == (4, MIB - 1)
+        assert await client.chunks.last_chunk(LAYOUT, INODE, timeout_s=60) == (4, MIB - 1)
 
     chain.run(test)
 
@@ -156,14 +156,14 @@ def test_everything_killed_and_started_again_has_what_was_acknowledged(chain: Ch
 
     async def write(client: Client) -> None:
         await asyncio.gather(
-            *(client.chunks.write(LAYOUT, INODE, n, 0, part, timeout_s=10) for n, part in data.items())
+            *(client.chunks.write(LAYOUT, INODE, n, 0, part, timeout_s=60) for n, part in data.items())
         )
 
     async def check(client: Client) -> None:
         await client.all_serve()
         for number, part in data.items():
             assert await client.replicas(number) == [(0, 1, part)] * 3
-            await client.chunks.write(LAYOUT, INODE, number, 0, part, timeout_s=10)
+            await client.chunks.write(LAYOUT, INODE, number, 0, part, timeout_s=60)
 
     chain.run(write)
     for program in (*chain.storage, chain.manager):
@@ -179,14 +179,14 @@ def test_everything_killed_and_started_again_has_what_was_acknowledged(chain: Ch
 def test_random_bytes_at_a_storage_port_do_no_harm(chain: Chain) -> None:
     host, port = chain.storage[0].address.rsplit(":", 1)
     for size in (1, 32, 5000, 100_000):
-        with socket.create_connection((host, int(port)), timeout=5) as stream:
+        with socket.create_connection((host, int(port)), timeout=60) as stream:
             try:
                 stream.sendall(os.urandom(size))
             except OSError:
                 continue
 
     async def test(client: Client) -> None:
-        await client.chunks.write(LAYOUT, INODE, 0, 0, b"still here", timeout_s=10)
+        await client.chunks.write(LAYOUT, INODE, 0, 0, b"still here", timeout_s=60)
         assert await client.replicas(0) == [(0, 1, b"still here")] * 3
 
     chain.run(test)

@@ -150,17 +150,20 @@ def test_a_small_answer_passes_between_the_segments_of_a_large_one() -> None:
 def test_a_call_without_an_answer_ends_with_its_deadline_and_is_cancelled_at_the_service() -> None:
     async def test() -> None:
         async with Served() as (server, peers, address):
-            cancelled = asyncio.Event()
+            begun, cancelled = asyncio.Event(), asyncio.Event()
 
             async def read(call: ReadCall) -> None:
+                begun.set()
                 try:
                     await asyncio.sleep(30)
                 finally:
                     cancelled.set()
 
             server.add(READ, read)
-            with pytest.raises(DeadlineExceeded, match=r"Storage\.Read"):
-                await peers.call(address, READ, pb.ReadRequest(), timeout_s=0.05)
+            await peers.connect(address, 30)
+            while not begun.is_set():  # the time may be over before the call has got there
+                with pytest.raises(DeadlineExceeded, match=r"Storage\.Read"):
+                    await peers.call(address, READ, pb.ReadRequest(), timeout_s=0.05)
             await cancelled.wait()
 
     run(test)
