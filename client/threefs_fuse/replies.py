@@ -1,10 +1,12 @@
 """What the kernel is answered, as bytes."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
 
+from threefs_fuse.dirents import HEAD as DIRENT
+from threefs_fuse.dirents import Dirents
 from threefs_fuse.protocol import OpenFlag
 from threefs_fuse.requests import Lock
 
@@ -19,10 +21,10 @@ _STATFS = Struct("=QQQQQIIII24x")
 _SIZE = Struct("=II")
 _LOCK = Struct("=QQII")
 _LSEEK = Struct("=Q")
-_DIRENT = Struct("=QQII")
 _NS = 1_000_000_000
 _BASIC_STATS, _BIRTH_TIME = 0x7FF, 0x800  # which attributes of statx are there
 _UNSIGNED = (1 << 64) - 1
+_NO_ENTRY = bytes(_ENTRY.size)
 #: An open file as the kernel treats it by itself.
 PLAINLY = OpenFlag(0)
 
@@ -175,22 +177,43 @@ class Page:
     def __init__(self, room: int, *, plus: bool) -> None:
         self.plus = plus
         self._room = room
-        self._size = 0
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
 
     def add(self, name: bytes, following: int, inode: int, mode: int, entry: Entry | None = None) -> bool:
         """False if there is no room for it. `following` is the position behind it, where the next request goes on.
 
         Without its `entry` the kernel gets only what it needs for the name.
         """
-        dirent = _DIRENT.pack(inode, following, len(name), mode >> 12 & 0o17) + name + bytes(-len(name) % 8)
-        if self.plus:
-            dirent = (bytes(_ENTRY.size) if entry is None else _packed(entry)) + dirent
-        if self._size + len(dirent) > self._room:
+        head = DIRENT.pack(inode, following, len(name), mode >> 12 & 0o17)
+        return self._add(head + name + bytes(-len(name) % 8), entry)
+
+    def _add(self, dirent: bytes | memoryview, entry: Entry | None) -> bool:
+        size = len(dirent) + (_ENTRY.size if self.plus else 0)
+        if size > self._room:
             return False
-        self._size += len(dirent)
+        self._room -= size
+        if self.plus:
+            self._parts.append(_NO_ENTRY if entry is None else _packed(entry))
         self._parts.append(dirent)
         return True
+
+    def fill(self, dirents: Dirents, number: int, shown: Callable[[bytes], Entry | None] | None = None) -> int:
+        """Add entries from that number on; how many there was room for. `shown` knows attributes of some names."""
+        if not self.plus:
+            part, count = dirents.part(number, self._room)
+            self._room -= len(part)
+            self._parts.append(part)
+            return count
+        packed, first, begin = dirents.packed, number, dirents.begin(number)
+        while begin < len(packed):
+            length = DIRENT.unpack_from(packed, begin)[2]
+            end = begin + DIRENT.size + length
+            entry = None if shown is None else shown(bytes(packed[end - length : end]))
+            if not self._add(packed[begin : end + -length % 8], entry):
+                break
+            number += 1
+            begin = end + -length % 8
+        return number - first
 
     @property
     def parts(self) -> Parts:

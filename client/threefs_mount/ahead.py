@@ -4,8 +4,8 @@ Programs look at one name after the other, and each look costs a call. After a f
 behind the last one are fetched in one call, and the following looks are answered from what it brought, for as long as
 the kernel may keep names and attributes anyway, counted from when the call was sent.
 
-Only names that were there are kept, and neither directories nor files with more than one name. That a name does not
-exist is never known here. What is changed here, or heard of more freshly, is given up at once, also if a page that is
+Only names that were there are kept, and no files with more than one name. That a name does not exist is never known
+here. What is changed here, or heard of more freshly, is given up at once, also if a page that is
 under way at that time shows it as it was before.
 """
 
@@ -18,6 +18,8 @@ from threefs.wire import meta_pb2 as pb
 
 #: So many looks in a directory show that there will be more.
 FIRST_LOOKS = 8
+#: Who has just listed the directory has made so many of them.
+_LOOKS_OF_LISTING = FIRST_LOOKS - 3
 #: What may be fetched of a directory is earned: by looks that were answered from here, and a little by all others, so
 #: that looks at random names of a huge directory cost hardly more than without.
 _FIRST_CREDIT = 512
@@ -38,7 +40,7 @@ class Wish:
 
     directory: int
     after: bytes
-    limit: int
+    limit: int  # 0: it comes with a listing
     since_s: float
     inodes: set[int] = field(default_factory=set)  # heard of since then
     names: set[bytes] = field(default_factory=set)
@@ -137,32 +139,43 @@ class Ahead:
             self._wishes.append(at.wish)
             self._start(at.wish)
 
+    def listed(self, directory: int, now_s: float) -> Wish | None:
+        """The names of the directory are about to be fetched; attributes may come with them. None: they must not."""
+        if not self._cache_s:
+            return None
+        at = self._directory(directory)
+        at.looks = max(at.looks, _LOOKS_OF_LISTING)
+        if at.wish is not None:
+            return None
+        at.wish = Wish(directory, b"", 0, now_s)
+        self._wishes.append(at.wish)
+        return at.wish
+
     # ---- what was wished for ----
 
-    def arrived(self, wish: Wish, entries: Sequence[pb.Entry], more: bool, now_s: float) -> None:
-        """The page is there."""
+    def arrived(self, wish: Wish, found: Sequence[tuple[bytes, pb.Inode]], last: bytes, now_s: float) -> None:
+        """The page is there. It reaches to the name `last`, or if that is empty to the end of the directory."""
         at = self._ended(wish)
-        at.credit -= len(entries)
+        if wish.limit:
+            at.credit -= len(found)
         if max(len(wish.inodes), len(wish.names)) >= _MOST_TOUCHED:
             return
-        page = _Page(
-            wish.directory, wish.after, wish.since_s + self._cache_s, entries[-1].name if more and entries else b""
-        )
-        for entry in entries:
-            if entry.inode not in wish.inodes and entry.name not in wish.names and _is_kept(entry.attributes):
-                self._keep(at, page, entry)
+        page = _Page(wish.directory, wish.after, wish.since_s + self._cache_s, last)
+        for name, inode in found:
+            if inode.inode not in wish.inodes and name not in wish.names and _is_kept(inode):
+                self._keep(at, page, name, inode)
         at.pages.append(page)
         self._pages.append(page)
         self.expire(now_s)
 
-    def _keep(self, at: _Directory, page: _Page, entry: pb.Entry) -> None:
-        name = entry.name
+    def _keep(self, at: _Directory, page: _Page, name: bytes, inode: pb.Inode) -> None:
+        number = inode.inode
         before = at.names.get(name)
         if before is not None:
             del self._places[before[1].inode]
-        self._drop(entry.inode)  # under another name, if the entry has just been moved
-        at.names[name] = page, entry.attributes
-        self._places[entry.inode] = at, name
+        self._drop(number)  # under another name, if the entry has just been moved
+        at.names[name] = page, inode
+        self._places[number] = at, name
         page.kept.append(name)
 
     def failed(self, wish: Wish) -> None:
@@ -184,6 +197,7 @@ class Ahead:
 
     def touch_name(self, directory: int, name: bytes) -> None:
         """It may stand for something else by now."""
+        self.touch(directory)
         at = self._directories.get(directory)
         if at is None:
             return
@@ -214,4 +228,4 @@ class Ahead:
 
 
 def _is_kept(inode: pb.Inode) -> bool:
-    return inode.type != pb.DIRECTORY and inode.nlink == 1
+    return inode.nlink == 1 or (inode.type == pb.DIRECTORY and inode.nlink > 0)

@@ -4,7 +4,9 @@ import stat
 
 from threefs_fuse.replies import Entry, Space
 
+from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
+from threefs_mount.listing import Names
 
 #: Programs take it as the size of their buffers: few requests for sequential work, and no waste for many small files.
 BLOCK_BYTES = 128 << 10
@@ -20,6 +22,8 @@ TYPE_BITS = {
     pb.CHARACTER_DEVICE: stat.S_IFCHR,
     pb.BLOCK_DEVICE: stat.S_IFBLK,
 }
+#: By the type of an inode, for bytes.translate.
+_DIRENT_TYPES = bytes(sum(bits >> 12 for one, bits in TYPE_BITS.items() if one == kind) for kind in range(256))
 TYPES = {bits: kind for kind, bits in TYPE_BITS.items()}
 #: Nothing has that name, for now: the kernel asks again each time.
 ABSENT = Entry(0)
@@ -46,6 +50,20 @@ def entry(inode: pb.Inode, cache_s: float) -> Entry:
         cache_s,
         cache_s,
     )
+
+
+def names(reply: pb.ListNamesReply) -> Names:
+    """Raises ProtocolError."""
+    count = len(reply.types)
+    whole = reply.names.endswith(b"\0") if count else not reply.names
+    if (
+        not whole
+        or reply.names.count(b"\0") != count
+        or len(reply.inodes) != 8 * count
+        or b"\0\0" in b"\0" + reply.names
+    ):
+        raise ProtocolError("the columns of a directory are not of the same length")
+    return Names(reply.names, reply.inodes, reply.types.translate(_DIRENT_TYPES), reply.more, reply.token)
 
 
 def space(reply: pb.StatFsReply) -> Space:

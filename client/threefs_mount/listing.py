@@ -1,51 +1,101 @@
 """Reading a directory in pieces: positions that stay right while entries come and go."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from threefs_fuse.dirents import Dirents
+
+from threefs.errors import ThreefsError
+
+#: Of a larger directory only the pages read last are kept.
+MOST_BYTES = 2 << 20
+#: Positions 0 and 1 are "." and "..".
+FIRST_POSITION = 2
 
 
-class Named(Protocol):
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A page of a directory, as columns."""
+
+    names: bytes  # each ends with a zero byte
+    inodes: bytes  # 8 bytes each, little-endian
+    types: bytes  # 1 byte each, as in d_type
+    more: bool
+    token: int  # as long as the directory has it, its entries are the same; 0: that is not known
+
     @property
-    def name(self) -> bytes: ...
+    def last(self) -> bytes:
+        return self.names[self.names.rfind(b"\0", 0, -1) + 1 : -1]
+
+    def up_to(self, last: bytes, most: int) -> "Names":
+        """Those that are not behind a name, at most so many."""
+        found = self.names.split(b"\0")[:-1][:most]
+        count = sum(name <= last for name in found)
+        names = b"".join(name + b"\0" for name in found[:count])
+        return Names(names, self.inodes[: 8 * count], self.types[:count], self.more, self.token)
+
+    def and_more(self, other: "Names") -> "Names":
+        return Names(
+            self.names + other.names, self.inodes + other.inodes, self.types + other.types, other.more, other.token
+        )
 
 
-E = TypeVar("E", bound=Named)
-#: The entries by name behind one, and whether there are more.
-Fetch = Callable[[bytes], Awaitable[tuple[Sequence[E], bool]]]
+#: The entries by name behind one.
+Fetch = Callable[[bytes], Awaitable[Names]]
 
 
-class Listing(Generic[E]):
-    """Entries counted from 0 in the order in which they were seen.
+class Listing:
+    """Entries counted from 0 in the order in which they were seen. Several may read at different places.
 
-    The two pages read last are in memory, because a program's next call begins within them. Of older ones only the
-    names are kept behind which they begin: whoever jumps far back gets the entries as they are now.
+    Of a huge directory only the pages read last are in memory, and of others the names behind which they begin: whoever
+    jumps far back gets the entries as they are now.
     """
 
-    def __init__(self, fetch: Fetch[E]) -> None:
+    def __init__(self, first: Names, fetch: Fetch, grown: Callable[["Listing", int], None]) -> None:
+        """`first` is the first page; `grown` is told how many bytes more are kept."""
+        self.token = first.token  # 0 as soon as pages are of different times
+        self.size = 0
         self._fetch = fetch
-        self.restart()
-
-    def restart(self) -> None:
+        self._grown = grown
         self._starts: list[tuple[int, bytes]] = [(0, b"")]  # first number of a page, the name before it
-        self._pages: dict[int, Sequence[E]] = {}  # by place in `_starts`
+        self._pages: dict[int, Dirents] = {}  # by place in `_starts`
         self._end: int | None = None  # number of entries, once the last page was seen
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Task[None] | None = None
+        self._take(0, first)
 
-    async def rest(self, number: int) -> tuple[int, Sequence[E]]:
-        """The entries from `number` to the end of its page, and the number of the first: a larger one if some are gone.
+    def __len__(self) -> int:
+        """How many entries there are at least."""
+        return self._end if self._end is not None else self._starts[-1][0]
 
-        Empty at the end.
-        """
+    def at_once(self, number: int) -> tuple[Dirents, int] | None:
+        """The page with that entry and the entry's number in it, if it is in memory."""
+        place = self._place(number)
+        page = self._pages.get(place)
+        start = self._starts[place][0]
+        if page is None or number >= start + len(page):
+            return None
+        if 2 * (number - start) >= len(page):
+            self._look_ahead(place + 1)
+        return page, number - start
+
+    async def rest(self, number: int) -> tuple[int, Dirents, int] | None:
+        """The same; a larger number comes first if some are gone. None at the end."""
         while self._end is None or number < self._end:
+            found = self.at_once(number)
+            if found is not None:
+                return number, *found
             place = self._place(number)
+            async with self._turn:
+                if place not in self._pages:
+                    await self._read(place)
             page = self._pages.get(place)
-            if page is None:
-                page = await self._read(place)
-            start = self._starts[place][0]
-            if number < start + len(page):
-                return number, page[number - start :]
-            if place + 1 < len(self._starts):
-                number = max(number, self._starts[place + 1][0])
-        return number, ()
+            following = place + 1
+            if page is not None and number >= self._starts[place][0] + len(page) and following < len(self._starts):
+                number = max(number, self._starts[following][0])
+        return None
 
     def _place(self, number: int) -> int:
         place = len(self._starts) - 1
@@ -53,28 +103,50 @@ class Listing(Generic[E]):
             place -= 1
         return place
 
-    async def _read(self, place: int) -> Sequence[E]:
-        start, after = self._starts[place]
-        if place + 1 < len(self._starts):
-            page = await self._read_again(after, *self._starts[place + 1])
-        else:
-            page, more = await self._fetch(after)
-            if more and page:
-                self._starts.append((start + len(page), page[-1].name))
-            else:
-                self._end = start + len(page)
-        self._pages[place] = page
-        while len(self._pages) > 2:
-            del self._pages[next(iter(self._pages))]
-        return page
+    def _look_ahead(self, place: int) -> None:
+        """Whoever has read half of a page will want the next one."""
+        if self._end is None and place == len(self._starts) - 1 and (self._next is None or self._next.done()):
+            self._next = asyncio.get_running_loop().create_task(self._prepare(place))
 
-    async def _read_again(self, after: bytes, following: int, last: bytes) -> Sequence[E]:
-        """What is still there of a page, up to the name `last`."""
-        start = next(number for number, name in self._starts if name == after)
-        found: list[E] = []
-        more = True
-        while more and after < last:
-            page, more = await self._fetch(after)
-            found += [entry for entry in page if entry.name <= last]
-            after = page[-1].name if page else last
-        return found[: following - start]
+    async def _prepare(self, place: int) -> None:
+        with contextlib.suppress(ThreefsError):  # the reader will be told
+            async with self._turn:
+                if place not in self._pages:
+                    await self._read(place)
+
+    async def _read(self, place: int) -> None:
+        start, after = self._starts[place]
+        if place + 1 == len(self._starts):
+            self._take(place, await self._fetch(after))
+            return
+        following, last = self._starts[place + 1]
+        again = await self._fetch(after)
+        while again.more and again.last < last:
+            again = again.and_more(await self._fetch(again.last))
+        self._keep(place, again.up_to(last, following - start))
+
+    def _take(self, place: int, names: Names) -> None:
+        """A page that nobody has seen before."""
+        count = self._keep(place, names)
+        end = self._starts[place][0] + count
+        if names.more and count:
+            self._starts.append((end, names.last))
+        else:
+            self._end = end
+
+    def _keep(self, place: int, names: Names) -> int:
+        if names.token != self.token:
+            self.token = 0
+        page = Dirents(names.names, names.inodes, names.types, self._starts[place][0] + FIRST_POSITION + 1)
+        self._pages[place] = page
+        grown = len(page.packed)
+        while self.size + grown > MOST_BYTES and len(self._pages) > 2:
+            grown -= len(self._pages.pop(next(iter(self._pages))).packed)
+        self.size += grown
+        self._grown(self, grown)
+        return len(page)
+
+    async def close(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)

@@ -6,6 +6,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 from threefs_client import paths
@@ -20,9 +21,10 @@ from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
-from threefs_mount import callers, entries, errnos, open_files
+from threefs_mount import callers, directory_pages, entries, errnos, open_files
 from threefs_mount.directories import OpenDirectories
 from threefs_mount.known_directories import KnownDirectories
+from threefs_mount.listings import Listings
 from threefs_mount.locks import FileLocks
 from threefs_mount.open_file import OpenFile
 from threefs_mount.open_files import OpenFiles
@@ -38,6 +40,7 @@ FEATURES = (
     | Feature.FLOCK_LOCKS
     | Feature.AUTO_INVAL_DATA
     | Feature.DO_READDIRPLUS
+    | Feature.READDIRPLUS_AUTO
     | Feature.ASYNC_DIO
     | Feature.PARALLEL_DIROPS
     | Feature.POSIX_ACL
@@ -47,7 +50,6 @@ FEATURES = (
     | Feature.CREATE_SUPP_GROUP
     | Feature.DIRECT_IO_ALLOW_MMAP
 )
-_PAGE_ENTRIES = 1024
 _CAPABILITY = b"security.capability"
 _PERMISSIONS = 0o7777
 _NO_REPLACE, _EXCHANGE = 1, 2
@@ -66,15 +68,17 @@ class Operations(FileSystem):
         files.changed = self._changed
         self._cache_s = cache_s
         self._locks = FileLocks(link, self._changed)
-        self._directories = OpenDirectories(self._list, self._entry)
-        self._prefetcher = Prefetcher(cache_s, self._list_attributes, link.clock)
+        self._prefetcher = Prefetcher(cache_s, partial(directory_pages.attributes, link), link.clock)
         self._ahead = self._prefetcher.ahead
+        self._listings = Listings(partial(directory_pages.names, link, self._prefetcher))
+        self._directories = OpenDirectories(self._listings.begin, self._ahead_of)
         files.touched = self._ahead.touch
         self._known = KnownDirectories(cache_s)
 
     async def close(self) -> None:
         """Nothing is asked any more."""
         await self._prefetcher.close()
+        await self._listings.close()
 
     def error_number(self, error: Exception) -> int:
         number = errnos.of(error)
@@ -119,14 +123,18 @@ class Operations(FileSystem):
     # ---- looking ----
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
-        known = self._ahead.find(parent, name, self._link.clock.monotonic())
+        return self._ahead_of(parent, name) or self._lookup(parent, name)
+
+    def _ahead_of(self, parent: int, name: bytes) -> Entry | None:
+        """What was fetched ahead. Not of files that are open here: their attributes change here."""
+        now_s = self._link.clock.monotonic()
+        known = self._ahead.find(parent, name, now_s)
         if known is None or self._files.get(known.inode.inode) is not None:
-            return self._lookup(parent, name)
+            return None
         self._files.told.note(known.inode, known.since_s)
-        return entries.entry(known.inode, self._cache_s - (self._link.clock.monotonic() - known.since_s))
+        return entries.entry(known.inode, self._cache_s - (now_s - known.since_s))
 
     async def _lookup(self, parent: int, name: bytes) -> Entry:
-        self._directories.looked_into(parent)
         try:
             inode = (await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))).inode
         except NotFound:
@@ -174,19 +182,6 @@ class Operations(FileSystem):
 
     def opendir(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         return Opened(self._directories.add(inode))
-
-    async def _list(self, inode: int, after: bytes, attributes: bool) -> tuple[Sequence[pb.Entry], bool]:
-        request = pb.ListRequest(place=paths.of_inode(inode), after=after, limit=_PAGE_ENTRIES, attributes=attributes)
-        try:
-            reply = await self._call(methods.LIST, request)
-        except NotFound:  # it was removed while it is open
-            return (), False
-        return reply.entries, reply.more
-
-    async def _list_attributes(self, inode: int, after: bytes, limit: int) -> tuple[Sequence[pb.Entry], bool]:
-        request = pb.ListRequest(place=paths.of_inode(inode), after=after, limit=limit, attributes=True)
-        reply = await self._call(methods.LIST, request)
-        return reply.entries, reply.more
 
     def readdir(self, inode: int, caller: Caller, handle: int, offset: int, page: Page) -> Answer[Page]:
         return self._directories.get(handle).read(offset, page)

@@ -40,7 +40,11 @@ class Prefetcher:
             _LOG.debug("nothing was fetched ahead", error=str(error))
             self.ahead.failed(wish)
             return
-        self.ahead.arrived(wish, entries, more, self._clock.monotonic())
+        last = entries[-1].name if more and entries else b""
+        self.arrived(wish, [(one.name, one.attributes) for one in entries], last)
+
+    def arrived(self, wish: Wish, found: Sequence[tuple[bytes, pb.Inode]], last: bytes) -> None:
+        self.ahead.arrived(wish, found, last, self._clock.monotonic())
         if not self._sweeping:
             self._sweeping = True
             self._spawn(self._sweep())

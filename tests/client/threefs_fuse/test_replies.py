@@ -2,6 +2,7 @@ import struct
 from dataclasses import replace
 
 from threefs_fuse import replies
+from threefs_fuse.dirents import Dirents
 from threefs_fuse.protocol import OpenFlag
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Lock
@@ -67,3 +68,15 @@ def test_a_page_with_attributes_may_lack_some() -> None:
     (packed,) = page.parts
     assert packed[:128] == replies.entry(FILE)[0]
     assert packed[160 : 160 + 128] == bytes(128)  # inode 0: nothing is said of it
+
+
+def test_a_page_takes_packed_entries_as_far_as_there_is_room() -> None:
+    row = Dirents(b"a\0b\0c\0", struct.pack("<3Q", 5, 6, 7), b"\x08\x04\x08", 1)
+    plain = Page(4096, plus=False)
+    assert plain.fill(row, 1) == 2 and replies.page(plain)[0] == bytes(row.packed[32:])
+    assert Page(95, plus=False).fill(row, 0) == 2
+    assert Page(319, plus=True).fill(row, 0) == 1
+    page = Page(320, plus=True)
+    assert page.fill(row, 1, lambda name: FILE if name == b"c" else None) == 2
+    (packed,) = page.parts
+    assert packed == bytes(128) + row.packed[32:64] + replies.entry(FILE)[0] + row.packed[64:]

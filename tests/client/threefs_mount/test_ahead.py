@@ -16,9 +16,8 @@ def name(number: int) -> bytes:
     return b"%06d" % number
 
 
-def entry(number: int, *, nlink: int = 1, mode: int = 0o644) -> pb.Entry:
-    found = inode(1000 + number, nlink=nlink, mode=mode)
-    return pb.Entry(name=name(number), inode=found.inode, type=found.type, attributes=found)
+def entry(number: int, *, nlink: int = 1, mode: int = 0o644) -> tuple[bytes, pb.Inode]:
+    return name(number), inode(1000 + number, nlink=nlink, mode=mode)
 
 
 class Scene:
@@ -39,7 +38,8 @@ class Scene:
         return self.wishes.pop()
 
     def arrived(self, wish: Wish, numbers: Iterable[int], *, more: bool = True, mode: int = 0o644) -> None:
-        self.ahead.arrived(wish, [entry(number, mode=mode) for number in numbers], more, self.now_s)
+        found = [entry(number, mode=mode) for number in numbers]
+        self.ahead.arrived(wish, found, found[-1][0] if more else b"", self.now_s)
 
     def mode(self, number: int) -> int | None:
         known = self.ahead.find(7, name(number), self.now_s)
@@ -62,20 +62,45 @@ def test_few_looks_fetch_nothing_nor_do_those_for_what_is_not_kept() -> None:
     scene.asked(range(FIRST_LOOKS - 1))
     for number in range(100):
         scene.ahead.asked(7, name(number), None, 100.0)
-        scene.ahead.asked(7, name(number), inode(5, pb.DIRECTORY, 2), 100.0)
         scene.ahead.asked(7, name(number), inode(5, nlink=2), 100.0)
     assert not scene.wishes
     scene.asked([200])
     assert scene.wishes
 
 
-def test_directories_and_files_with_more_names_are_asked_for() -> None:
+def test_files_with_more_names_are_asked_for() -> None:
     scene = Scene()
-    wish = scene.walked()
-    directory = pb.Entry(name=b"d", inode=9, type=pb.DIRECTORY, attributes=inode(9, pb.DIRECTORY, 1))
-    scene.ahead.arrived(wish, [entry(9, nlink=2), entry(10, nlink=0), entry(11), directory], False, 100.0)
+    directory = b"d", inode(9, pb.DIRECTORY, 1)
+    scene.ahead.arrived(scene.walked(), [entry(9, nlink=2), entry(10, nlink=0), entry(11), directory], b"", 100.0)
     assert scene.mode(9) is None and scene.mode(10) is None and scene.mode(11) is not None
+    assert scene.ahead.find(7, b"d", 100.0) is not None
+
+
+def test_a_directory_changes_with_its_entries() -> None:
+    scene = Scene()
+    directory = b"d", inode(9, pb.DIRECTORY, 2)
+    scene.ahead.arrived(scene.walked(), [directory], b"", 100.0)
+    scene.ahead.touch_name(9, b"new")
     assert scene.ahead.find(7, b"d", 100.0) is None
+
+
+def test_attributes_that_come_with_a_listing() -> None:
+    scene = Scene()
+    wish = scene.ahead.listed(7, scene.now_s)
+    assert wish is not None and scene.ahead.listed(7, scene.now_s) is None
+    scene.ahead.touch(1005)
+    scene.arrived(wish, range(1, 10), more=False)
+    assert scene.mode(1) is not None and scene.mode(5) is None
+    assert Scene(cache_s=0).ahead.listed(7, 100.0) is None
+
+
+def test_fewer_looks_show_a_walk_behind_a_listing() -> None:
+    scene = Scene()
+    wish = scene.ahead.listed(7, scene.now_s)
+    assert wish is not None
+    scene.ahead.failed(wish)
+    scene.asked(range(1, FIRST_LOOKS // 2))
+    assert scene.wishes
 
 
 def test_it_is_known_for_as_long_as_the_kernel_may_keep_it_since_the_call_was_sent() -> None:
@@ -135,14 +160,12 @@ def test_a_later_page_counts_more() -> None:
     scene.arrived(scene.walked(), range(9, 300), mode=0o600)
     scene.asked([500])
     later = scene.wishes.pop()
-    moved = pb.Entry(name=name(600), inode=1009, type=pb.FILE, attributes=inode(1009))
-    scene.ahead.arrived(later, [entry(20), moved], False, scene.now_s)
+    scene.ahead.arrived(later, [entry(20), (name(600), inode(1009))], b"", scene.now_s)
     assert scene.mode(20) == 0o644 and scene.mode(21) == 0o600
     assert scene.mode(9) is None and scene.mode(600) is not None
-    replaced = pb.Entry(name=name(600), inode=77, type=pb.FILE, attributes=inode(77))
     later = Wish(7, b"", 10, scene.now_s)
     scene.ahead._wishes.append(later)
-    scene.ahead.arrived(later, [replaced], True, scene.now_s)
+    scene.ahead.arrived(later, [(name(600), inode(77))], name(600), scene.now_s)
     scene.ahead.touch(1009)
     known = scene.ahead.find(7, name(600), scene.now_s)
     assert known is not None and known.inode.inode == 77
@@ -198,10 +221,8 @@ def test_a_walk_in_the_order_of_numbers_is_mostly_known() -> None:
             scene.ahead.asked(7, this, inode(1000 + number), scene.now_s)
         for wish in scene.wishes:
             page = [one for one in names if one > wish.after][: wish.limit]
-            found = [pb.Entry(name=one, inode=int(one[1:]) + 1000, type=pb.FILE) for one in page]
-            for one in found:
-                one.attributes.CopyFrom(inode(one.inode))
-            scene.ahead.arrived(wish, found, page[-1:] != names[-1:], scene.now_s)
+            found = [(one, inode(int(one[1:]) + 1000)) for one in page]
+            scene.ahead.arrived(wish, found, b"" if page[-1:] == names[-1:] else page[-1], scene.now_s)
         del scene.wishes[:]
     assert asked < 500
 

@@ -1,76 +1,88 @@
 import asyncio
-from collections.abc import Sequence
+import inspect
+import struct
+from typing import Any
 
-from threefs_fuse.replies import Page
-from threefs_mount import entries
-from threefs_mount.directories import WITH_ATTRIBUTES, OpenDirectories
+from threefs_fuse.replies import Entry, Page
+from threefs_mount.directories import OpenDirectories
+from threefs_mount.listing import Listing, Names
 
-from threefs.wire import meta_pb2 as pb
-
-
-class Fetched:
-    def __init__(self, names: Sequence[bytes]) -> None:
-        self.names = list(names)
-        self.attributes: list[bool] = []
-
-    async def fetch(self, inode: int, after: bytes, attributes: bool) -> tuple[Sequence[pb.Entry], bool]:
-        self.attributes.append(attributes)
-        rest = [name for name in self.names if name > after]
-        found = [pb.Entry(name=name, inode=9, type=pb.FILE) for name in rest[:3]]
-        if attributes:
-            for entry in found:
-                entry.attributes.CopyFrom(pb.Inode(inode=9, type=pb.FILE, nlink=1))
-        return found, len(rest) > 3
+NAMES = [b"a", b"b", b"c", b"d"]
 
 
-def read(room: int, *, plus: bool, start: int = 0) -> tuple[bytes, list[bool]]:
-    async def scene() -> tuple[bytes, list[bool]]:
-        fetched = Fetched([b"a", b"b", b"c", b"d"])
-        directories = OpenDirectories(fetched.fetch, lambda inode: entries.entry(inode, 1))
-        page = await directories.get(directories.add(7)).read(start, Page(room, plus=plus))
-        return b"".join(map(bytes, page.parts)), fetched.attributes
+def begin_with(names: list[bytes], pages: int = 3) -> Any:
+    async def fetch(after: bytes) -> Names:
+        rest = [name for name in names if name > after]
+        page = rest[:pages]
+        return Names(b"".join(name + b"\0" for name in page), bytes(8 * len(page)), bytes(len(page)), rest != page, 1)
+
+    async def begin(inode: int) -> Listing:
+        return Listing(await fetch(b""), fetch, lambda listing, size: None)
+
+    return begin
+
+
+async def settled(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def read(room: int, *, plus: bool, start: int = 0) -> bytes:
+    async def scene() -> bytes:
+        directories = OpenDirectories(begin_with(NAMES), lambda inode, name: Entry(9) if name == b"b" else None)
+        page = await settled(directories.get(directories.add(7)).read(start, Page(room, plus=plus)))
+        return b"".join(map(bytes, page.parts))
 
     return asyncio.run(scene())
 
 
 def test_without_attributes() -> None:
-    packed, _ = read(4096, plus=False)
+    packed = read(4096, plus=False)
     assert len(packed) == 6 * 32
     assert packed[24:25] == b"." and packed[56:58] == b".." and packed[64 + 24 : 64 + 25] == b"a"
 
 
-def test_with_attributes() -> None:
-    packed, attributes = read(4096, plus=True)
-    assert len(packed) == 6 * 160 and attributes == [True, True]
+def test_with_the_attributes_that_are_known() -> None:
+    packed = read(4096, plus=True)
+    assert len(packed) == 6 * 160
+    assert [struct.unpack_from("=Q", packed, 160 * number)[0] for number in range(6)] == [0, 0, 0, 9, 0, 0]
 
 
 def test_it_goes_on_where_the_room_ended() -> None:
-    packed, _ = read(64, plus=False, start=3)
+    packed = read(64, plus=False, start=3)
     assert len(packed) == 64 and packed[24:25] == b"b" and packed[56:57] == b"c"
-    assert read(4096, plus=False, start=6)[0] == b""
+    assert read(4096, plus=False, start=6) == b"" and read(160, plus=True, start=5)[128 + 24 :][:1] == b"d"
+
+
+def test_positions_lead_through_all_entries() -> None:
+    async def scene() -> None:
+        names = [b"%03d" % number for number in range(100)]
+        directories = OpenDirectories(begin_with(names, 7), lambda inode, name: None)
+        directory = directories.get(directories.add(7))
+        for room in (32, 64, 100, 4096):
+            seen, start = [], 0
+            while packed := b"".join(map(bytes, (await settled(directory.read(start, Page(room, plus=False)))).parts)):
+                for at in range(0, len(packed), 32):
+                    start, length = struct.unpack_from("=QI", packed, at + 8)
+                    seen.append(packed[at + 24 : at + 24 + length])
+            assert seen == [b".", b"..", *names]
+
+    asyncio.run(scene())
+
+
+def test_whoever_begins_again_sees_what_is_new() -> None:
+    async def scene() -> None:
+        names = list(NAMES)
+        directories = OpenDirectories(begin_with(names), lambda inode, name: None)
+        directory = directories.get(directories.add(7))
+        await settled(directory.read(0, Page(4096, plus=False)))
+        names.append(b"e")
+        assert len((await settled(directory.read(0, Page(4096, plus=False)))).parts[0]) == 7 * 32
+
+    asyncio.run(scene())
 
 
 def test_numbers_are_given_up() -> None:
-    directories = OpenDirectories(Fetched([]).fetch, lambda inode: entries.entry(inode, 1))
+    directories = OpenDirectories(begin_with([]), lambda inode, name: None)
     number = directories.add(7)
     directories.remove(number)
     assert directories.add(7) != number
-    directories.remove(number + 1)
-    directories.looked_into(7)
-
-
-def test_attributes_of_many_entries_are_fetched_when_somebody_looks() -> None:
-    async def scene() -> None:
-        fetched = Fetched([b"%06d" % number for number in range(WITH_ATTRIBUTES + 30)])
-        directories = OpenDirectories(fetched.fetch, lambda inode: entries.entry(inode, 1))
-        directory = directories.get(directories.add(7))
-        await directory.read(0, Page(1 << 22, plus=True))
-        assert fetched.attributes[-1] is False and fetched.attributes.count(False) < 15
-        directories.looked_into(8)
-        directories.looked_into(7)
-        await directory.read(WITH_ATTRIBUTES + 25, Page(1 << 22, plus=True))
-        del fetched.attributes[:]
-        await directory.read(2, Page(1 << 22, plus=True))
-        assert all(fetched.attributes)
-
-    asyncio.run(scene())

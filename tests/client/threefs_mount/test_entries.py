@@ -1,7 +1,9 @@
 import stat
 
+import pytest
 from threefs_mount import entries
 
+from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
 
 
@@ -29,3 +31,21 @@ def test_space_counts_content() -> None:
     assert shown.blocks * shown.block_bytes == 1 << 30
     assert shown.available * shown.block_bytes == 1 << 20
     assert shown.inodes - shown.free_inodes == 7
+
+
+def test_names_as_columns() -> None:
+    found = entries.names(
+        pb.ListNamesReply(names=b"a\0b\0", inodes=bytes(16), types=bytes((pb.FILE, pb.DIRECTORY)), more=True, token=5)
+    )
+    assert found.names == b"a\0b\0" and found.more and found.token == 5
+    assert found.types == bytes((stat.S_IFREG >> 12, stat.S_IFDIR >> 12))
+    assert entries.names(pb.ListNamesReply()).names == b""
+
+
+@pytest.mark.parametrize(
+    ("names", "inodes", "types"),
+    [(b"a\0b", 16, 2), (b"a\0", 16, 1), (b"a\0", 8, 2), (b"a", 0, 0), (b"\0", 8, 1), (b"a\0\0", 16, 2), (b"", 8, 1)],
+)
+def test_columns_that_do_not_fit(names: bytes, inodes: int, types: int) -> None:
+    with pytest.raises(ProtocolError):
+        entries.names(pb.ListNamesReply(names=names, inodes=bytes(inodes), types=bytes(types)))

@@ -1,0 +1,89 @@
+"""Listings of directories that are known, and shared by all who read them.
+
+Whoever begins to read a directory asks for its token; as long as that is the same, what is known is as good as new. So
+new names are seen at once, and thousands of known ones cost one small call.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from threefs_mount.listing import Listing, Names
+
+#: Bounds the memory, all directories together.
+MOST_BYTES = 16 << 20
+MOST_DIRECTORIES = 4096
+#: Names of a smaller directory come with attributes, so they are fetched anew each time.
+SMALL = 128
+_FIRST_PAGE, _PAGE = 1024, 4096
+
+#: The page of a directory behind a name, of at most so many; None: the directory still has the token.
+Fetch = Callable[[int, bytes, int, int], Awaitable[Names | None]]
+
+
+@dataclass(slots=True, eq=False)
+class _Directory:
+    listing: Listing | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    next: "asyncio.Task[Listing] | None" = None  # has not asked yet
+
+
+class Listings:
+    def __init__(self, fetch: Fetch) -> None:
+        self.size = 0
+        self._fetch = fetch
+        self._directories: dict[int, _Directory] = {}  # the one that was read last at the end
+
+    async def begin(self, number: int) -> Listing:
+        """The entries that the directory has now, or those that come."""
+        at = self._directories.pop(number, None) or _Directory()
+        self._directories[number] = at
+        if not at.turn.locked():
+            return await self._check(number, at)
+        if at.next is None:  # the question that is under way may be from before an entry came
+            at.next = asyncio.get_running_loop().create_task(self._check(number, at))
+        return await asyncio.shield(at.next)
+
+    async def _check(self, number: int, at: _Directory) -> Listing:
+        async with at.turn:
+            at.next = None
+            known = at.listing
+            if known is not None and (not known.token or len(known) <= SMALL):
+                self._forget(at)
+                known = None
+            names = await self._fetch(number, b"", _FIRST_PAGE, 0 if known is None else known.token)
+            if names is None:
+                assert known is not None, "only what is known is unchanged"
+                return known
+            self._forget(at)
+            at.listing = listing = Listing(names, partial(self._page, number), partial(self._grown, at))
+            self.size += listing.size
+            self._bound()
+            return listing
+
+    async def _page(self, number: int, after: bytes) -> Names:
+        names = await self._fetch(number, after, _PAGE, 0)
+        assert names is not None, "nothing was known"
+        return names
+
+    def _grown(self, at: _Directory, listing: Listing, size: int) -> None:
+        if at.listing is listing:
+            self.size += size
+            self._bound()
+
+    def _bound(self) -> None:
+        while self.size > MOST_BYTES or len(self._directories) > MOST_DIRECTORIES:
+            number = next(iter(self._directories))
+            self._forget(self._directories.pop(number))
+
+    def _forget(self, at: _Directory) -> None:
+        """Who reads it goes on."""
+        if at.listing is not None:
+            self.size -= at.listing.size
+            at.listing = None
+
+    async def close(self) -> None:
+        for at in self._directories.values():
+            if at.listing is not None:
+                await at.listing.close()
