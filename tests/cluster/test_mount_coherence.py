@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,15 @@ from tests.support.mounts import Mount, need_mounts
 
 need_mounts()
 
+_LOOKS = """
+import errno, os, sys
+sys.stdin.read()
+for call in (lambda: os.stat("."), lambda: os.listdir("."), lambda: os.mkdir("a")):
+    try:
+        print(call())
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
 #: Far above the bound: a loaded machine must not fail the test, only a mount that never notices.
 PATIENCE_S = 60.0
 
@@ -122,3 +132,15 @@ def test_files_know_when_they_were_made(both: tuple[Path, Path]) -> None:
         pytest.skip("this kernel does not ask for it")
     assert before <= int(born[0][0].replace(".", "")) <= time.time_ns()
     assert there.stat().st_mtime >= before // 10**9
+
+
+def test_a_working_directory_that_was_removed_elsewhere_is_gone(both: tuple[Path, Path]) -> None:
+    here, there = both
+    (here / "a").mkdir()
+    program = subprocess.Popen(
+        [sys.executable, "-c", _LOOKS], cwd=here / "a", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    (there / "a").rmdir()
+    assert soon(lambda: not (here / "a").exists())
+    told, _ = program.communicate()
+    assert set(told.split()) <= {"ENOENT", "ESTALE"} and told.count("\n") == 3

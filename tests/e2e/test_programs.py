@@ -8,16 +8,19 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import LocalCluster
+from tests.support.doors import KernelFile, outcome
 from tests.support.mounts import Mount, need_mounts
 
 need_mounts()
 
 _FILE_BYTES = 300_000
+_ALLOCATIONS = (0, 1, 3, 16, 17)  # room, room behind the end, a hole, zeros, zeros without a new length
 _WRITERS, _ROWS = 3, 20
 _WRITER = """
 import sqlite3, sys
@@ -100,41 +103,50 @@ def test_tar(mounted: Path, tmp_path: Path) -> None:
     run("tar", "-df", str(mounted / "a.tar"), cwd=mounted / "unpacked")  # content, modes, owners, times, links
 
 
-def test_random_reads_writes_cuts_and_maps(mounted: Path, tmp_path: Path) -> None:
-    """Each step on the mount and on a local file; what is mapped must be what is read."""
+def test_random_reads_writes_cuts_holes_copies_and_maps(mounted: Path, tmp_path: Path) -> None:
+    """Each step on the mount and on a local file, open twice; what is mapped must be what is read."""
     draw = random.Random(7)
     paths = mounted / "random", tmp_path / "random"
-    files = [os.open(path, os.O_RDWR | os.O_CREAT, 0o644) for path in paths]
+    trees = [[KernelFile(os.open(path, os.O_RDWR | os.O_CREAT, 0o644)) for _ in range(2)] for path in paths]
+    kinds = ("write", "write", "write", "read", "read", "cut", "map", "map", "sync", "copy", "copy", "allocate", "open")
     try:
-        for step in range(300):
-            offset, size = draw.randrange(_FILE_BYTES), draw.randrange(1, 70_000)
-            data = draw.randbytes(size)
-            kind = draw.choice(("write", "write", "read", "read", "cut", "map", "sync", "open"))
-            seen = [_step(file, kind, offset, size, data) for file in files]
-            assert seen[0] == seen[1], f"step {step}: {kind} of {size} at {offset}"
+        for step in range(400):
+            offset, size, at = draw.randrange(_FILE_BYTES), draw.randrange(1, 70_000), draw.randrange(_FILE_BYTES)
+            data, kind, mode = draw.randbytes(size), draw.choice(kinds), draw.choice(_ALLOCATIONS)
+            if draw.random() < 0.5:
+                for files in trees:
+                    files.reverse()
+            seen = [outcome(partial(_step, files, kind, offset, data, at, mode)) for files in trees]
+            assert seen[0] == seen[1], f"step {step}: {kind} of {size} at {offset}, {at}, mode {mode}"
             if kind == "open":
-                os.close(files[0])
-                files[0] = os.open(paths[0], os.O_RDWR)
+                trees[0][0].close()
+                trees[0][0] = KernelFile(os.open(paths[0], os.O_RDWR))
     finally:
-        for file in files:
-            os.close(file)
+        for file in (*trees[0], *trees[1]):
+            file.close()
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def _step(file: int, kind: str, offset: int, size: int, data: bytes) -> object:
+def _step(files: list[KernelFile], kind: str, offset: int, data: bytes, at: int, mode: int) -> object:
+    file = files[0]
     if kind == "write":
-        return os.pwrite(file, data, offset)
+        return file.pwrite(offset, data)
     if kind == "read":
-        return os.pread(file, size, offset)
+        return file.pread(offset, len(data))
+    if kind == "copy":
+        return file.copy_to(files[1], offset, at, len(data))
     if kind == "cut":
-        os.ftruncate(file, offset)
+        file.truncate(offset)
     elif kind == "sync":
-        os.fsync(file)
-    elif kind == "map" and (length := os.fstat(file).st_size):
-        with mmap.mmap(file, length) as mapped:
+        file.sync()
+    elif kind == "allocate":
+        file.allocate(offset, len(data), mode)
+    elif kind == "map" and (length := os.fstat(file.number).st_size):
+        with mmap.mmap(file.number, length) as mapped:
             start = offset % length
             part = data[: length - start]
             mapped[start : start + len(part)] = part
-            mapped.flush()
+            if at % 2:  # else the kernel writes it when it likes
+                mapped.flush()
             return mapped[:]
-    return os.fstat(file).st_size
+    return os.fstat(file.number).st_size
