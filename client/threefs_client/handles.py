@@ -212,26 +212,28 @@ class Handle:
 
     async def close(self) -> None:
         """Settle the length and end the write session."""
-        session, self._session = self._session, b""
-        if session:
-            try:
-                await self._end(session)
-            finally:
-                self.link.lease.leave()
-        else:
+        if not self._session:
             self.stop_reading()
+            return
+        request = self.ending()
+        try:
+            reply = await self.call(methods.CLOSE, request)
+        finally:
+            self.link.lease.leave()
+        self.file.learn(reply.inode)
+
+    def ending(self) -> pb.CloseRequest:
+        """The call that ends the write session, which counts no more from here on. After it the lease is left."""
+        session, self._session = self._session, b""
+        request = pb.CloseRequest(mutation=self.link.meta.mutation(), inode=self.inode, session=session)
+        self._report(request)
+        return request
 
     def stop_reading(self) -> None:
         """The file needs not be kept any more; of a file that is open for reading only, that is all of `close`."""
         if self._noted:
             self._noted = False
             self.link.lease.read(self.inode)
-
-    async def _end(self, session: bytes) -> None:
-        request = pb.CloseRequest(mutation=self.link.meta.mutation(), inode=self.inode, session=session)
-        self._report(request)
-        reply = await self.call(methods.CLOSE, request)
-        self.file.learn(reply.inode)
 
     def move_to(self, link: Link) -> None:
         """Go on in a forked child: what the parent has open for writing stays the parent's."""

@@ -13,7 +13,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_client.gathering import Gathering
 from threefs_client.meta_services import Connection, Connections, MetaServices
-from threefs_client.shared_calls import ALONE, SHARED, key_of, send_together
+from threefs_client.shared_calls import ALONE, SHARED, Key, Single, key_of, send_together
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
@@ -77,6 +77,14 @@ class MetaCalls:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
         found: Rep = reply
         return found
+
+    async def change_all(self, changes: list[Single], *, timeout_s: float) -> list[Any]:
+        """Changes that are there at the same time, in one message; of each the reply, or the error that it ended in."""
+        outcomes = await send_together(self, Key(True, False, b"", timeout_s), changes)
+        for number, (method, request) in enumerate(changes):
+            if outcomes[number] is ALONE:
+                outcomes[number] = await self.send(method, request, timeout_s=timeout_s)
+        return outcomes
 
     async def send(
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None

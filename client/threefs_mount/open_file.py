@@ -32,15 +32,16 @@ class Room(Protocol):
 
 
 class OpenFile:
-    def __init__(self, link: Link, inode: pb.Inode, room: Room) -> None:
+    def __init__(self, link: Link, inode: pb.Inode, room: Room, session: bytes = b"", lease: int = 0) -> None:
+        """`session` has been opened for it under that lease."""
         self.inode = inode
         self.holders = 0  # open handles
         self.writers = 0  # those that may write
         self._link = link
         self._room = room
-        self._handle = Handle(link, inode, b"")
-        self._session = b""
-        self._lease = 0
+        self._handle = Handle(link, inode, session, lease)
+        self._session = session
+        self._lease = lease
         self._held = Held(self._handle.layout.chunk_bytes)
         self._tail = bytearray()  # appended; where it lies is decided when it is sent
         self._placing = 0  # bytes of it that are being sent
@@ -134,6 +135,16 @@ class OpenFile:
     async def end(self) -> None:
         """Settle everything and end the session. Raises what went wrong with what was written."""
         await self._settle(self._handle.close)
+        self._session = b""
+        if self.holders:
+            self._handle = Handle(self._link, self.inode, b"")
+
+    def ending(self) -> pb.CloseRequest:
+        """The call that ends the session of a file at rest; call `ended` after it."""
+        return self._handle.ending()
+
+    def ended(self) -> None:
+        self._link.lease.leave()
         self._session = b""
         if self.holders:
             self._handle = Handle(self._link, self.inode, b"")

@@ -135,8 +135,9 @@ class OpenFiles:
     async def _admit(self, reply: Opened, session: bytes, flags: int) -> tuple[int, bool]:
         inode = reply.inode
         file = self._files.get(inode.inode)
+        new = file is None
         if file is None:
-            file = self._files[inode.inode] = OpenFile(self._link, inode, self._room)
+            file = self._files[inode.inode] = OpenFile(self._link, inode, self._room, session, reply.lease)
         handle = OpenHandle(file, _writable(flags), appends(flags))
         file.holders += 1
         file.writers += handle.writable
@@ -144,8 +145,10 @@ class OpenFiles:
         self._next += 1
         self._handles[number] = handle
         keep = self._keeps(inode) and not file.dirty
-        if self.told.is_news(inode):
+        if isinstance(reply, pb.OpenReply) and self.told.is_news(inode):  # a creation tells itself
             self.changed(inode.inode)
+        if new:
+            return number, keep
         if session and not file.session:
             await file.begin(inode, session, reply.lease)
         else:
@@ -266,7 +269,11 @@ class OpenFiles:
         self._lingering[file.inode.inode] = file
         if len(self._lingering) >= _TOGETHER:
             self._end_lingering()
-        elif self._timer is None:
+        else:
+            self._end_later()
+
+    def _end_later(self) -> None:
+        if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._end_lingering)
 
     def _end_lingering(self) -> None:
@@ -281,20 +288,41 @@ class OpenFiles:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._ending.discard(task)
-        self._end_lingering()
+        if self._timer is None:  # those whose time came meanwhile
+            self._end_lingering()
 
     async def _end_all(self, files: list[OpenFile]) -> None:
-        """In one turn of the loop, so that they share a message and a commit."""
-        for result in await asyncio.gather(*map(self._end, files), return_exceptions=True):
-            if isinstance(result, ThreefsError):  # they end with the lease
-                _LOG.info("a write session could not be ended", error=str(result))
-            elif isinstance(result, BaseException):
-                raise result
+        """In one message and one commit."""
+        ready = [file for file in files if not file.turn.locked()]
+        for file in ready:
+            await file.turn.acquire()
+        try:
+            await self._end_together([file for file in ready if file.has_session and not file.writers])
+        finally:
+            for file in ready:
+                file.turn.release()
+        for file in files:
+            if file.has_session and not file.writers:  # somebody is just opening it
+                self._lingering[file.inode.inode] = file
+                self._end_later()
 
-    async def _end(self, file: OpenFile) -> None:
-        async with file.turn:
-            if not file.writers and self._files.get(file.inode.inode) is file:  # else it is in use again, or has ended
-                await self._leave(file)
+    async def _end_together(self, files: list[OpenFile]) -> None:
+        """Their turns are held. What goes wrong is of no matter: all is settled, and sessions end with the lease."""
+        if not files:
+            return
+        requests = [(methods.CLOSE, file.ending()) for file in files]
+        try:
+            outcomes = await self._link.meta.change_all(requests, timeout_s=self._link.options.timeout_s)
+        except ThreefsError as error:
+            outcomes = [error]
+        finally:
+            for file in files:
+                file.ended()
+                if not file.holders:
+                    self._drop(file)
+        for outcome in outcomes:
+            if isinstance(outcome, ThreefsError):
+                _LOG.info("a write session could not be ended", error=str(outcome))
 
     async def _call(self, method: Method[Req, Rep], request: Req, caller: pb.Caller | None = None) -> Rep:
         return await self._link.meta.call(method, request, timeout_s=self._link.options.timeout_s, caller=caller)

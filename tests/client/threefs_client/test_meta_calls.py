@@ -7,6 +7,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from tests.support.memory_cluster import META_ADDRESSES, MemoryFiles
 from tests.support.virtual_time import run_virtual
 from threefs.errors import (
+    AlreadyExists,
     Cancelled,
     Conflict,
     ConnectionLost,
@@ -17,7 +18,7 @@ from threefs.errors import (
     Unavailable,
 )
 from threefs.routing import EMPTY
-from threefs.rpc.methods import OPEN, STAT
+from threefs.rpc.methods import CREATE, OPEN, STAT
 from threefs.wire import meta_pb2 as pb
 
 
@@ -49,6 +50,34 @@ def test_mutations_have_different_identities() -> None:
         first, second = (request.mutation for _, _, request in files.peers.meta_calls)
         assert first.client == second.client == b"c" * 16
         assert first.request != second.request
+
+    play(scene)
+
+
+def test_changes_in_one_message_end_each_for_itself() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.create("/b")
+        meta = files.link.meta
+        before = len(files.peers.meta_calls)
+        creates = [pb.CreateRequest(place=pb.Place(path=path), exclusive=True) for path in (b"a", b"b", b"c")]
+        first, second, third = await meta.change_all([(CREATE, request) for request in creates], timeout_s=1.0)
+        assert (first.inode.inode, third.inode.inode) == (3, 4) and isinstance(second, AlreadyExists)
+        assert len(files.peers.meta_calls) == before + 1
+
+    play(scene)
+
+
+def test_a_change_that_has_to_go_alone_does() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async def none_of_them(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+            return pb.ChangeManyReply(results=[pb.Changed(alone=True) for _ in request.changes])
+
+        files.meta._changemany = none_of_them  # type: ignore[method-assign]
+        creates = [
+            pb.CreateRequest(mutation=files.link.meta.mutation(), place=pb.Place(path=path)) for path in (b"a", b"b")
+        ]
+        first, second = await files.link.meta.change_all([(CREATE, request) for request in creates], timeout_s=1.0)
+        assert (first.inode.inode, second.inode.inode) == (2, 3)
 
     play(scene)
 
