@@ -118,7 +118,7 @@ class Connection:
         """
         future: asyncio.Future[Rep] = self._loop.create_future()
         body = request.SerializeToString()
-        length = sum(memoryview(piece).nbytes for piece in payload)
+        length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
         error = self._refusal(len(body), length)
         if error is not None:
             future.set_exception(error)

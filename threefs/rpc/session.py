@@ -86,7 +86,7 @@ class Call(Generic[Req, Rep]):
     ) -> None:
         """Answer. The payload must not change until `sent` is called: the kernel has it all, or the peer is gone."""
         body = message.SerializeToString()
-        length = sum(memoryview(piece).nbytes for piece in payload)
+        length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
         self._answer(0, body, payload, length, sent)
 
     def fail(self, error: ThreefsError) -> None:
