@@ -181,6 +181,8 @@ class KernelFile:
         fcntl.fcntl(self.number, _OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0))
 
     def copy_to(self, other: "KernelFile", offset: int, at: int, length: int) -> int:
+        """No further than to where the source ends before: it may grow by that."""
+        length = max(0, min(length, os.fstat(self.number).st_size - offset))
         done = 0
         while part := os.copy_file_range(self.number, other.number, length - done, offset + done, at + done):
             done += part
