@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from threefs_mount.listings import SMALL
 
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts
@@ -87,6 +88,31 @@ def test_names_made_elsewhere_are_there_at_once(both: tuple[Path, Path]) -> None
         (here / f"{number}").touch()
         assert (there / f"{number}").exists()
     assert len(os.listdir(there)) == 10
+
+
+def test_a_listing_that_is_known_is_never_an_old_one(both: tuple[Path, Path]) -> None:
+    """So many entries that they are kept."""
+    here, there = both
+    for number in range(SMALL + 20):
+        (here / f"{number:03}").touch()
+    names = set(os.listdir(there))
+    assert len(names) == SMALL + 20 and set(os.listdir(there)) == names == set(os.listdir(here))
+    for number in range(3):
+        (here / f"new{number}").touch()
+        (here / f"{number:03}").unlink()
+        os.rename(here / f"{number + 10:03}", here / f"moved{number}")
+        names |= {f"new{number}", f"moved{number}"}
+        names -= {f"{number:03}", f"{number + 10:03}"}
+        assert set(os.listdir(there)) == names == set(os.listdir(here))
+
+
+def test_removing_while_listing_skips_nothing(both: tuple[Path, Path]) -> None:
+    here, there = both
+    for number in range(SMALL + 100):
+        (here / f"{number:03}").touch()
+    for entry in os.scandir(there):
+        os.unlink(entry.path)
+    assert os.listdir(here) == os.listdir(there) == []
 
 
 def test_attributes_and_names_that_are_gone_within_the_bound(both: tuple[Path, Path]) -> None:
