@@ -7,6 +7,7 @@ from threefs_fuse.filesystem import Answer
 from threefs_fuse.replies import Entry, Page
 
 from threefs_mount.listing import FIRST_POSITION, Listing
+from threefs_mount.listings import SMALL
 
 Begin = Callable[[int], Awaitable[Listing]]
 #: What is known of a name in a directory, without asking.
@@ -15,7 +16,11 @@ Shown = Callable[[int, bytes], Entry | None]
 
 class OpenDirectory:
     """Attributes come along as far as they are known: those of small directories, and those that are fetched ahead as
-    soon as somebody looks at names. So to list the names of a huge directory fills nobody's memory with inodes."""
+    soon as somebody looks at names. So to list the names of a huge directory fills nobody's memory with inodes.
+
+    The kernel wants attributes with the first page, whoever reads, and with those behind it if somebody looks at names
+    meanwhile. Attributes cost several times what a name costs, so the first page of a larger directory has no entries.
+    """
 
     def __init__(self, inode: int, begin: Begin, shown: Shown) -> None:
         self.inode = inode
@@ -26,9 +31,11 @@ class OpenDirectory:
     def read(self, start: int, page: Page) -> Answer[Page]:
         """Positions 0 and 1 are "." and ".."; the entries follow."""
         if start >= FIRST_POSITION and self._listing is not None:
-            found = self._listing.at_once(start - FIRST_POSITION)
-            if found is not None:
-                page.fill(*found, self._shown_of)
+            number = start - FIRST_POSITION
+            while (found := self._listing.at_once(number)) is not None and (count := page.fill(*found, self._shown_of)):
+                number += count
+            if number > start - FIRST_POSITION:
+                self._listing.passed(number)
                 return page
         return self._read(start, page)
 
@@ -38,11 +45,15 @@ class OpenDirectory:
         for position, name in enumerate((b".", b"..")):
             if position >= start and not page.add(name, position + 1, self.inode, stat.S_IFDIR):
                 return page
+        if start < FIRST_POSITION and page.plus and len(self._listing) > SMALL:
+            self._listing.passed(len(self._listing))
+            return page
         number = max(start - FIRST_POSITION, 0)
         while (found := await self._listing.rest(number)) is not None:
             number, dirents, index = found
             count = page.fill(dirents, index, self._shown_of)
             number += count
+            self._listing.passed(number)
             if index + count < len(dirents):
                 break
         return page

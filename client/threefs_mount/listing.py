@@ -77,9 +77,15 @@ class Listing:
         start = self._starts[place][0]
         if page is None or number >= start + len(page):
             return None
-        if 2 * (number - start) >= len(page):
-            self._look_ahead(place + 1)
         return page, number - start
+
+    def passed(self, number: int) -> None:
+        """Somebody has read up to there. Whoever has read half of the last page will want the next one."""
+        place = len(self._starts) - 1
+        if self._end is not None or (self._next is not None and not self._next.done()):
+            return
+        if 2 * number >= self._starts[place - 1][0] + self._starts[place][0]:
+            self._next = asyncio.get_running_loop().create_task(self._prepare(place))
 
     async def rest(self, number: int) -> tuple[int, Dirents, int] | None:
         """The same; a larger number comes first if some are gone. None at the end."""
@@ -102,11 +108,6 @@ class Listing:
         while self._starts[place][0] > number:
             place -= 1
         return place
-
-    def _look_ahead(self, place: int) -> None:
-        """Whoever has read half of a page will want the next one."""
-        if self._end is None and place == len(self._starts) - 1 and (self._next is None or self._next.done()):
-            self._next = asyncio.get_running_loop().create_task(self._prepare(place))
 
     async def _prepare(self, place: int) -> None:
         with contextlib.suppress(ThreefsError):  # the reader will be told

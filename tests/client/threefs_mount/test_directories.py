@@ -6,6 +6,7 @@ from typing import Any
 from threefs_fuse.replies import Entry, Page
 from threefs_mount.directories import OpenDirectories
 from threefs_mount.listing import Listing, Names
+from threefs_mount.listings import SMALL
 
 NAMES = [b"a", b"b", b"c", b"d"]
 
@@ -45,6 +46,35 @@ def test_with_the_attributes_that_are_known() -> None:
     packed = read(4096, plus=True)
     assert len(packed) == 6 * 160
     assert [struct.unpack_from("=Q", packed, 160 * number)[0] for number in range(6)] == [0, 0, 0, 9, 0, 0]
+
+
+def test_the_first_page_of_a_larger_directory_has_no_attributes() -> None:
+    """They take longer than all names together."""
+
+    async def scene() -> None:
+        for count in (SMALL, SMALL + 1):
+            names = [b"%03d" % number for number in range(count)]
+            directories = OpenDirectories(begin_with(names, 1000), lambda inode, name: Entry(9))
+            directory = directories.get(directories.add(7))
+            first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
+            assert len(first) == 160 * (2 if count > SMALL else 2 + SMALL)
+            if count > SMALL:
+                for plus, size in (False, 32), (True, 160):  # the kernel asks for them if somebody looks at names
+                    page = await settled(directory.read(2, Page(1 << 20, plus=plus)))
+                    assert len(page.parts[0]) == size * count
+
+    asyncio.run(scene())
+
+
+def test_pages_that_are_there_are_given_out_together() -> None:
+    async def scene() -> None:
+        directories = OpenDirectories(begin_with(NAMES, 1), lambda inode, name: None)
+        directory = directories.get(directories.add(7))
+        await settled(directory.read(0, Page(4096, plus=False)))
+        page = directory.read(2, Page(4096, plus=False))
+        assert isinstance(page, Page) and len(page.parts[0]) == 32 * len(NAMES)
+
+    asyncio.run(scene())
 
 
 def test_it_goes_on_where_the_room_ended() -> None:
