@@ -1,6 +1,7 @@
 """Who acts: the user for whom a request is made."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from threefs.errors import InvalidArgument
@@ -42,7 +43,13 @@ def actor_of(request: NamesCaller) -> Actor:
     caller = request.caller
     if len(caller.groups) > MOST_GROUPS:
         raise InvalidArgument(f"a user is in at most {MOST_GROUPS} groups, not {len(caller.groups)}")
-    return Actor(caller.uid, caller.gid, frozenset(caller.groups), caller.uid == 0)
+    return _user(caller.uid, caller.gid, tuple(caller.groups))
+
+
+@lru_cache(maxsize=256)
+def _user(uid: int, gid: int, groups: tuple[int, ...]) -> Actor:
+    """The same few ask for everything."""
+    return Actor(uid, gid, frozenset(groups), uid == 0)
 
 
 class Makes(NamesCaller, Protocol):

@@ -48,6 +48,7 @@ class Namespace:
         self._charged: dict[int, Charges] = {}  # what inodes cost, as far as seen and put here
         self._delta: dict[Account, Cost] = {}  # what has changed of that
         self._delta_key = b""
+        self._touched = (0, 0)  # the directory that was touched last, and when
 
     @property
     def stamp(self) -> int:
@@ -130,12 +131,15 @@ class Namespace:
 
     def put_inode(self, inode: pb.Inode) -> None:
         """One that was read here before, or is new."""
+        number = inode.inode
         if inode.tree or inode.by_user:
-            self._marks[inode.inode] = inode.tree, inode.by_user
-        self._charge(inode.inode, charges_of(inode))
+            self._marks[number] = inode.tree, inode.by_user
+            self._charge(number, charges_of(inode))
+        elif number in self._charged:
+            self._charge(number, NOTHING)
         self._changes(inode.type)
-        self._stored.pop(inode.inode, None)
-        self.tx.set(keys.inode(inode.inode), records.encode(inode))
+        self._stored.pop(number, None)
+        self.tx.set(keys.inode(number), records.encode(inode))
 
     def clear_inode(self, inode: pb.Inode) -> None:
         self._charge(inode.inode, NOTHING)
@@ -143,6 +147,7 @@ class Namespace:
         self._stored.pop(inode.inode, None)
         self.tx.clear(keys.inode(inode.inode))
         if inode.type == pb.DIRECTORY:
+            self._touched = (0, 0)
             self.tx.clear(keys.times(inode.inode))
             if self.known is not None:
                 self.known.touching[inode.inode] = None
@@ -218,9 +223,12 @@ class Namespace:
         if self.known is not None:
             self.known.touching[directory] = now_ns  # written once, after the last step
             return
-        self.set_times(directory, now_ns, now_ns)
+        if self._touched != (directory, now_ns):  # a rename touches its directory twice
+            self.set_times(directory, now_ns, now_ns)
+            self._touched = directory, now_ns
 
     def set_times(self, directory: int, mtime_ns: int, ctime_ns: int) -> None:
+        self._touched = (0, 0)
         assert self._random is not None, "who changes entries has a source of tokens"
         token = int.from_bytes(self._random.token(_TOKEN_BYTES), "big")
         times = DirectoryTimes(mtime_ns=mtime_ns, ctime_ns=ctime_ns, token=token)

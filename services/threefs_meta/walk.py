@@ -1,6 +1,6 @@
 """From a place to an inode: walks the components of a path, through symbolic links, '.' and '..'."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from threefs.errors import AccessDenied, NameTooLong, NotADirectory, NotFound, TooManySymlinks
 from threefs.ids import ROOT
@@ -14,8 +14,7 @@ from threefs_meta.paths import shown_place as _shown
 from threefs_meta.permissions import SEARCH, permits
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """Where a walk ended."""
 
     parent: int  # the directory that has the entry, or would have it
@@ -33,6 +32,10 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
     known = names.known
     if known is not None:
         spot = await _known(names, place, follow)
+        if spot is not None:
+            return spot
+    elif place.base:
+        spot = await _child(names, place.base, place.path, actor, follow)
         if spot is not None:
             return spot
     rest = paths.split(place.path)
@@ -70,6 +73,22 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
                 raise NotADirectory(f"{paths.shown(name)} in {_shown(place)} is not a directory")
             at = entry.inode
     return _itself(at, pb.DIRECTORY)
+
+
+async def _child(names: Namespace, base: int, name: bytes, actor: Actor, follow: bool) -> Spot | None:
+    """The end of a walk of one step, as mounts ask for nearly always; None: it has to be walked, and may fail."""
+    if b"/" in name or not paths.is_plain(name):
+        return None
+    if base != ROOT:
+        directory = await names.stored(base)
+        if directory is None or directory.type != pb.DIRECTORY:
+            return None
+    if not actor.is_super and not permits(await names.directory(base), actor, SEARCH):
+        return None
+    entry = await names.entry(base, name)
+    if follow and entry is not None and entry.type == pb.SYMLINK:
+        return None
+    return Spot(base, name, entry)
 
 
 async def _known(names: Namespace, place: pb.Place, follow: bool) -> Spot | None:

@@ -15,16 +15,18 @@ FORMAT = 1
 _PREFIX = struct.Struct("<BI")
 _PREFIX_BYTES = _PREFIX.size
 _prefix_of = _PREFIX.unpack_from
+_prefix = _PREFIX.pack
 FORMAT_CRC = crc32c(bytes((FORMAT,)))  # the format byte is covered too
 
 
 def encode(message: Message) -> bytes:
-    return encode_body(message.SerializeToString())
+    body = message.SerializeToString()
+    return _prefix(FORMAT, crc32c_behind(FORMAT_CRC, body)) + body
 
 
 def encode_body(body: bytes) -> bytes:
     """Of a message that is serialized already."""
-    return _PREFIX.pack(FORMAT, crc32c_behind(FORMAT_CRC, body)) + body
+    return _prefix(FORMAT, crc32c_behind(FORMAT_CRC, body)) + body
 
 
 def decode(value: bytes, kind: type[M], key: bytes) -> M:

@@ -45,7 +45,7 @@ MOST_CHANGES = 256
 _TOGETHER_S = 0.2
 _ALONE_S = 10.0
 _MOST_MESSAGE_CHARS = 1024
-_BREATH = 64  # changes between two chances for other calls
+_BREATH = 16  # changes between two chances for other calls
 
 Reply = pb.CreateReply | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | Outside]]
@@ -132,7 +132,7 @@ class _Many:
                 names = self._context.names(tx, known)  # what the other one has counted is not so
             else:
                 known.step_made()
-            if number % _BREATH == _BREATH - 1:
+            if number % _BREATH == _BREATH - 1 and number + 1 < end:
                 await asyncio.sleep(0)
         for directory, now_ns in known.touched.items():
             names.set_times(directory, now_ns, now_ns)

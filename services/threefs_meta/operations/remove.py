@@ -29,12 +29,12 @@ def removal(
 
     async def work(names: Namespace) -> pb.RemoveReply | Outside:
         spot, inode = await find(names, request.place, actor, follow=False)
-        shown = paths.shown_place(request.place)
         if not spot.name:
-            raise InvalidArgument(f"{shown} cannot be removed: it does not name an entry")
-        await check_removable(names, spot, inode, actor, shown)
+            raise InvalidArgument(f"{paths.shown_place(request.place)} cannot be removed: it does not name an entry")
+        await check_removable(names, spot, inode, actor, request.place)
         now_ns = context.clock.wall_ns()
         if inode.type == pb.DIRECTORY:
+            shown = paths.shown_place(request.place)
             if request.kind == pb.NOT_DIRECTORY:
                 raise IsADirectory(f"{shown} is a directory")
             # Taking out a tree would need permissions everywhere in it: users take it out piece by piece.
@@ -42,7 +42,7 @@ def removal(
             if not await _keep(context, names, spot, inode, actor, recursive=recursive):
                 await remove_directory(names, inode, shown, recursive, now_ns)
         elif request.kind == pb.ONLY_DIRECTORY:
-            raise NotADirectory(f"{shown} is not a directory")
+            raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
         elif not await _keep(context, names, spot, inode, actor):
             names.unlink(inode, now_ns)
         names.clear_entry(spot.parent, spot.name, inode, now_ns)
@@ -64,9 +64,10 @@ async def _keep(
     return bool(keep_s)
 
 
-async def check_removable(names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, shown: str) -> None:
+async def check_removable(names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, place: pb.Place) -> None:
     """Raises AccessDenied, PermissionDenied."""
     if not actor.is_super:
+        shown = paths.shown_place(place)
         parent = await names.directory(spot.parent)
         permissions.check_parent(parent, actor, shown)
         permissions.check_sticky(parent, inode, actor, shown)

@@ -77,10 +77,9 @@ async def _check_no_loop(names: Namespace, moved: int, into: int, request: pb.Re
 async def _check_movable(
     names: Namespace, source: Spot, inode: pb.Inode, target: Spot, actor: Actor, place: pb.Place
 ) -> None:
-    shown = paths.shown_place(place)
-    await check_removable(names, source, inode, actor, shown)
+    await check_removable(names, source, inode, actor, place)
     if inode.type == pb.DIRECTORY and source.parent != target.parent:
-        permissions.check(inode, actor, WRITE, shown)  # what '..' in it means changes
+        permissions.check(inode, actor, WRITE, paths.shown_place(place))  # what '..' in it means changes
 
 
 async def _check_target(
@@ -90,15 +89,14 @@ async def _check_target(
     await parent_of(names, target, actor)  # its removal is a conflict
     if target.entry is None:
         return None
-    shown = paths.shown_place(request.destination)
     old = await names.named(target.entry.inode)
-    await check_removable(names, target, old, actor, shown)
+    await check_removable(names, target, old, actor, request.destination)
     if request.exchange:
         return old
     if inode.type == pb.DIRECTORY and old.type != pb.DIRECTORY:
-        raise NotADirectory(f"{shown} is not a directory")
+        raise NotADirectory(f"{paths.shown_place(request.destination)} is not a directory")
     if inode.type != pb.DIRECTORY and old.type == pb.DIRECTORY:
-        raise IsADirectory(f"{shown} is a directory")
+        raise IsADirectory(f"{paths.shown_place(request.destination)} is a directory")
     return old
 
 

@@ -17,7 +17,9 @@ from threefs_meta.operations.link import link
 from tests.support.metadata import MetaBench, at, run
 from tests.support.namespace_model import Model
 from threefs.errors import Corrupt, NotFound, ThreefsError
+from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import DirectoryTimes
 
 NAMES = st.sampled_from(["a", "b", "c"])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
@@ -225,5 +227,27 @@ def test_a_directory_is_read_once_until_it_is_changed() -> None:
         names.clear_inode(changed)
         with pytest.raises(NotFound):
             await names.directory(made.inode)
+
+    run(test)
+
+
+def test_a_directory_is_touched_once_at_a_time() -> None:
+    async def test(fs: MetaBench) -> None:
+        tx = fs.engine.begin()
+        names = fs.context.names(tx)
+        names.touch(5, 10)
+        first = await names.token(5)
+        names.touch(5, 10)
+        assert await names.token(5) == first
+        names.touch(5, 11)
+        second = await names.token(5)
+        assert second != first
+        names.set_times(5, 3, 11)
+        names.touch(5, 11)
+        assert records.decode(tx.writes[keys.times(5)] or b"", DirectoryTimes, b"").mtime_ns == 11
+        names.touch(6, 11)
+        names.clear_inode(pb.Inode(inode=6, type=pb.DIRECTORY))
+        names.touch(6, 11)
+        assert await names.token(6)
 
     run(test)

@@ -1,10 +1,23 @@
 """From paths to inodes."""
 
+import itertools
+
 import pytest
+from threefs_meta.actors import Actor
+from threefs_meta.namespace import Namespace
 from threefs_meta.operations.stat import stat
+from threefs_meta.walk import Spot, walk
 
 from tests.support.metadata import MetaBench, at, run
-from threefs.errors import NameTooLong, NotADirectory, NotFound, TooManySymlinks
+from threefs.errors import (
+    AccessDenied,
+    InvalidArgument,
+    NameTooLong,
+    NotADirectory,
+    NotFound,
+    ThreefsError,
+    TooManySymlinks,
+)
 from threefs.wire import meta_pb2 as pb
 
 
@@ -84,5 +97,33 @@ def test_places_below_an_inode() -> None:
         for place, error in ((at("x", file.inode), NotADirectory), (at("", 999), NotFound), (at("x", 999), NotFound)):
             with pytest.raises(error):
                 await stat(fs.context, pb.StatRequest(place=place))
+
+    run(test)
+
+
+def test_one_step_ends_where_the_long_way_ends() -> None:
+    async def end(names: Namespace, place: pb.Place, actor: Actor, follow: bool) -> object:
+        try:
+            return await walk(names, place, actor, follow=follow)
+        except ThreefsError as error:
+            return type(error)
+
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/a/b", parents=True)
+        await fs.create("/a/f")
+        await fs.create("/f")
+        for target, link in (("f", "/a/link"), ("b", "/a/down"), ("gone", "/a/dangling"), ("/a", "/link")):
+            await fs.symlink(target, link)
+        await fs.mkdir("/closed", mode=0o700)
+        await fs.create("/closed/f")
+        bases = [1, 999, *[(await fs.stat(path)).inode for path in ("/a", "/a/f", "/closed")]]
+        steps = [b"f", b"b", b"link", b"down", b"dangling", b"none", b".", b"..", b"b/.", b"f/x", b"n\0", b"n" * 256]
+        seen = set()
+        for base, step, follow, uid in itertools.product(bases, steps, (False, True), (0, 7)):
+            names, actor = Namespace(fs.engine.begin()), Actor(uid, uid, is_super=not uid)
+            short = await end(names, pb.Place(base=base, path=step), actor, follow)
+            assert short == await end(names, pb.Place(base=base, path=b"./" + step), actor, follow), (base, step, uid)
+            seen.add(short if isinstance(short, type) else Spot)
+        assert seen == {Spot, AccessDenied, NotADirectory, NotFound, InvalidArgument, NameTooLong}
 
     run(test)
