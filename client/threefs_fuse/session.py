@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from threefs.env.worker import ThreadWorker
 from threefs_fuse import negotiation, operations, protocol, replies, requests, signals
 from threefs_fuse.filesystem import FileSystem
 from threefs_fuse.negotiation import Wishes
@@ -32,6 +33,7 @@ _MOST_BUFFERS = 64
 _KEPT_BUFFERS = 8
 #: A program that goes on waiting after a signal may get a deadly one.
 _LOOK_AGAIN_S = 0.5
+_NOTICES_AT_ONCE = 4
 _WITHOUT_ANSWER = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT)
 
 
@@ -58,7 +60,9 @@ class Session:
         self._running: dict[int, _Running] = {}
         self._free: list[bytearray] = []
         self._buffers = 0  # lent to writes
-        self._reading = self._draining = False
+        self._reading = self._ending = self._draining = False
+        self._thread = ThreadWorker("notices", _NOTICES_AT_ONCE)  # for those that the kernel takes its time for
+        self._telling: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         os.set_blocking(self._fd, False)
@@ -84,6 +88,9 @@ class Session:
 
     async def drain(self) -> None:
         """Take no more requests, and finish what has been begun."""
+        self._ending = True
+        while self._telling and not self.ended.done():  # the kernel may wait for answers before it takes them
+            await asyncio.wait(self._telling)
         self._draining = True
         self._pause()
         await asyncio.sleep(0)  # what was read last has begun then
@@ -96,6 +103,8 @@ class Session:
         """Let go of the kernel: who still waits there gets ENOTCONN."""
         await self.drain()
         os.close(self._fd)
+        if not self._telling:
+            await self._thread.close()
 
     def waiting(self, code: Op) -> int:
         """How many requests of that kind have been read and not been answered."""
@@ -258,6 +267,15 @@ class Session:
                 _LOG.error("an answer could not be given", error=str(error))  # else: nobody waits for it any more
 
     # ---- notices ----
+
+    async def tell_patiently(self, notice: bytes) -> None:
+        """A notice that the kernel takes when requests have been answered. Raises OSError when none are any more."""
+        if self._ending:
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        task = self._loop.create_task(self._thread.run(self.tell, notice))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+        await asyncio.shield(task)
 
     def tell(self, notice: bytes) -> None:
         try:

@@ -7,7 +7,7 @@ What is locked is settled before it is unlocked, so whoever locks it next reads 
 
 import asyncio
 import fcntl
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from threefs_client.link import Link
@@ -37,8 +37,9 @@ class _Owner:
 
 
 class FileLocks:
-    def __init__(self, link: Link, locked: Callable[[int], None]) -> None:
-        """`locked` is told of an inode on which a lock was had: what is known of the file may be old."""
+    def __init__(self, link: Link, locked: Callable[[int], Awaitable[None]]) -> None:
+        """`locked` is told of an inode on which a lock was had, before the program is: what is known of the file may
+        be old."""
         self._link = link
         self._locked = locked
         self._owners: dict[Key, _Owner] = {}
@@ -64,7 +65,8 @@ class FileLocks:
     ) -> None:
         """`handle`: of the open file through which it is asked for.
 
-        Raises Locked, unless it may wait; Deadlock. Whoever stops waiting (is cancelled) has what it had before.
+        Raises Locked, unless it may wait; Deadlock; what `locked` raises, and then it is held until the file is closed.
+        Whoever stops waiting (is cancelled) has what it had before.
         """
         if lock.type not in _EXCLUSIVE:
             raise InvalidArgument(f"there is no lock of the type {lock.type}")
@@ -78,14 +80,18 @@ class FileLocks:
                     raise Locked(f"inode {inode} is locked by somebody else")
                 await self._pause(inode, pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            self._locked(inode)
             if handle is not None and not flock:
                 self._through.setdefault(handle, set()).add(owner)
+            await self._finished(self._tell(inode))
         except BaseException:
             found.locks.abandon()
             raise
         finally:
             self._leave(key, found)
+
+    async def _tell(self, inode: int) -> bool:
+        await self._locked(inode)
+        return True
 
     async def _try(self, owner: _Owner, lock: Lock, wait: bool) -> bool:
         start, end = _range(lock)

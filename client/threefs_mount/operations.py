@@ -5,7 +5,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import structlog
@@ -13,7 +13,7 @@ from threefs_client import paths
 from threefs_client.link import Link
 from threefs_fuse import notices, protocol
 from threefs_fuse.filesystem import Answer, FileSystem
-from threefs_fuse.protocol import Feature, OpenFlag
+from threefs_fuse.protocol import OpenFlag
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Caller, Lock, Setting
 
@@ -29,27 +29,8 @@ from threefs_mount.locks import FileLocks
 from threefs_mount.open_file import OpenFile
 from threefs_mount.open_files import OpenFiles
 from threefs_mount.prefetcher import Prefetcher
+from threefs_mount.renewals import Renewals
 
-#: Not the kernel's write-back cache: it would believe its own lengths, and never see those of other clients.
-FEATURES = (
-    Feature.ASYNC_READ
-    | Feature.POSIX_LOCKS
-    | Feature.ATOMIC_O_TRUNC
-    | Feature.BIG_WRITES
-    | Feature.DONT_MASK
-    | Feature.FLOCK_LOCKS
-    | Feature.AUTO_INVAL_DATA
-    | Feature.DO_READDIRPLUS
-    | Feature.READDIRPLUS_AUTO
-    | Feature.ASYNC_DIO
-    | Feature.PARALLEL_DIROPS
-    | Feature.POSIX_ACL
-    | Feature.CACHE_SYMLINKS
-    | Feature.HANDLE_KILLPRIV_V2
-    | Feature.SETXATTR_EXT
-    | Feature.CREATE_SUPP_GROUP
-    | Feature.DIRECT_IO_ALLOW_MMAP
-)
 _CAPABILITY = b"security.capability"
 _PERMISSIONS = 0o7777
 _NO_REPLACE, _EXCHANGE = 1, 2
@@ -63,11 +44,13 @@ class Operations(FileSystem):
     def __init__(self, link: Link, files: OpenFiles, cache_s: float, ready: Callable[[], None]) -> None:
         self.ready = ready  # type: ignore[method-assign]
         self.tell: Callable[[bytes], None] = lambda notice: None  # the kernel, once it is there
+        self.tell_patiently: Callable[[bytes], Awaitable[None]]
         self._link = link
         self._files = files
         files.changed = self._changed
         self._cache_s = cache_s
-        self._locks = FileLocks(link, self._changed)
+        self._renewals = Renewals(files, self._stat, lambda inode: self.tell_patiently(notices.content_changed(inode)))
+        self._locks = FileLocks(link, self._renewals.locked)
         self._prefetcher = Prefetcher(cache_s, partial(directory_pages.attributes, link), link.clock)
         self._ahead = self._prefetcher.ahead
         self._listings = Listings(partial(directory_pages.names, link, self._prefetcher))
@@ -135,11 +118,14 @@ class Operations(FileSystem):
         return entries.entry(known.inode, self._cache_s - (now_s - known.since_s))
 
     async def _lookup(self, parent: int, name: bytes) -> Entry:
+        renewal = self._renewals.number
         try:
             inode = (await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))).inode
         except NotFound:
             self._ahead.asked(parent, name, None, self._link.clock.monotonic())
             return entries.ABSENT
+        if self._renewals.since(inode.inode, renewal):
+            return await self._lookup(parent, name)
         told = self._entry(inode)
         self._ahead.asked(parent, name, inode, self._link.clock.monotonic())
         return told
@@ -153,7 +139,7 @@ class Operations(FileSystem):
         return self._getattr(inode) if known is None else entries.entry(*known)
 
     async def _getattr(self, inode: int) -> Entry:
-        ask, asked_s = self._known.asking(inode), self._link.clock.monotonic()
+        ask, asked_s, renewal = self._known.asking(inode), self._link.clock.monotonic(), self._renewals.number
         found = None
         try:
             found = await self._stat(inode)
@@ -164,6 +150,8 @@ class Operations(FileSystem):
             return entries.entry(removed, self._cache_s)  # somebody works in it
         finally:
             self._known.answered(inode, ask, found, asked_s)
+        if self._renewals.since(inode, renewal):
+            return await self._getattr(inode)
         return self._entry(found)
 
     async def _stat(self, inode: int) -> pb.Inode:

@@ -14,8 +14,9 @@ from threefs_fuse.session import Session
 
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
+from threefs_mount.features import FEATURES
 from threefs_mount.open_files import OpenFiles
-from threefs_mount.operations import FEATURES, Operations
+from threefs_mount.operations import Operations
 from threefs_mount.options import MountOptions
 
 _CONNECT_S = 10.0
@@ -43,7 +44,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         except OSError as error:
             raise Unavailable(f"the kernel does not mount it: {error.strerror}") from None
         session = Session(fd, operations, Wishes(FEATURES))
-        operations.tell = session.tell
+        operations.tell, operations.tell_patiently = session.tell, session.tell_patiently
         stop = asyncio.Event()
         session.ended.add_done_callback(lambda _: stop.set())
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -26,6 +26,9 @@ class FuseFiles(FileSystem):
         self.stopped = 0
         self.remembered_s = 0.0  # what the kernel is told of a file
         self.is_ready = asyncio.Event()
+        self.reading = asyncio.Event()  # somebody waits for content
+        self.may_read = asyncio.Event()
+        self.may_read.set()
 
     def ready(self) -> None:
         self.is_ready.set()
@@ -81,6 +84,8 @@ class FuseFiles(FileSystem):
         return Opened(inode)
 
     async def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> bytes:
+        self.reading.set()
+        await self.may_read.wait()
         return bytes(self.content[inode][offset : offset + size])
 
     async def write(

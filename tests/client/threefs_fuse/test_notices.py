@@ -5,3 +5,7 @@ from threefs_fuse import notices
 
 def test_the_kernel_is_told() -> None:
     assert notices.attributes_changed(5) == struct.pack("=IiQQqq", 40, 2, 0, 5, -1, 0)
+
+
+def test_the_kernel_is_told_to_give_up_what_it_has() -> None:
+    assert notices.content_changed(5) == struct.pack("=IiQQqq", 40, 2, 0, 5, 0, 0)

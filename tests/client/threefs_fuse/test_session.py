@@ -138,6 +138,35 @@ def test_the_kernel_takes_notices(tmp_path: Path) -> None:
     mounted(tmp_path, scene)
 
 
+def test_pages_are_given_up_when_those_that_are_read_are_there(tmp_path: Path) -> None:
+    async def scene(root: Path, files: FuseFiles, session: Session) -> None:
+        await asyncio.to_thread((root / "a").write_bytes, b"old")
+        inode = files.names[b"a"]
+        files.remembered_s = 60.0
+        fd = await asyncio.to_thread(os.open, root / "a", os.O_RDONLY)
+        assert await asyncio.to_thread(os.pread, fd, 10, 0) == b"old"
+        files.content[inode][:] = b"new"
+        assert await asyncio.to_thread(os.pread, fd, 10, 0) == b"old", "it has the page"
+        await session.tell_patiently(notices.content_changed(inode))
+        files.may_read.clear()
+        files.reading.clear()
+        reader = asyncio.create_task(asyncio.to_thread(os.pread, fd, 10, 0))
+        await files.reading.wait()
+        telling = asyncio.create_task(session.tell_patiently(notices.content_changed(inode)))
+        assert not (await asyncio.wait([telling], timeout=0.1))[0], "the kernel waits for the page"
+        draining = asyncio.create_task(session.drain())
+        await asyncio.sleep(0)
+        with pytest.raises(OSError, match="not connected"):
+            await session.tell_patiently(notices.content_changed(inode))
+        files.may_read.set()
+        assert await reader == b"new"
+        await telling
+        await draining
+        asyncio.get_running_loop().run_in_executor(None, os.close, fd)  # ends with the session: nobody answers
+
+    mounted(tmp_path, scene)
+
+
 # ---- a kernel that the test plays ----
 
 

@@ -19,9 +19,12 @@ WHOLE = (1 << 63) - 1
 class Two:
     def __init__(self, here: AsyncFileSystem, there: AsyncFileSystem, inode: int) -> None:
         self.told: list[int] = []
-        self.here = FileLocks(here.link, self.told.append)
-        self.there = FileLocks(there.link, self.told.append)
+        self.here = FileLocks(here.link, self.tell)
+        self.there = FileLocks(there.link, self.tell)
         self.inode = inode
+
+    async def tell(self, inode: int) -> None:
+        self.told.append(inode)
 
     async def refused(self, locks: FileLocks, owner: int, lock: Lock, *, flock: bool = False) -> bool:
         try:
