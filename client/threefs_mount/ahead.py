@@ -105,6 +105,11 @@ class Ahead:
                 self._wish(at, directory, page.last, now_s)
         return Known(inode, page.until_s - self._cache_s)
 
+    def count(self, directory: int) -> int:
+        """Of how many names there attributes are known."""
+        at = self._directories.get(directory)
+        return 0 if at is None else len(at.names)
+
     def asked(self, directory: int, name: bytes, inode: pb.Inode | None, now_s: float) -> None:
         """What the cluster has said of a name just now; None: there is no such name."""
         self.touch_name(directory, name)

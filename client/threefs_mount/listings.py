@@ -17,6 +17,8 @@ MOST_DIRECTORIES = 4096
 #: Names of a smaller directory come with attributes, so they are fetched anew each time.
 SMALL = 128
 _FIRST_PAGE, _PAGE = 1024, 4096
+#: Of a directory that somebody may be about to list.
+MOST_EXPECTED = 16_384
 
 #: The page of a directory behind a name, of at most so many; None: the directory still has the token.
 Fetch = Callable[[int, bytes, int, int], Awaitable[Names | None]]
@@ -27,6 +29,7 @@ class _Directory:
     listing: Listing | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     next: "asyncio.Task[Listing] | None" = None  # has not asked yet
+    expected: bool = False  # nobody has begun to read it since it was fetched for that
 
 
 class Listings:
@@ -37,13 +40,28 @@ class Listings:
 
     async def begin(self, number: int) -> Listing:
         """The entries that the directory has now, or those that come."""
-        at = self._directories.pop(number, None) or _Directory()
-        self._directories[number] = at
+        at = self._directory(number)
+        at.expected = False
         if not at.turn.locked():
             return await self._check(number, at)
         if at.next is None:  # the question that is under way may be from before an entry came
             at.next = asyncio.get_running_loop().create_task(self._check(number, at))
         return await asyncio.shield(at.next)
+
+    async def expect(self, number: int) -> None:
+        """Somebody has looked at the names of the directory, and may list it. If nobody does, this is done once."""
+        at = self._directory(number)
+        if at.expected or at.turn.locked():
+            return
+        at.expected = True
+        listing = await self._check(number, at)
+        while listing.token and len(listing) < MOST_EXPECTED and await listing.rest(len(listing)) is not None:
+            pass
+
+    def _directory(self, number: int) -> _Directory:
+        at = self._directories.pop(number, None) or _Directory()
+        self._directories[number] = at
+        return at
 
     async def _check(self, number: int, at: _Directory) -> Listing:
         async with at.turn:

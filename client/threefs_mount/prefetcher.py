@@ -1,6 +1,7 @@
 """Fetches the pages that `ahead` wishes for, while the kernel goes on asking."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -10,9 +11,12 @@ from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.ahead import Ahead, Wish
+from threefs_mount.listings import SMALL
 
 #: So many entries of a directory behind a name, with attributes, and whether there are more.
 Fetch = Callable[[int, bytes, int], Awaitable[tuple[Sequence[pb.Entry], bool]]]
+#: Somebody has looked at the names of a directory up to the last one.
+Walked = Callable[[int], Awaitable[None]]
 
 _LOG = structlog.get_logger()
 
@@ -20,6 +24,7 @@ _LOG = structlog.get_logger()
 class Prefetcher:
     def __init__(self, cache_s: float, fetch: Fetch, clock: Clock) -> None:
         self.ahead = Ahead(cache_s, self._start)
+        self.walked: Walked | None = None
         self._fetch = fetch
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
@@ -42,6 +47,9 @@ class Prefetcher:
             return
         last = entries[-1].name if more and entries else b""
         self.arrived(wish, [(one.name, one.attributes) for one in entries], last)
+        if not last and self.walked is not None and self.ahead.count(wish.directory) > SMALL:
+            with contextlib.suppress(ThreefsError):  # whoever lists it will be told
+                await self.walked(wish.directory)
 
     def arrived(self, wish: Wish, found: Sequence[tuple[bytes, pb.Inode]], last: bytes) -> None:
         self.ahead.arrived(wish, found, last, self._clock.monotonic())

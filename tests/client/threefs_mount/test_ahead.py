@@ -55,6 +55,7 @@ def test_after_some_looks_what_follows_is_known() -> None:
     known = scene.ahead.find(7, name(50), scene.now_s)
     assert known is not None and (known.inode.inode, known.since_s) == (1050, 100.0)
     assert scene.ahead.find(8, name(50), scene.now_s) is None and scene.mode(100) is None
+    assert scene.ahead.count(7) == 91 and scene.ahead.count(8) == 0
 
 
 def test_few_looks_fetch_nothing_nor_do_those_for_what_is_not_kept() -> None:

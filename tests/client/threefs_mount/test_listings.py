@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from threefs_mount import listings as module
 from threefs_mount.listing import Names
-from threefs_mount.listings import SMALL, Listings
+from threefs_mount.listings import MOST_EXPECTED, SMALL, Listings
 
 
 class Cluster:
@@ -93,6 +93,57 @@ def test_one_who_gives_up_does_not_stop_the_others() -> None:
         await asyncio.sleep(0)
         cluster.gate.set()
         assert (await tasks[2]).token == 1
+
+    asyncio.run(scene())
+
+
+def test_what_somebody_may_list_is_there_before() -> None:
+    async def scene() -> None:
+        cluster = Cluster(6000)
+        listings = Listings(cluster.fetch)
+        await listings.expect(7)
+        assert [known for _, _, known in cluster.calls] == [0, 0, 0]
+        listing = await listings.begin(7)
+        assert cluster.calls[3:] == [(7, b"", 1)] and len(listing) == 6000 and listing.at_once(5999) is not None
+        cluster.token = 2
+        newer = await listings.begin(7)
+        assert newer is not listing and newer.token == 2
+        await listings.close()
+
+    asyncio.run(scene())
+
+
+def test_what_nobody_lists_is_fetched_once_and_a_huge_directory_not_to_its_end() -> None:
+    async def scene() -> None:
+        cluster = Cluster(10 * MOST_EXPECTED)
+        listings = Listings(cluster.fetch)
+        await listings.expect(7)
+        calls = len(cluster.calls)
+        assert calls < 10
+        await listings.expect(7)
+        assert len(cluster.calls) == calls
+        await listings.begin(7)
+        await listings.expect(7)  # it was worth while
+        assert len(cluster.calls) > calls + 1
+        await listings.close()
+
+    asyncio.run(scene())
+
+
+def test_an_answer_from_before_a_listing_began_is_not_shown_to_it() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        listings = Listings(cluster.fetch)
+        cluster.gate.clear()
+        expected = asyncio.create_task(listings.expect(7))
+        await asyncio.sleep(0)
+        cluster.token = 2  # an entry comes after the question was answered
+        reader = asyncio.create_task(listings.begin(7))
+        await asyncio.sleep(0)
+        cluster.gate.set()
+        await expected
+        assert (await reader).token == 2
+        await listings.close()
 
     asyncio.run(scene())
 

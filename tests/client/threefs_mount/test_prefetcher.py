@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Sequence
 
 from threefs_mount.ahead import FIRST_LOOKS
+from threefs_mount.listings import SMALL
 from threefs_mount.prefetcher import Prefetcher
 
 from tests.support.clocks import SteppedClock
@@ -16,14 +17,19 @@ class Directory:
         self.gate = asyncio.Event()
         self.calls: list[tuple[int, bytes, int]] = []
         self.failing = False
+        self.count = 10
+        self.more = False
 
     async def fetch(self, directory: int, after: bytes, limit: int) -> tuple[Sequence[pb.Entry], bool]:
         self.calls.append((directory, after, limit))
-        entries = [pb.Entry(name=b"%d" % number, inode=number, attributes=file(number)) for number in range(50, 60)]
+        entries = [
+            pb.Entry(name=b"%d" % number, inode=number, attributes=file(number))
+            for number in range(50, 50 + self.count)
+        ]
         await self.gate.wait()
         if self.failing:
             raise Unavailable("nobody is there")
-        return entries, False
+        return entries, self.more
 
 
 def file(number: int) -> pb.Inode:
@@ -87,6 +93,28 @@ def test_a_page_that_does_not_come_is_tried_again() -> None:
         await looked(prefetcher)
         assert len(directory.calls) == 2
         await prefetcher.close()
+
+    asyncio.run(scene())
+
+
+def test_the_listing_of_a_larger_directory_is_fetched_once_its_last_name_was_seen() -> None:
+    async def scene() -> None:
+        for count, more in ((SMALL, False), (SMALL + 1, False), (SMALL + 1, True)):
+            directory = Directory()
+            walked: list[int] = []
+            directory.count, directory.more = count, more
+            directory.gate.set()
+            prefetcher = Prefetcher(3600.0, directory.fetch, SteppedClock())
+
+            async def expect(number: int, walked: list[int] = walked) -> None:
+                walked.append(number)
+                raise Unavailable("nobody is there")
+
+            prefetcher.walked = expect
+            await looked(prefetcher)
+            await turns()
+            assert walked == ([7] if count > SMALL and not more else [])
+            await prefetcher.close()
 
     asyncio.run(scene())
 
