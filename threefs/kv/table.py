@@ -298,10 +298,16 @@ class TableView:
     def get(self, key: bytes) -> bytes | None:
         if self._table.failure is not None or self._table._sequence is not None:
             self._table._check_readable()
+        rows = self._rows
         try:
-            return self._get(key)
+            rows.seek(key)
+            at = rows.key()
+            if at is None:  # there is no such key nor a later one, or the iterator has met an error
+                rows.status()
+            found: bytes | None = rows.value() if at == key else None
         except Exception as error:
             raise self._table._fail(error) from error
+        return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._table._check_readable()
@@ -341,15 +347,6 @@ class TableView:
         return self._table._checked(
             lambda: self._backward(begin, end, limit) if reverse else self._forward(begin, end, limit)
         )
-
-    def _get(self, key: bytes) -> bytes | None:
-        rows = self._rows
-        rows.seek(key)
-        at = rows.key()
-        if at is None:  # there is no such key nor a later one, or the iterator has met an error
-            rows.status()
-        found: bytes | None = rows.value() if at == key else None
-        return found
 
     def _forward(self, begin: bytes, end: bytes, limit: int) -> list[Pair]:
         rows = self._rows

@@ -28,7 +28,7 @@ async def lookup(context: Context, request: pb.LookupRequest) -> pb.InodeReply:
 
 
 async def _absence(names: Namespace, request: pb.LookupRequest) -> NotFound | NotADirectory:
-    parent = await names.inode(request.parent)
+    parent = await names.stored(request.parent)
     if parent is not None and parent.type != pb.DIRECTORY:
         return NotADirectory(f"inode {request.parent} is not a directory")
     return NotFound(f"inode {request.parent} has no entry {paths.shown(request.name)}")
