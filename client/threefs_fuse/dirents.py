@@ -1,9 +1,9 @@
 """Entries of a directory as the kernel takes them, packed once for all who read them."""
 
+import bisect
 from struct import Struct
 
 import numpy as np
-from numpy.typing import NDArray
 
 #: Inode, position behind it, length of the name, type; then the name, and zeros up to a multiple of 8.
 HEAD = Struct("=QQII")
@@ -23,9 +23,10 @@ class Dirents:
         starts = np.concatenate((np.zeros(1, stops.dtype), stops[:-1] + 1)) if len(stops) else stops
         lengths = stops - starts
         sizes = HEAD.size + lengths + -lengths % _WORD_BYTES
-        self._ends: NDArray[np.int64] = np.cumsum(sizes)
-        begins = self._ends - sizes
-        packed = np.zeros(int(self._ends[-1]) if len(stops) else 0, np.uint8)
+        ends = np.cumsum(sizes)
+        self._ends = ends.data  # quicker than an array to look single numbers up in
+        begins = ends - sizes
+        packed = np.zeros(int(ends[-1]) if len(stops) else 0, np.uint8)
         words, halves, heads = packed.view(np.uint64), packed.view(np.uint32), begins // _WORD_BYTES
         words[heads] = np.frombuffer(inodes, "<u8")
         words[heads + 1] = following + np.arange(len(stops), dtype=np.uint64)
@@ -41,10 +42,10 @@ class Dirents:
 
     def begin(self, number: int) -> int:
         """Where that entry begins."""
-        return int(self._ends[number - 1]) if number else 0
+        return self._ends[number - 1] if number else 0
 
     def part(self, number: int, room: int) -> tuple[memoryview, int]:
         """The entries from that number on for which there is room, and how many they are."""
         begin = self.begin(number)
-        count = int(self._ends.searchsorted(begin + room, "right")) - number
+        count = bisect.bisect_right(self._ends, begin + room) - number
         return self.packed[begin : self.begin(number + count)], count
