@@ -7,6 +7,7 @@ A peer that cannot be brought up, or does not hold out, is left out, and the rea
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ _INSTALL_S = 600
 _UP_S = 150
 _DOWN_S = 90
 _REASON_CHARS = 300
+#: They get no more of our environment: one of them takes PEERS, which make has exported, for an option of its own.
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
 class PeerFailedError(Exception):
@@ -74,8 +77,9 @@ class Harness:
 
 
 def _run(command: Sequence[str], timeout_s: float) -> None:
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=environment)
     except subprocess.TimeoutExpired:
         raise PeerFailedError(f"no end after {timeout_s:.0f} s") from None
     if done.returncode:

@@ -8,7 +8,9 @@ ROW = {"name": "meta_create_p1", "unit": "ops/s", "value": 120.5, "p50_ms": 1.0,
 ROW |= {"cpu_s_per_kop": 0.25}
 
 PEERS = """
-import sys, pathlib, subprocess
+import os, sys, pathlib, subprocess
+if "PEERS" in os.environ:
+    sys.exit("only odd numbers of peers")
 action, name, _, place, *rest = sys.argv[1:]
 pathlib.Path(place, "calls").open("a").write(f"{action} {' '.join(rest)}\\n")
 if name == "broken" and action == "up":
@@ -45,6 +47,11 @@ def test_a_peer_is_brought_up_measured_inside_and_taken_down(harness: Harness) -
     assert harness.measure_peer("seaweedfs") == [Row("create_p1", 120.5, 1.0, 2.0, 0.25, 7)]
     assert calls(harness, "seaweedfs") == ["install", "up", "exec", "down"]
     assert "--durability fsync" in (harness.work / "seaweedfs" / "calls").read_text()
+
+
+def test_a_peer_does_not_find_our_options_in_its_environment(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEERS", "/path/to/harness")
+    assert harness.measure_peer("seaweedfs")
 
 
 def test_one_that_does_not_start_is_taken_down_and_says_why(harness: Harness) -> None:
