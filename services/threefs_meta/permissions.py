@@ -21,7 +21,8 @@ def permits(inode: pb.Inode, actor: Actor, wanted: int) -> bool:
     """Whether all the `wanted` bits are granted."""
     if actor.is_super:
         return not wanted & EXECUTE or inode.type == pb.DIRECTORY or bool(inode.mode & 0o111)
-    if actor.uid != inode.uid and inode.HasField("access_acl"):
+    # As on Linux, a list whose mask grants nothing is not looked into: who is only named in it is one of the others.
+    if actor.uid != inode.uid and inode.mode & 0o070 and inode.HasField("access_acl"):
         return acls.permits(inode, actor, wanted)
     return not wanted & ~_granted(inode, actor)
 

@@ -106,6 +106,15 @@ def test_one_entry_must_grant_all() -> None:
     assert not permissions.permits(inode, both, READ | WRITE)
 
 
+def test_a_list_whose_mask_grants_nothing_is_not_looked_into() -> None:
+    """So it is on Linux, and the kernel checks for a mount: whoever is only named there is one of the others."""
+    inode = pb.Inode(type=pb.FILE, uid=1, gid=20)
+    acls.set_access(inode, acls.parse(acl(7, 7, 0, 4, (USER, 6, 5), (GROUP, 6, 30))))
+    for actor in (Actor(5, 9, frozenset(), False), Actor(7, 9, frozenset({30}), False), OTHER):
+        assert permissions.permits(inode, actor, READ) and not permissions.permits(inode, actor, WRITE)
+    assert not permissions.permits(inode, Actor(7, 20, frozenset(), False), READ), "the owning group has nothing"
+
+
 def test_a_change_of_mode_changes_the_mask() -> None:
     async def test(fs: MetaBench) -> None:
         await fs.create("/a", mode=0o600)
