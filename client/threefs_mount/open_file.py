@@ -137,9 +137,7 @@ class OpenFile:
     async def end(self) -> None:
         """Settle everything and end the session. Raises what went wrong with what was written."""
         await self._settle(self._handle.close)
-        self._session = b""
-        if self.holders:
-            self._handle = Handle(self._link, self.inode, b"")
+        self._without_session()
 
     def ending(self) -> pb.CloseRequest:
         """The call that ends the session of a file at rest; call `ended` after it."""
@@ -147,6 +145,10 @@ class OpenFile:
 
     def ended(self) -> None:
         self._link.lease.leave()
+        self._without_session()
+
+    def _without_session(self) -> None:
+        """Who has it open still goes on reading."""
         self._session = b""
         if self.holders:
             self._handle = Handle(self._link, self.inode, b"")
