@@ -1,13 +1,15 @@
 """Lengths of files under writers, truncates and crashes. The rules and their reasons are told in the module."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 from threefs_meta.lengths import sweep
 from threefs_meta.operations.sync import sync
+from threefs_meta.operations.truncate import truncate
 
-from tests.support.metadata import SESSION, MetaBench, run
+from tests.support.metadata import SESSION, MetaBench, at, run
 from threefs.errors import FileTooLarge, Unavailable
 from threefs.ids import ChunkId, InodeId
 from threefs.layout import MAX_FILE_BYTES, MIN_CHUNK_BYTES, from_wire
@@ -279,5 +281,36 @@ def test_a_writer_that_does_not_say_how_far_it_went_may_have_been_anywhere() -> 
         await fs.remove("/a")
         await fs.collect_all()
         assert fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+@pytest.mark.xfail(strict=True, reason="a known gap, see docs/reliability.md: what is swept is not bound to a version")
+def test_a_service_that_hung_removes_nothing_that_was_written_since() -> None:
+    """It is to sweep, and its client asks another one meanwhile, and then writes."""
+
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await report(fs, inode, 1000)
+        listing, hangs, goes_on = fs.chunks.listing, asyncio.Event(), asyncio.Event()
+
+        async def slowly(*place: Any, **how: Any) -> AsyncIterator[Any]:
+            if not hangs.is_set():
+                hangs.set()
+                await goes_on.wait()
+            async for page in listing(*place, **how):
+                yield page
+
+        fs.chunks.listing = slowly  # type: ignore[method-assign]
+        request = pb.TruncateRequest(mutation=fs.mutation(), place=at("/f"), length=0)
+        hung = asyncio.create_task(truncate(fs.context, request))
+        await hangs.wait()
+        after = (await truncate(fs.context, request)).inode
+        await fs.write(after, 0, b"y" * 500)
+        await report(fs, after, 500)
+        goes_on.set()
+        await hung
+        assert content(fs, await fs.stat("/f"), 500) == b"y" * 500
 
     run(test)
