@@ -10,13 +10,23 @@ more than one of the few exactly-once entries of a chunk record, and an abandone
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import starmap
+from typing import NamedTuple, Protocol
 
 from threefs.budget import ByteBudget
 from threefs.checksums import crc32c
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import DeadlineExceeded, NotServing, OutcomeUnknown, Retry, ThreefsError, Unavailable, error_of
+from threefs.errors import (
+    ChunkChanged,
+    DeadlineExceeded,
+    NotServing,
+    OutcomeUnknown,
+    Retry,
+    ThreefsError,
+    Unavailable,
+    error_of,
+)
 from threefs.ids import ChainId, ChunkId, ClientId, InodeId
 from threefs.layout import FileLayout, chunk_count, end_of
 from threefs.routing import Routing
@@ -68,6 +78,15 @@ class ChunkUpdate:
     offset: int = 0  # bytes into the chunk
     length: int = 0  # bytes of payload, or the new length
     payload: Buffer = b""
+    only_version: int = 0  # refused with ChunkChanged if the chunk has another one by then; 0: any
+
+
+class Listed(NamedTuple):
+    """A chunk of a listing."""
+
+    number: int
+    length: int  # bytes
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +121,7 @@ class _Row:
 
     def give_up(self) -> None:
         self.again = False
-        if self.unsure:
+        if self.unsure and not isinstance(self.error, ChunkChanged):  # which says as much by itself
             chunk = self.update.chunk
             self.error = OutcomeUnknown(
                 f"change of chunk {chunk.number} of inode {chunk.inode} was not confirmed, "
@@ -208,8 +227,8 @@ class Chunks:
 
     async def listing(
         self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float
-    ) -> AsyncIterator[tuple[ChainId, list[tuple[int, int]]]]:
-        """Chunks from number `first` on, in pages of one chain: (chain, [(number, length), ...]).
+    ) -> AsyncIterator[tuple[ChainId, list[Listed]]]:
+        """Chunks from number `first` on, in pages of one chain.
 
         Only the first `chains` of the stripe are asked (0: all).
         """
@@ -219,7 +238,7 @@ class Chunks:
             while True:
                 reply = await self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
                 if reply.index:
-                    yield chain, list(zip(reply.index, reply.length, strict=True))
+                    yield chain, list(starmap(Listed, zip(reply.index, reply.length, reply.version, strict=True)))
                 if not reply.more:
                     break
                 after = reply.index[-1] + 1
@@ -250,7 +269,7 @@ class Chunks:
         removed = 0
         async for chain, page in self.listing(layout, inode, first, timeout_s=timeout_s):
             updates = [
-                ChunkUpdate(chain, ChunkId(inode, number), storage_pb2.REMOVE, layout.chunk_bytes) for number, _ in page
+                ChunkUpdate(chain, ChunkId(inode, row.number), storage_pb2.REMOVE, layout.chunk_bytes) for row in page
             ]
             await self.apply(updates, timeout_s=deadline - self._clock.monotonic())
             removed += len(updates)
@@ -433,6 +452,7 @@ class Chunks:
                 checksum=row.checksum,
                 chunk_bytes=update.chunk_bytes,
                 again=row.unsure,
+                only_version=update.only_version,
             )
         return request
 

@@ -326,6 +326,12 @@ class Deadlock(ThreefsError):
     code, posix = 61, _errno.EDEADLK
 
 
+class ChunkChanged(ThreefsError):
+    """The change was meant for another version of the chunk (which it may have changed itself, when sent before)."""
+
+    code, posix = 62, _errno.EAGAIN
+
+
 # ---- the transactional store ----
 
 

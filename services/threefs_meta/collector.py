@@ -131,9 +131,7 @@ class Collector:
             try:
                 await self._forget_attributes(inode)
                 if inode.type == pb.FILE:
-                    await sweep(
-                        self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), 0, inode.chains_used
-                    )
+                    await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), inode.chains_used)
             except ThreefsError as error:
                 _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
                 return None

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from threefs.chunks import Applied, ChunkUpdate
+from threefs.chunks import Applied, ChunkUpdate, Listed
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.ids import ChainId, InodeId
@@ -30,7 +30,7 @@ class FileChunks(Protocol):
 
     def listing(
         self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float
-    ) -> AsyncIterator[tuple[ChainId, list[tuple[int, int]]]]: ...
+    ) -> AsyncIterator[tuple[ChainId, list[Listed]]]: ...
 
     async def apply(self, updates: Sequence[ChunkUpdate], *, timeout_s: float) -> list[Applied]: ...
 

@@ -12,20 +12,27 @@ raises the truncate version, provided that the inode is still exactly as it was 
 - Why the proviso: a write that lands behind the sweep and is reported before the transaction changes the inode. It must
   not be cut off by the length alone with its bytes left behind, so the sweep is done again. A write that is reported
   later comes with an old truncate version, and is found on the chains.
+- Why only listed versions are removed: a service may hang in the middle, while its caller asks another one, and then
+  writes. So a page of chunks is listed with their versions, then the inode must still be what it was, and only then are
+  those very versions removed. What was written later is another version, or was not listed, or had the inode changed.
 - Why an extension sweeps too: bytes beyond the length may have been written and not been reported yet. They come before
   the truncate, so they must be gone.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from threefs.chunks import ChunkUpdate
-from threefs.errors import FileTooLarge, InvalidArgument, IsADirectory
-from threefs.ids import ChunkId, InodeId
+from threefs.chunks import ChunkUpdate, Listed
+from threefs.errors import ChunkChanged, FileTooLarge, InvalidArgument, IsADirectory
+from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.layout import FileLayout, chains_reached, from_wire, max_file_bytes
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
-from threefs_meta.mutations import Outside
+from threefs_meta.mutations import Outside, look
+
+#: Rounds against somebody who writes what is being cut.
+_MOST_PASSES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +107,12 @@ class Cut:
         return None
 
     async def _sweep(self, layout: FileLayout, inode: int, chains: int, record: bytes) -> None:
-        await sweep(self._context.chunks, layout, InodeId(inode), self._length, chains)
-        self._swept = record
+        async def unchanged() -> bool:
+            found = await look(self._context, lambda names: names.inode(inode))
+            return found is not None and found.SerializeToString() == record
+
+        if await cut(self._context.chunks, layout, InodeId(inode), self._length, chains, unchanged):
+            self._swept = record
 
 
 def widen(inode: pb.Inode, report: Report) -> None:
@@ -110,23 +121,58 @@ def widen(inode: pb.Inode, report: Report) -> None:
     inode.chains_used = max(inode.chains_used, chains) if chains and inode.chains_used else 0
 
 
-async def sweep(chunks: FileChunks, layout: FileLayout, inode: InodeId, length: int, chains: int = 0) -> int:
-    """Remove all bytes from `length` on from the first `chains` of the stripe (0: all of it). Returns how many chunks
-    were changed."""
+async def sweep(chunks: FileChunks, layout: FileLayout, inode: InodeId, chains: int = 0) -> int:
+    """Remove all chunks of a file that nobody can open any more, from the first `chains` of its stripe (0: all of it).
+    Returns how many there were."""
+    removed = 0
+    async for chain, page in chunks.listing(layout, inode, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
+        updates = [
+            ChunkUpdate(chain, ChunkId(inode, row.number), storage_pb2.REMOVE, layout.chunk_bytes) for row in page
+        ]
+        await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
+        removed += len(updates)
+    return removed
+
+
+async def cut(
+    chunks: FileChunks,
+    layout: FileLayout,
+    inode: InodeId,
+    length: int,
+    chains: int,
+    unchanged: Callable[[], Awaitable[bool]],
+) -> bool:
+    """Remove the bytes from `length` on that were there before `unchanged` was asked. False: it said no, or writers
+    were quicker every time."""
+    first = length // layout.chunk_bytes
+    for _ in range(_MOST_PASSES):
+        refused = False
+        async for chain, page in chunks.listing(layout, inode, first, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
+            updates = _cuts(layout, inode, length, chain, page)
+            if not updates:
+                continue
+            if not await unchanged():
+                return False
+            try:
+                await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
+            except ChunkChanged:  # somebody writes right now; the others were cut
+                refused = True
+        if not refused:
+            return True
+    return False
+
+
+def _cuts(layout: FileLayout, inode: InodeId, length: int, chain: ChainId, page: Sequence[Listed]) -> list[ChunkUpdate]:
     last, within = divmod(length, layout.chunk_bytes)
-    changed = 0
-    async for chain, page in chunks.listing(layout, inode, last, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
-        updates = []
-        for number, size in page:
-            chunk = ChunkId(inode, number)
-            if number > last or not within:
-                updates.append(ChunkUpdate(chain, chunk, storage_pb2.REMOVE, layout.chunk_bytes))
-            elif size > within:
-                updates.append(ChunkUpdate(chain, chunk, storage_pb2.TRUNCATE, layout.chunk_bytes, length=within))
-        if updates:
-            await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
-            changed += len(updates)
-    return changed
+    updates = []
+    for row in page:
+        kept = within if row.number == last else 0
+        if kept and row.length <= kept:
+            continue
+        kind = storage_pb2.TRUNCATE if kept else storage_pb2.REMOVE
+        chunk = ChunkId(inode, row.number)
+        updates.append(ChunkUpdate(chain, chunk, kind, layout.chunk_bytes, length=kept, only_version=row.version))
+    return updates
 
 
 def check_length(inode: pb.Inode, length: int) -> None:

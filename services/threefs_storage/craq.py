@@ -16,6 +16,7 @@ from threefs.env.random import Random
 from threefs.errors import (
     ChainChanged,
     ChecksumMismatch,
+    ChunkChanged,
     Corrupt,
     CorruptChunk,
     DeadlineExceeded,
@@ -73,8 +74,9 @@ class Craq:
     async def write(self, target: Target, write: pb.ChunkWrite, payload: Buffer, deadline: float) -> Result:
         """Apply one write of a client (version 0) or of a predecessor.
 
-        Raises ChainChanged, NotServing, VersionGap, StaleWrite, InvalidArgument, ChecksumMismatch, NoSpace: it had no
-        effect. Raises DeadlineExceeded, OutcomeUnknown: the version may be pending, and is finished later.
+        Raises ChainChanged, NotServing, VersionGap, StaleWrite, ChunkChanged, InvalidArgument, ChecksumMismatch,
+        NoSpace: it had no effect. Raises DeadlineExceeded, OutcomeUnknown: the version may be pending, and is finished
+        later.
         """
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
         if write.kind == pb.FORGET:
@@ -181,10 +183,12 @@ class Craq:
             if entry.seq > identity.seq:
                 raise StaleWrite(f"write {identity.seq} of chunk {chunk} came after write {entry.seq} of its channel")
             return Result(entry.version, entry.length, entry.checksum)
+        committed = record.committed.version if record.committed is not None else 0
+        if write.only_version and write.only_version != committed:
+            raise ChunkChanged(f"chunk {chunk} has version {committed}, the change is meant for {write.only_version}")
         if entry is None and write.again and len(record.entries) >= MOST_ENTRIES:
             raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
-        version = (record.committed.version if record.committed is not None else 0) + 1
-        return await self._stage(target, chunk, write, version, identity, payload, deadline)
+        return await self._stage(target, chunk, write, committed + 1, identity, payload, deadline)
 
     async def _forwarded(
         self,

@@ -212,10 +212,13 @@ class Storage:
         found = target.listed(
             request.inode, lambda: target.engine.chunks(request.inode, request.first_index, limit + 1)
         )
-        lengths = [record.committed.length for _, record in found if record.committed is not None]
+        listed = [(chunk.number, record.committed) for chunk, record in found[:limit] if record.committed is not None]
         call.reply(
             pb.ListChunksReply(
-                index=[chunk.number for chunk, _ in found[:limit]], length=lengths[:limit], more=len(found) > limit
+                index=[number for number, _ in listed],
+                length=[committed.length for _, committed in listed],
+                version=[committed.version for _, committed in listed],
+                more=len(found) > limit,
             )
         )
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from threefs.checksums import crc32c
-from threefs.errors import ChainChanged, ChunkNotFound, NotServing, ThreefsError, Unavailable
+from threefs.errors import ChainChanged, ChunkChanged, ChunkNotFound, NotServing, ThreefsError, Unavailable
 from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
 from threefs.rpc.methods import Method, Rep, Req
@@ -110,7 +110,9 @@ class MemoryStorage:
                 mine = [n for n in self._chunks(request.target, request.inode) if n >= request.first_index]
                 page = mine[: min(request.limit, 3)]  # small pages, so that tests see more than one
                 lengths = [len(self._at(request.inode, n)) for n in page]
-                return pb.ListChunksReply(index=page, length=lengths, more=len(mine) > len(page)), b""
+                versions = [self.versions[ChunkId(request.inode, n)] for n in page]
+                more = len(mine) > len(page)
+                return pb.ListChunksReply(index=page, length=lengths, version=versions, more=more), b""
             case "ScanChunks":
                 return self._scan(request), b""
         raise AssertionError(method.name)
@@ -169,6 +171,8 @@ class MemoryStorage:
         assert crc32c(part) == write.checksum or not part
         assert write.identity.seq >= self.seen.get(entry, 0), "sequence numbers of a channel never go back"
         if self.seen.get(entry) != write.identity.seq:
+            if write.only_version and write.only_version != self.versions.get(chunk, 0):
+                raise ChunkChanged(f"chunk {chunk} has version {self.versions.get(chunk, 0)}")
             self.seen[entry] = write.identity.seq
             self.versions[chunk] = self.versions.get(chunk, 0) + 1
             self.chain_of[chunk] = chain

@@ -10,6 +10,7 @@ from tests.support.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.chunks import ChunkLimits, Chunks, ChunkUpdate
 from threefs.errors import (
     ChainChanged,
+    ChunkChanged,
     ConnectionLost,
     DeadlineExceeded,
     NoSpace,
@@ -103,6 +104,27 @@ def test_a_refusal_is_final_unless_an_earlier_attempt_is_open() -> None:
     s.storage.before = failing(ConnectionLost(), NoSpace())
     with pytest.raises(OutcomeUnknown):
         go(s.chunks.write(LAYOUT, INODE, 0, 0, b"x", timeout_s=5))
+
+
+def test_a_change_for_one_version_is_refused_by_another() -> None:
+    s = Setting()
+
+    async def work() -> None:
+        await s.chunks.write(LAYOUT, INODE, 0, 0, b"a", timeout_s=5)
+        await s.chunks.write(LAYOUT, INODE, 1, 0, b"a", timeout_s=5)
+        await s.chunks.write(LAYOUT, INODE, 0, 0, b"b", timeout_s=5)
+        rows = [(chain, row) async for chain, page in s.chunks.listing(LAYOUT, INODE, timeout_s=5) for row in page]
+        assert sorted(row.version for _, row in rows) == [1, 2]
+        removals = [
+            ChunkUpdate(chain, ChunkId(INODE, row.number), pb.REMOVE, LAYOUT.chunk_bytes, only_version=1)
+            for chain, row in rows
+        ]
+        s.storage.after = failing(ConnectionLost(), ConnectionLost())
+        with pytest.raises(ChunkChanged):  # not: outcome unknown
+            await s.chunks.apply(removals, timeout_s=5)
+
+    go(work())
+    assert s.storage.data == {ChunkId(INODE, 0): b"b"}, "the other one was removed"
 
 
 def test_a_changed_chain_is_looked_up_again() -> None:
@@ -222,7 +244,7 @@ def test_length_listing_and_removal_of_a_whole_file() -> None:
         assert await s.chunks.last_chunk(LAYOUT, INODE, timeout_s=5) == (10, 3)
         assert await s.chunks.file_length(LAYOUT, INODE, timeout_s=5) == 10 * 64 * KIB + 3
         pages = [page async for page in s.chunks.listing(LAYOUT, INODE, 4, timeout_s=5)]
-        assert sorted(row for _, page in pages for row in page) == [(number, 3) for number in range(4, 11)]
+        assert sorted(row for _, page in pages for row in page) == [(number, 3, 1) for number in range(4, 11)]
         assert await s.chunks.remove_file(LAYOUT, INODE, timeout_s=5) == 11
 
     go(work())

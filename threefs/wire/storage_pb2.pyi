@@ -56,7 +56,7 @@ class ReadReply(_message.Message):
     def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class ChunkWrite(_message.Message):
-    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again")
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class ChunkWrite(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
+    ONLY_VERSION_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     chunk: _common_pb2.ChunkId
@@ -83,7 +84,8 @@ class ChunkWrite(_message.Message):
     removed: bool
     entries: _containers.RepeatedCompositeFieldContainer[OnceEntry]
     again: bool
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ...) -> None: ...
+    only_version: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ..., only_version: _Optional[int] = ...) -> None: ...
 
 class OnceEntry(_message.Message):
     __slots__ = ("identity", "version", "length", "checksum")
@@ -178,14 +180,16 @@ class ListChunksRequest(_message.Message):
     def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., first_index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ListChunksReply(_message.Message):
-    __slots__ = ("index", "length", "more")
+    __slots__ = ("index", "length", "more", "version")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     index: _containers.RepeatedScalarFieldContainer[int]
     length: _containers.RepeatedScalarFieldContainer[int]
     more: bool
-    def __init__(self, index: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
+    version: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ..., version: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InventoryRequest(_message.Message):
     __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit")

@@ -19,6 +19,7 @@ from tests.support.rpc import run
 from threefs.errors import (
     ChainChanged,
     ChecksumMismatch,
+    ChunkChanged,
     ChunkNotFound,
     InvalidArgument,
     NotServing,
@@ -257,6 +258,48 @@ def test_r6_a_repeat_whose_result_may_be_forgotten_has_an_unknown_outcome(tmp_pa
             assert chain[1].committed() == 1 + MOST_ENTRIES
             fresh = chain.row(b"z", client=b"n" * 16, seq=1)
             assert (await chain.send(fresh, b"z")).version == 2 + MOST_ENTRIES, "a first attempt is none"
+
+    run(test)
+
+
+def test_a_change_that_is_meant_for_one_version_is_not_made_to_another(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"a")
+            await chain.write(b"b")
+            with pytest.raises(ChunkChanged):
+                await chain.send(chain.row(kind=pb.REMOVE, only_version=1))
+            assert [replica.committed() for replica in chain.replicas] == [2, 2, 2]
+            removal = chain.row(kind=pb.REMOVE, only_version=2)
+            assert (await chain.send(removal)).version == 3
+            assert (await chain.send(removal)).version == 3, "its repeat gets its result"
+            await chain.write(b"new")
+            with pytest.raises(ChunkChanged):
+                await chain.send(chain.row(kind=pb.REMOVE, only_version=2))
+            assert await chain.read(3) == (4, b"new"), "a chunk that comes again does not begin with version 1"
+
+    run(test)
+
+
+def test_a_change_for_one_version_waits_for_what_is_pending(tmp_path: Path) -> None:
+    """What the head has not committed yet may be committed at the tail, which lists it."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"a")
+            gate = Gate()
+            chain[1].peers.after = gate
+            write = asyncio.create_task(chain.write(b"b"))
+            await gate.reached.wait()
+            assert [replica.committed() for replica in chain.replicas] == [1, 2]
+            removals = [
+                asyncio.create_task(chain.send(chain.row(kind=pb.REMOVE, only_version=version))) for version in (1, 2)
+            ]
+            gate.open.set()
+            await write
+            with pytest.raises(ChunkChanged):
+                await removals[0]
+            assert (await removals[1]).version == 3
 
     run(test)
 
