@@ -27,6 +27,7 @@ class File:
 class Model:
     def __init__(self) -> None:
         self.root = Directory()
+        self.lags = False  # a tree was removed with files that have other names: their count falls as it is drained
 
     def shown(self) -> dict[str, object]:
         """Directories as dictionaries, files as their number of names."""
@@ -92,7 +93,7 @@ class Model:
         if isinstance(node, Directory):
             if node and not recursive:
                 raise NotEmpty
-            _forget(node)
+            self.lags |= _forget(node)
         else:
             node.names -= 1
         del directory[name]
@@ -144,9 +145,13 @@ def _all(node: Node) -> list[Node]:
     return found
 
 
-def _forget(directory: Directory) -> None:
+def _forget(directory: Directory) -> bool:
+    """True if a file in it has a name elsewhere."""
+    elsewhere = False
     for node in directory.values():
         if isinstance(node, Directory):
-            _forget(node)
+            elsewhere |= _forget(node)
         else:
             node.names -= 1
+            elsewhere |= node.names > 0
+    return elsewhere

@@ -71,6 +71,9 @@ class NamespaceMachine(RuleBasedStateMachine):
     @rule(path=PATHS, recursive=st.booleans())
     def remove(self, path: str, recursive: bool) -> None:
         self.both(self.fs.remove(path, recursive=recursive), self.model.remove, path, recursive)
+        if self.model.lags:
+            self.wait(self.fs.collect_all())
+            self.model.lags = False
 
     @rule(source=PATHS, destination=PATHS, no_replace=st.booleans())
     def rename(self, source: str, destination: str, no_replace: bool) -> None:
