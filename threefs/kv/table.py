@@ -10,23 +10,11 @@ writes until it is opened again, which `reopen` does while it stays in use.
 
 import asyncio
 import contextlib
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rocksdict import (
-    AccessType,
-    BlockBasedOptions,
-    Cache,
-    DBCompressionType,
-    DBRecoveryMode,
-    Options,
-    Rdict,
-    RdictIter,
-    WriteBatch,
-)
+from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.worker import ThreadWorker, Worker
@@ -34,16 +22,12 @@ from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.log_room import LogRoom
 from threefs.kv.pace import Pace
 from threefs.kv.port import Pair
-from threefs.kv.wal import MARK_KEY, cut_torn_tails, encode_mark, flushed, gaps, put_aside, rotated, unreadable
+from threefs.kv.store import check_room, error_of, open_store
+from threefs.kv.wal import MARK_KEY, encode_mark
 
 T = TypeVar("T")
 
-_BLOCK_CACHE_BYTES = 64 << 20
-_WRITE_BUFFER_BYTES = 32 << 20
-_LARGEST_WAL_BYTES = 256 << 20
-_BLOOM_BITS_PER_KEY = 10
 _SEEKS = 8
-_ROOM_TO_OPEN_BYTES = 1 << 20  # beside what the logs hold
 _MARK_WITHIN_S = 0.002
 
 
@@ -78,7 +62,7 @@ class Table:
         """
         worker = ThreadWorker("threefs-table")
         try:
-            return cls(await worker.run(_open, directory), worker, directory, pace, clock)
+            return cls(await worker.run(open_store, directory), worker, directory, pace, clock)
         except BaseException:
             await worker.close()
             raise
@@ -114,7 +98,10 @@ class Table:
             else:
                 batch.put(key, value)
         size_bytes = batch.size_in_bytes()
-        self._checked(lambda: self._store.write(batch))
+        try:
+            self._store.write(batch)
+        except Exception as error:
+            raise self._fail(error) from error
         if self._room is not None:
             self._room.used(size_bytes)
         self.written += 1
@@ -153,12 +140,12 @@ class Table:
         if self._flusher is not None:
             await asyncio.wait([self._flusher])
         if self._sequence is None:
-            await self._worker.run(_check_room, self._directory)
+            await self._worker.run(check_room, self._directory)
             self._sequence = self._store.latest_sequence_number()
             with contextlib.suppress(Exception):  # it repeats what made it fail, and lets go of the directory
                 await self._worker.run(self._store.close)
         # Recovery reads the log, and writes what is in it to a sorted file, durably.
-        store = await self._worker.run(_open, self._directory)
+        store = await self._worker.run(open_store, self._directory)
         found = store.latest_sequence_number()
         if found != self._sequence:
             await self._worker.run(store.close)
@@ -207,11 +194,26 @@ class Table:
             else:
                 self._release(self._take_waiting())
         if self._marking is None:
-            self._marking = asyncio.get_running_loop().call_later(_MARK_WITHIN_S, self._write_mark)
+            self._mark_later()
+
+    def _mark_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._marking = loop.call_later(_MARK_WITHIN_S, self._mark_unless_busy, self.durable)
+
+    def _mark_unless_busy(self, durable: int) -> None:
+        """Flushes that follow each other need no marks of their own: each write carries that of the flush before."""
+        if self.durable == durable:
+            self._write_mark()
+        else:
+            self._mark_later()
 
     def _sync_here(self) -> None:
-        number, sequence = self.written, self._checked(self._store.latest_sequence_number)
-        self._checked(self._timed_sync)
+        number = self.written
+        try:
+            sequence = self._store.latest_sequence_number()
+            self._timed_sync()
+        except Exception as error:
+            raise self._fail(error) from error
         self._flushed(number, sequence)
 
     def _timed_sync(self) -> None:
@@ -282,31 +284,42 @@ class Table:
 
     def _fail(self, error: Exception) -> ThreefsError:
         """The error to raise; all but a corrupt record ends the use of the table, or its use for writing."""
-        failure = _error_of(error, self._directory)
+        failure = error_of(error, self._directory)
         if self.failure is None and not isinstance(failure, Corrupt):
             self.failure = failure
         return failure
 
 
 class TableView:
-    """The table at one moment. A snapshot of rocksdict would not do: its iterators ignore the snapshot."""
+    """The table at one moment. A snapshot of rocksdict would not do: its iterators ignore the snapshot.
+
+    An iterator that was made at that moment keeps it. But one that looks for a key which is not there steps over all
+    that was removed behind it: thousands of names, perhaps. So as long as nothing was written since, the table itself
+    is asked.
+    """
 
     def __init__(self, table: Table, rows: RdictIter) -> None:
         self._table = table
         self._rows = rows
+        self._written = table.written
 
     def get(self, key: bytes) -> bytes | None:
-        if self._table.failure is not None or self._table._sequence is not None:
-            self._table._check_readable()
+        table = self._table
+        if table.failure is not None or table._sequence is not None:
+            table._check_readable()
         rows = self._rows
+        found: bytes | None
         try:
+            if table.written == self._written:
+                found = table._store.get(key)
+                return found
             rows.seek(key)
             at = rows.key()
             if at is None:  # there is no such key nor a later one, or the iterator has met an error
                 rows.status()
-            found: bytes | None = rows.value() if at == key else None
+            found = rows.value() if at == key else None
         except Exception as error:
-            raise self._table._fail(error) from error
+            raise table._fail(error) from error
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -344,132 +357,46 @@ class TableView:
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:
         """Pairs with begin <= key < end in key order (or reversed); limit 0 means all."""
         self._table._check_readable()
-        return self._table._checked(
-            lambda: self._backward(begin, end, limit) if reverse else self._forward(begin, end, limit)
-        )
+        search = _backward if reverse else _forward
+        return self._table._checked(lambda: search(self._between(begin, end), begin, end, limit))
 
-    def _forward(self, begin: bytes, end: bytes, limit: int) -> list[Pair]:
-        rows = self._rows
-        pairs: list[Pair] = []
-        rows.seek(begin)
-        key: bytes | None
-        while (key := rows.key()) is not None:
-            if key >= end:
+    def _between(self, begin: bytes, end: bytes) -> RdictIter:
+        """For keys in the range. One that knows its bounds does not step over what was removed beyond them."""
+        if self._table.written != self._written:
+            return self._rows
+        options = ReadOptions()
+        options.set_iterate_lower_bound(begin)
+        options.set_iterate_upper_bound(end)
+        return self._table._store.iter(options)
+
+
+def _forward(rows: RdictIter, begin: bytes, end: bytes, limit: int) -> list[Pair]:
+    pairs: list[Pair] = []
+    rows.seek(begin)
+    key: bytes | None
+    while (key := rows.key()) is not None:
+        if key >= end:
+            return pairs
+        if key != MARK_KEY:
+            pairs.append((key, rows.value()))
+            if len(pairs) == limit:
                 return pairs
-            if key != MARK_KEY:
-                pairs.append((key, rows.value()))
-                if len(pairs) == limit:
-                    return pairs
-            rows.next()
-        rows.status()  # an iterator also ends when it meets a damaged block, and only this tells
-        return pairs
+        rows.next()
+    rows.status()  # an iterator also ends when it meets a damaged block, and only this tells
+    return pairs
 
-    def _backward(self, begin: bytes, end: bytes, limit: int) -> list[Pair]:
-        rows = self._rows
-        pairs: list[Pair] = []
-        rows.seek_for_prev(end)
-        while rows.valid():
-            key: bytes = rows.key()
-            if key < begin:
+
+def _backward(rows: RdictIter, begin: bytes, end: bytes, limit: int) -> list[Pair]:
+    pairs: list[Pair] = []
+    rows.seek_for_prev(end)
+    while rows.valid():
+        key: bytes = rows.key()
+        if key < begin:
+            return pairs
+        if key < end and key != MARK_KEY:
+            pairs.append((key, rows.value()))
+            if len(pairs) == limit:
                 return pairs
-            if key < end and key != MARK_KEY:
-                pairs.append((key, rows.value()))
-                if len(pairs) == limit:
-                    return pairs
-            rows.prev()
-        rows.status()
-        return pairs
-
-
-def _open(directory: Path) -> Rdict:
-    directory.mkdir(parents=True, exist_ok=True)
-    parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
-    if unreadable(directory) and not (cut_torn_tails(directory) and not unreadable(directory)):
-        raise Corrupt(f"the table {directory} is damaged: its log has a record of no known kind")
-    try:
-        if rotated(directory):
-            return _open_rotated(directory)
-        return Rdict(str(directory), _options())
-    except Exception as error:
-        failure = error if isinstance(error, ThreefsError) else _error_of(error, directory)
-        if not isinstance(failure, Corrupt) or rotated(directory) or not cut_torn_tails(directory):
-            raise failure from error
-    try:
-        return Rdict(str(directory), _options())
-    except Exception as error:
-        raise _error_of(error, directory) from error
-
-
-def _open_rotated(directory: Path) -> Rdict:
-    """Take the logs in up to the first gap, if nothing that was flushed lies behind it."""
-    needed = flushed(directory)
-    cut_torn_tails(directory)
-    for log, first in gaps(directory):
-        found = _last_change_before(directory, log)
-        if found + 1 >= first:
-            continue  # sorted files have what the log before has lost
-        if found < needed:
-            raise Corrupt(f"the table {directory} is damaged: change {needed} was flushed, the logs end with {found}")
-        put_aside(directory, log)
-        break
-    return Rdict(str(directory), _options())
-
-
-def _last_change_before(directory: Path, log: Path) -> int:
-    """Which change the table would end with if it had not this log nor later ones."""
-    trial = directory / "trial"
-    shutil.rmtree(trial, ignore_errors=True)
-    trial.mkdir()
-    for path in directory.iterdir():
-        later = path.suffix == ".log" and int(path.stem) >= int(log.stem)
-        if path.is_file() and path.name not in ("LOCK", "LOG") and not later:
-            os.link(path, trial / path.name)
-    try:
-        store = Rdict(str(trial), _options(), access_type=AccessType.read_only())
-        try:
-            return store.latest_sequence_number()
-        finally:
-            store.close()
-    finally:
-        shutil.rmtree(trial)
-
-
-def _check_room(directory: Path) -> None:
-    """Raises NoSpace if what lies in the logs might find no room in sorted files."""
-    logs = sum(log.stat().st_size for log in directory.glob("*.log"))
-    status = os.statvfs(directory)
-    if status.f_bavail * status.f_frsize < 2 * logs + _ROOM_TO_OPEN_BYTES:
-        raise NoSpace(f"the disk of {directory} is full")
-
-
-def _options() -> Options:
-    blocks = BlockBasedOptions()
-    blocks.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
-    blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_block_based_table_factory(blocks)
-    options.set_compression_type(DBCompressionType.none())
-    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
-    options.set_max_total_wal_size(_LARGEST_WAL_BYTES)
-    # A crash cuts the newest WAL anywhere. Damage before its end is an error, and never skipped.
-    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
-    options.set_paranoid_checks(True)
-    options.set_keep_log_file_num(3)
-    options.set_stats_dump_period_sec(0)
-    return options
-
-
-def _error_of(error: Exception, directory: Path) -> ThreefsError:
-    text = str(error)
-    if "No space left" in text:
-        return NoSpace(f"the disk of {directory} is full; the table takes no more writes until it is opened again")
-    if "Corruption" in text:
-        return Corrupt(f"the table {directory} is damaged: {text}")
-    if "lock" in text.lower() and "LOCK" in text:
-        return Unavailable(f"the table {directory} is in use by another process")
-    return Unavailable(f"the table {directory} failed and is closed to all: {text}")
+        rows.prev()
+    rows.status()
+    return pairs

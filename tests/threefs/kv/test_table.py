@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rocksdict import ReadOptions
 
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.pace import QUICK_S, STALL_S, Pace
@@ -353,6 +354,66 @@ def test_many_keys_are_found_in_whatever_order_they_are_asked_for(tmp_path: Path
         view = table.view()
         for keys in orders:
             assert view.get_many(keys) == [b"v" + key if key in there else None for key in keys]
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_what_was_removed_beside_a_key_or_a_range_is_not_stepped_over(tmp_path: Path) -> None:
+    """A directory may have had very many names."""
+
+    async def main() -> None:
+        table = await Table.open(tmp_path)
+        names = [b"name-%04d" % number for number in range(1000)]
+        table.write(dict.fromkeys([b"a", *names, b"z"], b""))
+        table.write(dict.fromkeys(names))
+        few = ReadOptions()
+        few.set_max_skippable_internal_keys(100)  # who steps over more gets an error
+        table._store.set_read_options(few)
+        view = table.view()
+        assert view.get(b"name") is None
+        assert view.scan(b"a", b"name-") == [(b"a", b"")]
+        assert view.scan(b"a", b"name-", reverse=True) == [(b"a", b"")]
+        assert view.scan(b"name", b"name-") == []
+        assert view.scan(b"name-9999", b"zz", reverse=True) == [(b"z", b"")]
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_a_view_stays_as_it_is(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path)
+        table.write({b"a": b"1", b"b": b"1"})
+        view = table.view()
+        shown = [(b"a", b"1"), (b"b", b"1")]
+
+        def check() -> None:
+            assert [view.get(key) for key in (b"a", b"b", b"c")] == [b"1", b"1", None]
+            assert view.scan(b"a", b"z") == shown
+            assert view.scan(b"a", b"z", reverse=True) == shown[::-1]
+            assert view.scan(b"a", b"b", limit=1) == shown[:1]
+
+        check()
+        table.write({b"a": b"2", b"b": None, b"c": b"2"})
+        check()
+        assert table.view().scan(b"a", b"z") == [(b"a", b"2"), (b"c", b"2")]
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_a_mark_follows_once_no_write_does(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path, pace=quick_pace())
+        for number in range(50):
+            table.write({b"%d" % number: b""})
+            await table.flush()
+            await asyncio.sleep(0)
+        last = table._store.latest_sequence_number()
+        while table._store.latest_sequence_number() == last:
+            await asyncio.sleep(0.001)
+        assert table._store.latest_sequence_number() == last + 1
         await table.close()
 
     asyncio.run(main())

@@ -252,7 +252,7 @@ def _files(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threefs.kv.table._WRITE_BUFFER_BYTES", 64 << 10)
+    monkeypatch.setattr("threefs.kv.store._WRITE_BUFFER_BYTES", 64 << 10)
 
 
 @pytest.mark.parametrize("room", [0, PIECE_BYTES])
