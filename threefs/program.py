@@ -14,6 +14,7 @@ import uvloop
 
 from threefs import __version__
 from threefs import settings as settings_module
+from threefs.env import garbage
 from threefs.env.clock import CLOCK
 from threefs.env.directory import owned
 from threefs.env.notify import notify, watchdog_s
@@ -53,6 +54,7 @@ def ready(*addresses: str) -> None:
     one."""
     global _told_ready
     _told_ready = True
+    garbage.leave_alone()
     logs.identify(address=addresses[0])
     print("ready", *addresses, flush=True)
     notify("READY=1", f"STATUS=serving at {', '.join(addresses)}")

@@ -12,6 +12,7 @@ from threefs_fuse import mounting
 from threefs_fuse.negotiation import Wishes
 from threefs_fuse.session import Session
 
+from threefs.env import garbage
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
 from threefs_mount.features import FEATURES
@@ -35,6 +36,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)
+            garbage.leave_alone()
             ready()
 
         files = OpenFiles(fs.link, options.held_bytes, options.cache_s)
