@@ -75,16 +75,24 @@ class Chain:
 
     @property
     def tail(self) -> TargetId | None:
-        """The last *serving* target: it knows what is committed (rule R1)."""
+        """The last serving target: it tells what chunks there are."""
         return self.serving[-1] if self.serving else None
+
+    @property
+    def last(self) -> TargetId | None:
+        """The last that writes reach, serving or syncing: what it has not committed nobody has shown (rule R1)."""
+        return self._reached[-1].target_id if self.serving else None
+
+    @property
+    def _reached(self) -> list[ChainMember]:
+        return [m for m in self.members if m.state in (PublicState.SERVING, PublicState.SYNCING)]
 
     def state(self, target: TargetId) -> PublicState | None:
         return next((m.state for m in self.members if m.target_id == target), None)
 
     def successor(self, target: TargetId) -> ChainMember | None:
         """The next member that writes reach: serving or syncing."""
-        reached = [m for m in self.members if m.state in (PublicState.SERVING, PublicState.SYNCING)]
-        for member, following in itertools.pairwise(reached):
+        for member, following in itertools.pairwise(self._reached):
             if member.target_id == target:
                 return following
         return None

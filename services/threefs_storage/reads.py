@@ -170,7 +170,7 @@ class Reads:
             return _failed(target, chunk, error)
 
     async def _committed(self, target: Target, chain_version: int, chunk: ChunkId, deadline: float) -> Version | None:
-        """The version that a read must answer with. A replica with a pending version asks the tail which one that is:
+        """The version that a read must answer with. A replica with a pending version asks which one that is:
         another replica may have shown the pending one already. Returned in the step in which it was looked up."""
         while True:
             target.check(chain_version)
@@ -180,7 +180,7 @@ class Reads:
             if chunk not in target.current:
                 await self._craq.finish(target, chunk, deadline)
                 continue
-            if target.is_tail:
+            if target.is_last:
                 return record.committed
             if self._clock.monotonic() >= deadline:
                 raise DeadlineExceeded

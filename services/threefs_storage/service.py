@@ -13,6 +13,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
+    Corrupt,
     DeadlineExceeded,
     Internal,
     InvalidArgument,
@@ -43,6 +44,7 @@ from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.catalog import catalog
 from threefs_storage.craq import Craq
+from threefs_storage.engine.records import Record
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
 from threefs_storage.reads import MOST_ROWS, Reads
@@ -182,21 +184,22 @@ class Storage:
     async def _query_version(self, request: pb.QueryVersionRequest) -> pb.QueryVersionReply:
         if len(request.inode) != len(request.index) or len(request.index) > MOST_ROWS:
             raise InvalidArgument(f"a version query has two columns of at most {MOST_ROWS} rows")
-        target = self._at_tail(request.target, request.chain_version)
+        target = self._at_last(request.target, request.chain_version)
         versions = []
         for inode, index in zip(request.inode, request.index, strict=True):
             chunk = ChunkId(inode, index)
-            record = target.listed(inode, partial(target.engine.record, chunk))
-            if record is not None and record.pending is not None and chunk not in target.current:
+            record = _known(target, chunk)
+            unfinished = record is not None and record.pending is not None and chunk not in target.current
+            if unfinished and target.serving:  # at a syncing one it is void (R5)
                 await self._craq.finish(target, chunk, self._clock.monotonic() + _REFRESH_S)
-                self._at_tail(request.target, request.chain_version)
+                self._at_last(request.target, request.chain_version)
                 record = target.engine.record(chunk)
             versions.append(record.committed.version if record is not None and record.committed is not None else 0)
         return pb.QueryVersionReply(version=versions)
 
     async def _last_chunk(self, call: Call[pb.LastChunkRequest, pb.LastChunkReply]) -> None:
         request = call.request
-        target = await self._finished_tail(request.target, request.chain_version, call.remaining_s)
+        target = await self._finished_tail(request.target, request.chain_version, request.inode, call.remaining_s)
         last = target.listed(request.inode, lambda: target.engine.last_chunk(request.inode))
         if last is None:
             call.reply(pb.LastChunkReply())
@@ -207,7 +210,7 @@ class Storage:
 
     async def _list_chunks(self, call: Call[pb.ListChunksRequest, pb.ListChunksReply]) -> None:
         request = call.request
-        target = await self._finished_tail(request.target, request.chain_version, call.remaining_s)
+        target = await self._finished_tail(request.target, request.chain_version, request.inode, call.remaining_s)
         limit = min(request.limit or _MOST_LISTED, _MOST_LISTED)
         found = target.listed(
             request.inode, lambda: target.engine.chunks(request.inode, request.first_index, limit + 1)
@@ -249,8 +252,11 @@ class Storage:
             raise NotServing(f"target {target_id} is not syncing")
         return target
 
-    async def _finished_tail(self, target_id: int, chain_version: int, remaining_s: Callable[[], float]) -> Target:
-        """The tail, once no version that it may have to commit is left pending from before."""
+    async def _finished_tail(
+        self, target_id: int, chain_version: int, inode: int, remaining_s: Callable[[], float]
+    ) -> Target:
+        """The tail, once no version that it may have to commit is left pending from before, and none of this inode that
+        a syncing target has committed, which may serve any moment."""
         target = self._at_tail(target_id, chain_version)
         if not target.finished.is_set():
             try:
@@ -259,6 +265,16 @@ class Storage:
             except TimeoutError:
                 raise DeadlineExceeded("pending versions of before are still being finished") from None
             self._at_tail(target_id, chain_version)
+        if not target.is_last:
+            for chunk in [chunk for chunk in target.engine.pending_chunks if chunk.inode == inode]:
+                await self._craq.finish(target, chunk, self._clock.monotonic() + remaining_s())
+            self._at_tail(target_id, chain_version)
+        return target
+
+    def _at_last(self, target_id: int, chain_version: int) -> Target:
+        target = self._targets.get(target_id)
+        target.check(chain_version, syncing=True)
+        target.check_last()
         return target
 
     def _at_tail(self, target_id: int, chain_version: int) -> Target:
@@ -279,6 +295,16 @@ class Storage:
                 chunks=space.chunks,
             )
         return reply
+
+
+def _known(target: Target, chunk: ChunkId) -> Record | None:
+    """Raises Unavailable: the record is damaged. At a syncing target it is about to be replaced as a whole."""
+    if target.serving:
+        return target.listed(chunk.inode, partial(target.engine.record, chunk))
+    try:
+        return target.engine.record(chunk)
+    except Corrupt as error:
+        raise Unavailable(f"to be asked again when it is replaced: {error.message}") from None
 
 
 def _parts(request: pb.WriteRequest, payload: memoryview) -> list[memoryview]:

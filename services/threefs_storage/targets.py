@@ -76,6 +76,7 @@ class Target:
         self.state: PublicState | None = None
         self.serving = False
         self.is_tail = False
+        self.is_last = False  # of those that writes reach
         self._clock = clock
         self._waits: dict[asyncio.Timeout, None] = {}
         self.learn(chain)
@@ -99,6 +100,7 @@ class Target:
         self.state = chain.state(self.target_id)
         self.serving = self.state is PublicState.SERVING
         self.is_tail = chain.tail == self.target_id
+        self.is_last = chain.last == self.target_id
         self.current.clear()
         self.abandoned.clear()
         self.finished.clear()
@@ -249,6 +251,10 @@ class Target:
     def check_head(self) -> None:
         if self.chain.head != self.target_id:
             raise NotServing(f"target {self.target_id} is not the head of chain {self.chain.chain_id}")
+
+    def check_last(self) -> None:
+        if not self.is_last:
+            raise NotServing(f"target {self.target_id} is not where writes end in chain {self.chain.chain_id}")
 
     def check_tail(self) -> None:
         if not self.is_tail:

@@ -399,3 +399,12 @@ async def cancelled(task: "asyncio.Task[Any]") -> None:
 
 async def refuse(method: Method[object, object], request: object) -> None:  # type: ignore[type-var]
     raise Unavailable("cut off")
+
+
+def flip_record(replica: Replica) -> None:
+    store = replica.target.engine._store
+    data = store._table.get(CHUNK.key())
+    assert data is not None
+    store._table.write({CHUNK.key(): data[:20] + bytes([data[20] ^ 1]) + data[21:]})
+    store._young.clear()
+    store._old.clear()

@@ -16,9 +16,18 @@ def chain(*states: PublicState) -> Chain:
 def test_head_and_tail_are_serving_targets() -> None:
     assert chain(S, S, S).head == 101
     assert chain(S, S, S).tail == 103
-    assert chain(S, S, Y).tail == 102, "rule R1: a syncing target is never asked for the committed version"
+    assert chain(S, S, Y).tail == 102
     assert chain(L, O).head is None
     assert chain(L, O).tail is None
+
+
+def test_writes_end_at_the_last_target_that_they_reach() -> None:
+    """Rule R1: it is asked what is committed."""
+    assert chain(S, S, S).last == 103
+    assert chain(S, S, Y).last == 103
+    assert chain(S, O, Y).last == 103
+    assert chain(S, S, O).last == 102
+    assert chain(L, O).last is None
 
 
 def test_writes_reach_serving_and_syncing_targets_only() -> None:

@@ -70,20 +70,39 @@ def test_r1_a_dirty_replica_answers_what_the_tail_says(
     run(test)
 
 
-def test_r1_the_last_serving_target_is_asked_not_a_syncing_one(tmp_path: Path) -> None:
+def test_r1_whoever_writes_reach_last_is_asked_also_while_it_is_syncing(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
             chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
             chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
             gate, write = await dirty(chain, 2, "after")
-            assert chain[3].committed() == 2, "the syncing one has it, but does not count"
-            assert await chain.read(1) == (1, b"old")
-            assert await chain.read(2) == (1, b"old"), "the last serving one knows by itself"
-            assert chain[2].peers.count(QUERY_VERSION) == 0
-            query = chain[1].peers.sent[-1][1]
-            assert query.target == target_of(2)  # type: ignore[attr-defined]
+            assert chain[3].committed() == 2
+            assert await chain.read(1) == await chain.read(2) == (2, b"new"), "it may serve any moment"
+            for node in (1, 2):
+                queries = [request for name, request in chain[node].peers.sent if name == "QueryVersion"]
+                assert [query.target for query in queries] == [target_of(3)]  # type: ignore[attr-defined]
             gate.open.set()
             await write
+
+    run(test)
+
+
+def test_r1_nobody_answers_with_less_than_one_that_has_just_become_serving(tmp_path: Path) -> None:
+    """The answer to a forward is late, and so is the news that who has committed it serves now."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+            gate, write = await dirty(chain, 2, "after")
+            before = chain.version
+            chain.change((1, SERVING), (2, SERVING), (3, SERVING), learned_by=[3])
+            assert await chain.read(3) == (2, b"new")
+            for node in (1, 2):
+                with pytest.raises(ChainChanged):
+                    await chain.read(node, chain_version=[before])
+            gate.open.set()
+            await cancelled(write)
 
     run(test)
 

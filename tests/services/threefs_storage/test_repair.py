@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from threefs_storage.engine.engine import MOST_UNREADABLE
 
-from tests.support.chain import CHUNK, OFFLINE, SERVING, Replica, TestChain, chain_of, target_of, until
+from tests.support.chain import CHUNK, OFFLINE, SERVING, Replica, TestChain, chain_of, flip_record, target_of, until
 from tests.support.rpc import run
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NotServing, OutcomeUnknown, Retry, Unavailable
 from threefs.ids import ChunkId
@@ -31,15 +31,6 @@ async def flip_content(replica: Replica) -> None:
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 4]))
-
-
-def flip_record(replica: Replica) -> None:
-    store = replica.target.engine._store
-    data = store._table.get(CHUNK.key())
-    assert data is not None
-    store._table.write({CHUNK.key(): data[:20] + bytes([data[20] ^ 1]) + data[21:]})
-    store._young.clear()
-    store._old.clear()
 
 
 async def check_repaired(chain: TestChain, node: int) -> None:

@@ -199,6 +199,27 @@ def test_the_tail_knows_the_last_chunk_and_lists_them(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_list_waits_for_what_a_syncing_target_may_show_any_moment(tmp_path: Path) -> None:
+    """It has committed it; the tail, which will, has not heard so yet."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            chain.change((1, SERVING), (2, OFFLINE))
+            chain.change((1, SERVING), (2, SYNCING))
+            gate = chain[1].peers.after = Gate(WRITE)
+            write = asyncio.create_task(chain.write(b"new"))
+            await gate.reached.wait()
+            assert (chain[1].committed(), chain[2].committed()) == (0, 1)
+            asked = asyncio.create_task(last(chain, 1))
+            other = await last(chain, 1, inode=8)
+            assert not other.found and not asked.done()
+            gate.open.set()
+            await write
+            assert ((await asked).found, (await asked).length) == (True, 3)
+
+    run(test)
+
+
 def test_the_last_chunk_is_told_after_pending_versions_of_before_are_finished(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:

@@ -1,4 +1,4 @@
-"""Asking the last serving target (R1)."""
+"""Asking the last target that writes reach (R1)."""
 
 import asyncio
 import dataclasses
@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from threefs_storage.tail import Tail
 
-from tests.support.chain import CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, target_of
+from tests.support.chain import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, flip_record, target_of
 from tests.support.rpc import run
 from threefs.env.clock import CLOCK
 from threefs.errors import ChainChanged, NotServing, Unavailable
 from threefs.ids import ChunkId, NodeId
+from threefs.rpc.methods import INVENTORY
 
 
 def asker(chain: TestChain, node: int) -> Tail:
@@ -34,12 +35,13 @@ def test_the_tail_tells_what_it_has_committed(tmp_path: Path) -> None:
     run(test)
 
 
-def test_r1_it_is_the_last_serving_one(tmp_path: Path) -> None:
+def test_r1_it_is_the_last_one_that_writes_reach(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
-            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
-            await ask(chain, 1)
-            assert [query.target for _, query in chain[1].peers.sent] == [target_of(2)]  # type: ignore[attr-defined]
+            for state, last in ((SYNCING, 3), (OFFLINE, 2)):
+                chain.change((1, SERVING), (2, SERVING), (3, state))
+                await ask(chain, 1)
+                assert chain[1].peers.sent[-1][1].target == target_of(last)  # type: ignore[attr-defined]
 
     run(test)
 
@@ -86,5 +88,20 @@ def test_a_tail_that_has_gone_is_unavailable(tmp_path: Path) -> None:
             await chain[2].stop()
             with pytest.raises(Unavailable):
                 await asyncio.wait_for(ask(chain, 1), 20)
+
+    run(test)
+
+
+def test_one_that_is_syncing_and_cannot_read_its_record_says_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"a")
+            chain.change((1, SERVING), (2, OFFLINE))
+            chain[1].peers.before = Gate(INVENTORY)
+            chain.change((1, SERVING), (2, SYNCING))
+            flip_record(chain[2])
+            with pytest.raises(Unavailable, match="when it is replaced"):
+                await ask(chain, 1)
+            assert not chain[2].target.damaged, "it is about to be replaced anyway"
 
     run(test)

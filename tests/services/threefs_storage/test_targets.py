@@ -76,7 +76,8 @@ def test_who_is_asked_what(tmp_path: Path) -> None:
             head.check_head()
             tail.check_tail()
             syncing.check(2, syncing=True)
-            for refused in (tail.check_head, syncing.check_head, head.check_tail, syncing.check_tail):
+            syncing.check_last()
+            for refused in (tail.check_head, syncing.check_head, head.check_tail, syncing.check_tail, tail.check_last):
                 with pytest.raises(NotServing):
                     refused()
             with pytest.raises(NotServing):
