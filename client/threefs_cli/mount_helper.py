@@ -8,6 +8,8 @@ Beside the flags of mount(8): cache=SECONDS, timeout=SECONDS, private, token_fil
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 from threefs_client.options import TOKEN_VARIABLE
@@ -43,7 +45,8 @@ def main() -> None:
     if words is not None:
         from threefs_cli.main import main as threefs
 
-        threefs(words, prog_name="threefs")
+        with redirect_stdout(StringIO()):  # mount(8) says nothing of what went well
+            threefs(words, prog_name="threefs")
 
 
 def arguments(words: Sequence[str]) -> list[str] | None:

@@ -247,9 +247,12 @@ class Operations(FileSystem):
             no_replace=bool(flags & _NO_REPLACE),
             exchange=bool(flags & _EXCHANGE),
         )
-        moved = (await self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))).inode
+        reply = await self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
+        moved = reply.inode
         if flags & _EXCHANGE or moved.type == pb.DIRECTORY:
             self._known.clear()  # links of their parents, and what was replaced
+            if reply.replaced.inode:
+                self._known.removed(reply.replaced)  # somebody may work in it
             return
         self._known.changed(parent, moved.ctime_ns)
         self._known.changed(new_parent, moved.ctime_ns)

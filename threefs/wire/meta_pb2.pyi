@@ -244,12 +244,14 @@ class AclEntry(_message.Message):
     def __init__(self, tag: _Optional[_Union[AclTag, str]] = ..., permissions: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class InodeReply(_message.Message):
-    __slots__ = ("inode", "over_quota")
+    __slots__ = ("inode", "replaced", "over_quota")
     INODE_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
     OVER_QUOTA_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
+    replaced: Inode
     over_quota: bool
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: _Optional[bool] = ...) -> None: ...
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., replaced: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: _Optional[bool] = ...) -> None: ...
 
 class CreateRequest(_message.Message):
     __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session", "caller", "umask", "access", "unnamed")

@@ -39,10 +39,12 @@ async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
         await _check_movable(names, source, inode, target, actor, request.source)
         old = await _check_target(names, target, inode, actor, request)
         now_ns = context.clock.wall_ns()
+        replaced = None
         if old is not None and request.exchange:
             await _check_exchange(names, source, old, target, actor, request)
         elif old is not None:
             await _remove(names, old, paths.shown_place(request.destination), now_ns)
+            replaced = old if old.type == pb.DIRECTORY else None
         names.clear_entry(source.parent, source.name, inode, now_ns)
         if old is not None:
             names.clear_entry(target.parent, target.name, old, now_ns)
@@ -51,7 +53,7 @@ async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
                 _put(names, old, source, now_ns)
         await adopt(names, inode, await names.directory(target.parent))
         _put(names, inode, target, now_ns)
-        return pb.InodeReply(inode=await names.shown(inode))
+        return pb.InodeReply(inode=await names.shown(inode), replaced=replaced)
 
     return await mutate(context, methods.RENAME, request.mutation, work)
 

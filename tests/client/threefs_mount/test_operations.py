@@ -54,6 +54,21 @@ def test_files_and_names(root: Path) -> None:
         os.link(root / "a", root / "c")
 
 
+def test_a_directory_that_is_replaced_or_removed_while_it_is_open_is_still_there_for_who_has_it(root: Path) -> None:
+    for name in ("from", "to", "gone"):
+        (root / name).mkdir()
+    opened = [os.open(root / name, os.O_RDONLY | os.O_DIRECTORY) for name in ("to", "gone")]
+    try:
+        was = [os.fstat(number).st_ino for number in opened]
+        (root / "from").rename(root / "to")
+        (root / "gone").rmdir()
+        assert [(seen.st_ino, seen.st_nlink) for seen in map(os.fstat, opened)] == [(inode, 0) for inode in was]
+        assert (root / "to").stat().st_nlink == 2
+    finally:
+        for number in opened:
+            os.close(number)
+
+
 def test_a_directory_shows_every_change_in_it_at_once(root: Path, cluster: LocalCluster) -> None:
     """The mount answers for it from what it knows; the cluster has the truth."""
     (root / "e").mkdir()

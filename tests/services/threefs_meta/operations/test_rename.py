@@ -41,10 +41,11 @@ def test_replacing() -> None:
         await fs.rename("/link", "/two")
         assert (await fs.stat("/two", follow=False)).type == pb.SYMLINK
         await fs.mkdir("/d/full", parents=True)
-        await fs.mkdir("/e")
+        empty = await fs.mkdir("/e")
         with pytest.raises(NotEmpty):
             await fs.rename("/e", "/d")
-        await fs.rename("/d", "/e")
+        request = pb.RenameRequest(mutation=fs.mutation(), source=at("/d"), destination=at("/e"), caller=fs.caller)
+        assert (await rename(fs.context, request)).replaced.inode == empty.inode  # for who still works in it
         assert await fs.names("/") == ["e", "two"]
 
     run(test)
