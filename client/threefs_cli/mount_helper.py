@@ -31,7 +31,7 @@ _FOR_OTHERS |= {
     "mand",
     "nomand",
 }
-_FOR_OTHERS |= {"allow_other", "default_permissions", "remount"}
+_FOR_OTHERS |= {"allow_other", "default_permissions"}
 _OWN = {"cache": "--cache", "timeout": "--timeout"}
 
 
@@ -42,15 +42,22 @@ def main() -> None:
         sys.exit(f"mount.threefs: {error}")
     except OSError as error:
         sys.exit(f"mount.threefs: {error.filename}: {error.strerror}")
-    if words is not None:
-        from threefs_cli.main import main as threefs
+    if words is None:
+        return
+    if words[0] == "mount":
+        os.execvp(words[0], words)
+    from threefs_cli.main import main as threefs
 
-        with redirect_stdout(StringIO()):  # mount(8) says nothing of what went well
-            threefs(words, prog_name="threefs")
+    with redirect_stdout(StringIO()):  # mount(8) says nothing of what went well
+        threefs(words[1:], prog_name="threefs")
 
 
 def arguments(words: Sequence[str]) -> list[str] | None:
-    """Words of the `threefs` command for those of mount(8); None if there is nothing to do. Raises InvalidArgument."""
+    """A command, `threefs` or `mount`, for those of mount(8); None if nothing is to be done. Raises InvalidArgument.
+
+    To mount again with other flags is the work of the kernel alone: mount(8) does that without a helper. It gets source
+    and place: with the place alone it would add the flags of before to these, which are all that are wanted.
+    """
     places: list[str] = []
     chosen: list[str] = []
     fake = False
@@ -65,7 +72,11 @@ def arguments(words: Sequence[str]) -> list[str] | None:
             places.append(word)
     if len(places) != 2:
         raise InvalidArgument(_USAGE)
-    command = ["mount", "--address", places[0], *_options(chosen), "--", places[1]]
+    if "remount" in chosen:
+        flags = [option for option in chosen if option in HANDED_ON]
+        command = ["mount", "--internal-only", "-o", ",".join(["remount", *flags]), "--", *places]
+    else:
+        command = ["threefs", "mount", "--address", places[0], *_options(chosen), "--", places[1]]
     return None if fake else command
 
 

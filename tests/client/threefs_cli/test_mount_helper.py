@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,8 +15,14 @@ from threefs.errors import InvalidArgument
 def test_a_line_of_fstab() -> None:
     words = ["threefs://a:1", "/mnt/data", "-o", "rw,_netdev,nofail,x-systemd.requires=a.service,cache=5,private", "-s"]
     assert mount_helper.arguments(words) == (
-        ["mount", "--address", "threefs://a:1", "--cache", "5", "--private", "-o", "rw", "--", "/mnt/data"]
+        ["threefs", "mount", "--address", "threefs://a:1", "--cache", "5", "--private", "-o", "rw", "--", "/mnt/data"]
     )
+
+
+def test_to_mount_again_is_left_to_the_kernel() -> None:
+    shown = "rw,nosuid,nodev,relatime,remount,ro,user_id=0,group_id=0,default_permissions,allow_other"  # by mount(8)
+    command = ["mount", "--internal-only", "-o", "remount,rw,nosuid,nodev,ro", "--", "threefs://a:1", "/mnt/data"]
+    assert mount_helper.arguments(["threefs://a:1", "/mnt/data", "-o", shown]) == command
 
 
 def test_a_trial_does_nothing() -> None:
@@ -36,7 +43,7 @@ def test_the_secret_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(bool(lacking()), reason=lacking() or "it can be mounted here")
-def test_mounting_says_nothing(
+def test_mounting_says_nothing_and_can_be_repeated_with_other_flags(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Scripts take what mount(8) prints for an error, or compare it."""
@@ -47,5 +54,9 @@ def test_mounting_says_nothing(
     with pytest.raises(SystemExit) as ended:
         mount_helper.main()
     assert not ended.value.code and os.path.ismount(mount.point)
+    words = mount_helper.arguments([cluster.address, str(mount.point), "-o", "rw,remount,ro,user_id=0"])
+    assert words is not None and subprocess.run(words).returncode == 0
+    with pytest.raises(OSError, match="Read-only"):
+        (mount.point / "mounting-says-nothing").touch()
     mount.umount()
     assert capfd.readouterr() == ("", "")
