@@ -1,7 +1,7 @@
 """Tells the meta service which files were read, when their access times are due.
 
-Nobody waits for that. What was read within a second or so goes in one call, each file at most once; what cannot be told
-is given up, as it is lost when this process dies.
+Nobody waits for that, but who asks for the access time of such a file. What was read within a second or so goes in one
+call, each file at most once; what cannot be told is given up, as it is lost when this process dies.
 """
 
 import asyncio
@@ -41,6 +41,8 @@ class AccessTimes:
         self._enabled = enabled
         self._clock = clock
         self._read_at: dict[int, float] = {}
+        self._going: list[int] = []  # the files of the call that is under way
+        self._calls = asyncio.Lock()  # one at a time
         self._teller: asyncio.Task[None] | None = None
 
     def note(self, file: Accessed) -> None:
@@ -56,29 +58,39 @@ class AccessTimes:
             if self._teller is None or self._teller.done():
                 self._teller = asyncio.create_task(self._tell_later())
 
+    def waits(self, inode: int) -> bool:
+        """Whether the meta service may not know yet that this file was read."""
+        return inode in self._read_at or inode in self._going
+
+    async def settle(self, timeout_s: float = _TIMEOUT_S) -> None:
+        """What was read so far is told when this returns, or given up."""
+        try:
+            await self.tell(timeout_s)
+        except ThreefsError as error:
+            _LOG.info("access times could not be told", error=str(error))
+
     async def _tell_later(self) -> None:
         while self._read_at:
             await self._clock.sleep(PAUSE_S)
-            try:
-                await self.tell(_TIMEOUT_S)
-            except ThreefsError as error:
-                _LOG.info("access times could not be told", error=str(error))
+            await self.settle()
 
     async def tell(self, timeout_s: float) -> None:
         """All that is known. How long ago counts: clocks of two machines are not compared."""
-        while self._read_at:
-            request = pb.AccessedRequest()
-            now = self._clock.monotonic()
-            for inode in list(islice(self._read_at, _PAGE)):
-                request.inode.append(inode)
-                request.ago_ms.append(max(0, int((now - self._read_at.pop(inode)) * 1e3)))
-            await self._send(request, timeout_s)
+        async with self._calls:
+            while self._read_at:
+                request = pb.AccessedRequest()
+                now = self._clock.monotonic()
+                self._going = list(islice(self._read_at, _PAGE))
+                for inode in self._going:
+                    request.inode.append(inode)
+                    request.ago_ms.append(max(0, int((now - self._read_at.pop(inode)) * 1e3)))
+                try:
+                    await self._send(request, timeout_s)
+                finally:
+                    self._going = []
 
     async def close(self) -> None:
         if self._teller is not None:
             self._teller.cancel()
             await asyncio.gather(self._teller, return_exceptions=True)
-        try:
-            await self.tell(_FAREWELL_S)
-        except ThreefsError as error:
-            _LOG.info("access times could not be told", error=str(error))
+        await self.settle(_FAREWELL_S)

@@ -115,6 +115,8 @@ class Operations(FileSystem):
         known = self._ahead.find(parent, name, now_s)
         if known is None or self._files.get(known.inode.inode) is not None:
             return None
+        if self._link.access.waits(known.inode.inode):
+            return None
         self._files.told.note(known.inode, known.since_s)
         return entries.entry(known.inode, self._cache_s - (now_s - known.since_s))
 
@@ -125,6 +127,9 @@ class Operations(FileSystem):
         except NotFound:
             self._ahead.asked(parent, name, None, self._link.clock.monotonic())
             return entries.ABSENT
+        if self._link.access.waits(inode.inode):
+            await self._link.access.settle()
+            return await self._lookup(parent, name)
         if self._renewals.since(inode.inode, renewal):
             return await self._lookup(parent, name)
         told = self._entry(inode)
@@ -156,6 +161,8 @@ class Operations(FileSystem):
         return self._entry(found)
 
     async def _stat(self, inode: int) -> pb.Inode:
+        if self._link.access.waits(inode):
+            await self._link.access.settle()
         return (await self._call(methods.STAT, pb.StatRequest(place=paths.of_inode(inode)))).inode
 
     async def readlink(self, inode: int, caller: Caller) -> bytes:

@@ -17,6 +17,8 @@ class Bench:
         self.clock = SteppedClock()
         self.requests: list[pb.AccessedRequest] = []
         self.failures = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.times = AccessTimes(self._send, enabled=enabled, clock=self.clock)
 
     async def _send(self, request: pb.AccessedRequest, timeout_s: float) -> pb.AccessedReply:
@@ -24,6 +26,7 @@ class Bench:
             self.failures -= 1
             raise Unavailable("away")
         self.requests.append(request)
+        await self.answers.wait()
         return pb.AccessedReply()
 
     @property
@@ -67,6 +70,29 @@ def test_files_go_together_each_once_and_not_before_they_are_due() -> None:
         bench.times.note(first)
         await settle()
         assert bench.told == [1, 2, 1]
+
+    play(scene)
+
+
+def test_who_asks_for_the_time_of_a_file_waits_until_it_is_told() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.times.note(file(1))
+        assert bench.times.waits(1) and not bench.times.waits(2)
+        await bench.times.settle()
+        assert bench.told == [1] and not bench.times.waits(1)
+        bench.times.note(file(3))
+        bench.answers.clear()
+        first, second = (asyncio.create_task(bench.times.settle()) for _ in range(2))
+        await settle()
+        assert bench.told == [1, 3] and bench.times.waits(3), "it is under way"
+        assert not first.done() and not second.done()
+        bench.answers.set()
+        await asyncio.gather(first, second)
+        assert not bench.times.waits(3)
+        bench.times.note(file(4))
+        bench.failures = 1
+        await bench.times.settle()
+        assert not bench.times.waits(4), "nobody waits for what cannot be told"
 
     play(scene)
 

@@ -69,6 +69,20 @@ def test_a_directory_that_is_replaced_or_removed_while_it_is_open_is_still_there
             os.close(number)
 
 
+def test_that_a_file_was_read_is_seen_at_once(root: Path) -> None:
+    """As programs look for new mail: read since it was changed, or not."""
+    path = root / "a"
+    path.write_bytes(b"new mail")
+    for number in range(2):
+        os.utime(path, (5, 5))
+        with open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert file.read() == b"new mail"
+            read = os.fstat(file.fileno()).st_atime_ns if number else path.stat().st_atime_ns
+        assert read > path.stat().st_mtime_ns
+        assert path.stat().st_atime_ns == read
+
+
 def test_a_directory_shows_every_change_in_it_at_once(root: Path, cluster: LocalCluster) -> None:
     """The mount answers for it from what it knows; the cluster has the truth."""
     (root / "e").mkdir()
