@@ -8,7 +8,10 @@ AT part HOST HOST FOR       nothing gets from the first to the second
 AT split HOST HOST FOR      nothing gets either way
 AT isolate HOST FOR         nothing gets from or to the host
 AT rift HOST HOST FOR       the network falls into two: the primary manager with these, all others with its store
-AT lone HOST HOST FOR       nothing gets between the two and the managers; everything else reaches them
+AT lone HOST HOST FOR       nothing gets between the two and the managers, everything else reaches them; of the time the
+                            first is back after two thirds
+AT late HOST HOST FOR       what the head of a chain of the first sends to its successor arrives when that was out
+                            and is back: till then the head reaches only the second, a client, which is killed
 AT coup HOST HOST FOR       the primary manager is killed while the first and the second reach no manager
 AT cut HOST HOST            connections break, and what is on its way is lost
 AT lose HOST HOST FOR       messages from the first to the second often break their connection, and are lost
@@ -35,7 +38,11 @@ from tests.sim.world import LEASE_S, World
 SLOW_S = (0.02, 0.3)
 DRAG_S = (0.01, 0.2)
 LOSS = 0.3
-RIFT_S = (0.5 * LEASE_S, 2.2 * LEASE_S)  # there may be another primary, and it may have waited for T
+RIFT_S = (LEASE_S, 2.6 * LEASE_S)  # there may be another primary, and it may have waited for T
+DIES_S = 0.5 * LEASE_S
+OUT_S = 1.25 * LEASE_S  # who reaches no manager for so long is out, of any chain that can do without it
+LATE_S = 2.1 * LEASE_S  # and is back
+_LASTS = {"rift": RIFT_S, "lone": (0.4 * LEASE_S, 2.6 * LEASE_S), "late": (LATE_S, 1.5 * LATE_S)}
 ROT_S = 4.0  # until the scrubber has found it, and the repair has been made
 
 
@@ -63,16 +70,17 @@ def parse(text: str) -> list[Step]:
 
 #: What may happen, how often, and for each host that it strikes, among whom (by first letter).
 _MENU: Sequence[tuple[str, int, str]] = (
-    ("kill", 10, "ssssmt"),
+    ("kill", 10, "sssssmtc"),
     ("power", 8, "ssssm"),
     ("stop", 4, "s"),
     ("pause", 8, "sssmtcf"),
     ("part", 8, "sssmtcf sssmtcf"),
     ("split", 4, "sssmtc sssmtc"),
     ("isolate", 4, "ssm"),
-    ("rift", 5, "s c"),
-    ("lone", 6, "sc sc"),
+    ("rift", 6, "s c"),
+    ("lone", 8, "s scc"),
     ("coup", 6, "sc sc"),
+    ("late", 10, "s c"),
     ("cut", 10, "ssmtcf ssmtcf"),
     ("lose", 10, "ssscccmtf ssscccmtf"),
     ("slow", 3, "sm"),
@@ -118,7 +126,7 @@ def _lasts(dice: SeededRandom, what: str) -> float:
         return 0.0
     if what == "rot":
         return ROT_S
-    return dice.uniform(*RIFT_S) if what == "rift" else dice.uniform(0.05, 1.8 * LEASE_S)
+    return dice.uniform(*_LASTS.get(what, (0.05, 1.8 * LEASE_S)))
 
 
 class Faults:
@@ -164,7 +172,7 @@ class Faults:
             await asyncio.wait(list(self._tasks))
         for disk in world.disks.values():
             disk.failing.clear()
-        for host in [*world.manager_hosts, *world.storage_hosts, *world.meta_hosts]:
+        for host in [*world.manager_hosts, *world.storage_hosts, *world.meta_hosts, *world.client_hosts]:
             world.processes[host].resume()
             if host in world.fabric.down:
                 world.restore_power(host)
@@ -175,6 +183,8 @@ class Faults:
         """Begin it; how to end it. None where it cannot be, or would be more than the design promises to survive."""
         if self._world.loop.time() < self._quiet_until:
             return None
+        if step.what == "lone":
+            return self._lone(*step.hosts, first_s=step.lasts * 2 / 3)
         return getattr(self, f"_{step.what}")(*step.hosts)  # type: ignore[no-any-return]
 
     def _runs(self, host: str) -> bool:
@@ -240,8 +250,11 @@ class Faults:
         undo = [self._store(primary), *(self._split(one, other) for one in here for other in there)]
         return lambda: [each() for each in undo]
 
-    def _lone(self, *hosts: str) -> Callable[[], Any]:
+    def _lone(self, *hosts: str, first_s: float | None = None) -> Callable[[], Any]:
         undo = [self._split(host, manager) for host in hosts for manager in self._world.manager_hosts]
+        if first_s is not None:
+            for each in undo[: len(self._world.manager_hosts)]:
+                self._world.loop.call_later(first_s, each)
         return lambda: [each() for each in undo]
 
     def _coup(self, one: str, other: str) -> Callable[[], Any] | None:
@@ -250,6 +263,42 @@ class Faults:
             return None
         undo = [self._lone(one, other), self._kill(primary)]
         return lambda: [each() for each in undo if each is not None]
+
+    def _late(self, host: str, client: str) -> Callable[[], Any] | None:
+        pair = self._head_and_successor(host)
+        if pair is None:
+            return None
+        head, successor = pair
+        self._world.tell(f"-- what {head} sends to {successor} will be late")
+        splits = [self._split(head, other) for other in self._world.hosts if other not in (head, client)]
+
+        def joined() -> None:
+            for each in splits:
+                each()
+
+        back = self._lone(successor)
+        later = self._world.loop.call_later
+        timers = [later(DIES_S, self._kill, client), later(OUT_S, back), later(LATE_S, joined)]
+
+        def undo() -> None:
+            for timer in timers:
+                timer.cancel()
+            back()
+            joined()
+            self._world.start(client)
+
+        return undo
+
+    def _head_and_successor(self, host: str) -> tuple[str, str] | None:
+        """Of a chain of the host, that which it heads if there is one. The chain must be able to do without both."""
+        routing = self._world.routing()
+        if routing is None:
+            return None
+        rows = [
+            [f"s{routing.targets[target].node_id}" for target in chain.serving] for chain in routing.chains.values()
+        ]
+        rows = sorted((row for row in rows if len(row) > 2 and host in row), key=lambda row: row[0] != host)
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def _cut(self, one: str, other: str) -> Callable[[], Any]:
         self._world.fabric.cut(one, other)

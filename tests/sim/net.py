@@ -1,8 +1,8 @@
 """The network of a simulation: byte streams between processes, with all that can happen to them.
 
 Bytes of one connection keep their order. A blocked direction holds them back, as TCP does when its packets are lost;
-after a while the sender gives the connection up. Who loses its process closes its sockets; who loses its power says
-nothing more.
+after a while the sender gives the connection up. When the way is free again it begins slowly: one message, a round trip
+later two, then four. Who loses its process closes its sockets; who loses its power says nothing more.
 """
 
 import asyncio
@@ -244,12 +244,17 @@ class SimStream:
             if self._gives_up is None:
                 self._gives_up = loop.call_later(_GIVE_UP_S, self._give_up, context=KERNEL)
             return
+        held_back = self._gives_up is not None
         if self._gives_up is not None:
             self._gives_up.cancel()
             self._gives_up = None
+        number = 0
         while self._travelling < len(self._on_the_way):
             self._travelling += 1
+            number += 1
             at = max(self._arrives_at, loop.time() + fabric.latency_s(self.host, self.other_host))
+            if held_back and number > 1 and number & number - 1 == 0:  # the next of the slow beginning
+                at += fabric.latency_s(self.other_host, self.host) + fabric.latency_s(self.host, self.other_host)
             self._arrives_at = at
             loop.call_at(at, self._arrive, context=KERNEL)
 

@@ -111,19 +111,23 @@ def _draw_size(dice: SeededRandom) -> Size:
         managers=1 + dice.below(3),
         clients=2 + dice.below(4),
         drift=dice.uniform(0.0, 0.05),
+        attempt_s=dice.uniform(0.6, 2.0),
         net_delay_s=(0.0005, 0.03) if slow_net else (0.0001, 0.001),
         disk_delay_s=(0.0005, 0.03) if slow_disk else (0.00005, 0.0005),
     )
 
 
 def _draw_load(dice: SeededRandom) -> Load:
-    chunks = 1 if dice.chance(0.3) else 1 + dice.below(6)
+    pause_s = dice.uniform(0.01, 0.3)
     return Load(
-        chunks=chunks,
-        pause_s=dice.uniform(0.01, 0.3),
-        reads=dice.uniform(0.3, 0.7),
+        chunks=1 if dice.chance(0.3) else 1 + dice.below(6),
+        apart=dice.uniform(0.4, 1.0) if dice.chance(0.6) else 0.0,
+        moves_s=dice.uniform(0.5, 5.0) if dice.chance(0.5) else 0.0,
+        pause_s=1.4 * pause_s,
+        reads=dice.uniform(0.2, 0.5),
+        watch_pause_s=2.5 * pause_s,
         files_pause_s=dice.uniform(0.1, 1.0),
-        patience_s=dice.uniform(0.3, 3.0) if dice.chance(0.2) else 30.0,
+        patience_s=dice.uniform(0.3, 3.0) if dice.chance(0.3) else 30.0,
     )
 
 

@@ -9,7 +9,8 @@
     never HOST EVENT VERSION                           HOST has not
     wait SECONDS
     well                                               faults end, every target serves again, and all hold the same
-    outcome TEXT NAME ...                              how the write of TEXT has ended: done, or one of these errors
+    outcome TEXT NAME ...                              how the write of TEXT has ended: done, killed with its client, or
+                                                       one of these errors
 
 The hosts of the chain are called head, middle and tail, as they are at the beginning; managers m1 and m2, clients c1
 and c2. Events are those of the chunk's story: staged (durable and pending here), forwarding (before it leaves for the
@@ -80,7 +81,7 @@ class _Stage:
         self._faults = Faults(world)
         self._triggers: list[_Trigger] = []
         self._links: dict[str, Link] = {}
-        self._writes: list[asyncio.Task[None]] = []
+        self._writes: list[asyncio.Future[None]] = []
         world.listeners.append(self._hear)
 
     def _hear(self, host: str, event: str, chunk: Any, facts: dict[str, Any]) -> None:
@@ -133,7 +134,17 @@ class _Stage:
             except ThreefsError as error:
                 self.told.outcomes[text] = type(error).__name__
 
-        self._writes.append(self._world.processes[client].start(write()))
+        ended = self._world.loop.create_future()
+
+        def end(_: object = None) -> None:
+            self.told.outcomes.setdefault(text, "killed")
+            if not ended.done():
+                ended.set_result(None)
+
+        process = self._world.processes[client]
+        process.on_kill[end] = None
+        process.start(write()).add_done_callback(end)
+        self._writes.append(ended)
         await asyncio.sleep(0)
 
     async def _then(self) -> None:

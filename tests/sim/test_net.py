@@ -107,6 +107,30 @@ def test_a_block_holds_bytes_back_one_way_until_it_ends() -> None:
     simulate(test)
 
 
+def test_what_was_held_back_comes_slowly_at_first() -> None:
+    async def test(hosts: Hosts) -> None:
+        one, other, _ = await hosts.connected()
+        hosts.fabric.delay_s = (0.1, 0.1)
+        hosts.fabric.block("a", "b")
+        for text in (b"1", b"2", b"3", b"4", b"5"):
+            one.send([text])
+        await asyncio.sleep(1)
+        hosts.fabric.unblock("a", "b")
+        begin = hosts.loop.time()
+        came = []
+        for _ in range(5):
+            assert len(await receive(other, 1)) == 1
+            came.append(round(hosts.loop.time() - begin, 6))
+        assert came == [0.1, 0.3, 0.3, 0.5, 0.5]
+        one.send([b"6"])
+        one.send([b"7"])
+        begin = hosts.loop.time()
+        await receive(other, 2)
+        assert round(hosts.loop.time() - begin, 6) == 0.1
+
+    simulate(test)
+
+
 def test_who_cannot_get_through_for_long_gives_up_and_the_bytes_are_lost() -> None:
     async def test(hosts: Hosts) -> None:
         one, other, _ = await hosts.connected()
@@ -216,7 +240,7 @@ def test_the_end_of_a_process_is_told_after_the_block_that_hid_it() -> None:
         hosts.b.kill()
         await asyncio.sleep(5)
         hosts.fabric.unblock("b", "a")
-        assert await lasts(hosts.loop, receive(one, 100)) <= 0.001
+        assert await lasts(hosts.loop, receive(one, 100)) <= 0.003  # a message, and a round trip later the end
 
     simulate(test)
 

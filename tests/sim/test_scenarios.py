@@ -4,6 +4,7 @@ import multiprocessing
 
 import pytest
 
+from tests.sim.planted import PLANTED
 from tests.sim.scenarios import play
 from tests.sim.world import Size
 
@@ -194,6 +195,46 @@ SCENARIOS = {
         well
         read c1 new
     """,
+    "a forward arrives when its target was out of the chain and is back in another place": """
+        write c1 old
+        then
+        at 0 do late head c1 5
+        wait 0.1
+        write c1 new
+        wait 4.5
+        outcome new killed
+        expect head staged 2
+        never middle staged 2
+        write c2 other
+        outcome other done
+        expect middle committed 2
+        read c2 other
+        well
+        read c2 other
+    """,
+    "a client dies with its write under way, and nobody asks for the chunk again": """
+        write c1 old
+        then
+        at 0 do split middle tail 1
+        at 0.3 do kill c1 1
+        write c1 new
+        outcome new killed
+        never head committed 2
+        wait 3
+        expect head committed 2
+        well
+    """,
+    "a primary that lost its store is cut off together with a replica and a client": """
+        write c1 old
+        then
+        at 0 do rift middle c1 6
+        wait 3.5
+        write c2 new
+        outcome new done
+        never middle staged 2
+        read c1 new
+        well
+    """,
     "a disk is exchanged": """
         write c1 old
         then
@@ -208,14 +249,16 @@ SCENARIOS = {
 }
 
 
-def _play(name: str, size: Size | None) -> None:
+def _play(name: str, size: Size | None, bug: str | None) -> None:
+    if bug is not None:
+        PLANTED[bug]()
     play(SCENARIOS[name], size=size)
 
 
-def apart(name: str, size: Size | None = None) -> None:
+def apart(name: str, size: Size | None = None, bug: str | None = None) -> None:
     """In a process of its own, with which all that a killed simulated process leaves behind goes away."""
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        pool.apply(_play, (name, size))
+        pool.apply(_play, (name, size, bug))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -229,6 +272,25 @@ def test_clocks_drift_at_the_edge_of_a_lease(drift: float) -> None:
     size = Size(storage=3, targets_per_disk=1, clients=2, drift=drift)
     for name in ("a replica is cut off together with a client", "the chain changes under load"):
         apart(name, size)
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        (
+            "chain_version_ignored",
+            "a forward arrives when its target was out of the chain and is back in another place",
+        ),
+        ("finisher_off", "a client dies with its write under way, and nobody asks for the chunk again"),
+        (
+            "deposed_manager_acknowledges",
+            "a primary that lost its store is cut off together with a replica and a client",
+        ),
+    ],
+)
+def test_a_story_that_one_rule_holds_together(bug: str, name: str) -> None:
+    with pytest.raises(AssertionError):
+        apart(name, bug=bug)
 
 
 def test_a_story_that_is_another_one_fails() -> None:

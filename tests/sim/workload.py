@@ -1,7 +1,9 @@
 """What the clients of a simulation do: changes and reads of a few chunks that all of them share, each noted down."""
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
+from typing import Any
 
 from threefs_client.link import Link
 from threefs_client.reads import ReadFile
@@ -16,6 +18,7 @@ from threefs.layout import FileLayout
 
 CHUNK_BYTES = 64 << 10
 _FIRST_INODE = 100
+_APART = 100  # between the numbers of chunks of one client and those of the next
 _MOST_LENGTH = 600
 _TIMEOUT_S = 30.0
 _MOST_UNKNOWN = 2  # then a client waits as long as it takes: many changes that may or may not be are hard to check
@@ -23,9 +26,12 @@ _MOST_UNKNOWN = 2  # then a client waits as long as it takes: many changes that 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    chunks: int = 4
+    chunks: int = 4  # that all clients change, at a time
+    apart: float = 0.0  # the share of its changes that a client makes in a chunk that no other one changes
+    moves_s: float = 0.0  # after so long one chunk is left as it is, and a new one takes its place; 0: never
     pause_s: float = 0.15  # between two operations of a client, on average
     reads: float = 0.5
+    watch_pause_s: float = 0.0  # each client reads beside that, whatever its other operations wait for; 0: it does not
     files_pause_s: float = 0.5
     patience_s: float = 30.0  # when it is short, changes are left behind that nobody repeats
 
@@ -40,22 +46,32 @@ class Workload:
         self._world = world
         self._load = load
         self._stopping = False
-        self._busy = 0
+        self._busy: dict[str, None] = {}  # clients that have not ended
         self._payloads = 0
-        self._waits: dict[str, float] = {}  # client -> since when its operation lasts
+        self._began = 0.0
+        self._waits: dict[str, float] = {}  # client, or its reads beside -> since when its operation lasts
         self._clients: dict[str, Link] = {}
         self._unknown: dict[str, int] = {}  # client -> how many changes ended so
-        chains = world.size.storage * world.size.targets_per_disk // world.size.replicas
-        self.chunks = [
-            (InodeId(_FIRST_INODE + n), FileLayout(CHUNK_BYTES, TableId(1), 1, table_offset=n % chains))
-            for n in range(load.chunks)
-        ]
+        self._chains = world.size.storage * world.size.targets_per_disk // world.size.replicas
+        self._used: dict[int, None] = {}  # numbers of chunks
 
     def begin(self) -> None:
+        self._began = self._now()
+        self._world.client_main = self._client
         for host in self._world.client_hosts:
-            process = self._world.processes[host] = Process(self._world.loop, host, host)
-            process.start(self._work(host))
-            self._busy += 1
+            self._world.start(host)
+
+    def _client(self, process: Process) -> Coroutine[Any, Any, None]:
+        host = process.host
+        self._busy[host] = None
+        process.on_kill[lambda: self._killed(host)] = None
+        return self._work(host, process.name)
+
+    def _killed(self, host: str) -> None:
+        self._busy.pop(host, None)
+        self._waits.pop(_beside(host), None)
+        if self._waits.pop(host, None) is not None:
+            self._unknown[host] = self._unknown.get(host, 0) + 1
 
     async def stop(self, limit_s: float) -> None:
         """Let every operation end. Adds to `errors` what has not ended by then (I13)."""
@@ -67,28 +83,54 @@ class Workload:
         except TimeoutError:
             self.errors.append(f"I13: operations of {sorted(self._waits)} have not ended")
 
-    async def _work(self, host: str) -> None:
-        dice = SeededRandom(self._world.seed, "load", host)
+    async def _work(self, host: str, name: str) -> None:
+        dice = SeededRandom(self._world.seed, "load", name)
         try:
             link = await self._world.client(host)
             self._clients[host] = link
-            while not self._stopping:
-                await self._operate(host, link, dice)
-                await asyncio.sleep(dice.uniform(0, 2 * self._load.pause_s))
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._mix(host, link, dice))
+                if self._load.watch_pause_s:
+                    both.create_task(self._watch(_beside(host), link, SeededRandom(self._world.seed, "watch", name)))
         except Exception as error:
             self.errors.append(f"client {host} ended with {error!r}")
         finally:
-            self._busy -= 1
+            self._busy.pop(host, None)
 
     async def read_all(self, host: str) -> None:
         """Read every chunk once more, as a client."""
         link = self._clients[host]
-        for inode, layout in self.chunks:
-            for _ in range(3):
-                await self._read(host, link, inode, layout, 0, _MOST_LENGTH)
+        for number in self._used:
+            for _ in range(self._world.size.replicas):
+                await self._read(host, link, *self._chunk(number), 0, _MOST_LENGTH)
+
+    async def _mix(self, host: str, link: Link, dice: SeededRandom) -> None:
+        while not self._stopping:
+            await self._operate(host, link, dice)
+            await asyncio.sleep(dice.uniform(0, 2 * self._load.pause_s))
+
+    async def _watch(self, reader: str, link: Link, dice: SeededRandom) -> None:
+        while not self._stopping:
+            whose = self._world.client_hosts[dice.below(len(self._world.client_hosts))]
+            await self._read(reader, link, *self._draw_chunk(dice, whose), 0, _MOST_LENGTH)
+            await asyncio.sleep(dice.uniform(0, 2 * self._load.watch_pause_s))
+
+    def _draw_chunk(self, dice: SeededRandom, host: str) -> tuple[InodeId, FileLayout]:
+        load = self._load
+        number = int((self._now() - self._began) / load.moves_s) if load.moves_s else 0
+        if dice.chance(load.apart):
+            number += _APART * (1 + self._world.client_hosts.index(host))
+        else:
+            number += dice.below(load.chunks)
+        self._used[number] = None
+        return self._chunk(number)
+
+    def _chunk(self, number: int) -> tuple[InodeId, FileLayout]:
+        layout = FileLayout(CHUNK_BYTES, TableId(1), 1, table_offset=number % self._chains)
+        return InodeId(_FIRST_INODE + number), layout
 
     async def _operate(self, host: str, link: Link, dice: SeededRandom) -> None:
-        inode, layout = self.chunks[dice.below(len(self.chunks))]
+        inode, layout = self._draw_chunk(dice, host)
         offset = dice.below(_MOST_LENGTH // 2) if dice.chance(0.5) else 0
         length = 1 + dice.below(_MOST_LENGTH - offset)
         if dice.chance(self._load.reads):
@@ -109,7 +151,7 @@ class Workload:
             self._failed(host, Kind.READ, error)
             return
         finally:
-            del self._waits[host]
+            self._waits.pop(host, None)
         seen = Operation(host, Kind.READ, str(inode), begin, self._now(), offset=offset, length=length)
         seen = replace(seen, result=bytes(view), padded=True)
         self._ended(seen, "read")
@@ -143,7 +185,7 @@ class Workload:
                 self._unknown[host] = self._unknown.get(host, 0) + 1
             return
         finally:
-            del self._waits[host]
+            self._waits.pop(host, None)
         ended = replace(change, outcome=Outcome.OK, returned=self._now())
         self._ended(ended, "write")
         self.history.tell_again(place, ended)
@@ -160,3 +202,8 @@ class Workload:
 
     def _now(self) -> float:
         return self._world.loop.time()
+
+
+def _beside(host: str) -> str:
+    """What the reads are called that a client makes beside its other operations."""
+    return f"{host} beside"

@@ -48,6 +48,7 @@ class Size:
     metas: int = 1
     clients: int = 3
     drift: float = 0.01  # clocks run so much fast or slow
+    attempt_s: float = 2.0  # how long a client waits for an answer before it asks again, or elsewhere
     net_delay_s: tuple[float, float] = (0.0001, 0.001)
     disk_delay_s: tuple[float, float] = (0.00005, 0.0005)
 
@@ -72,6 +73,8 @@ class World:
         self.deaths: list[str] = []  # processes that ended by themselves, and why
         #: Told of everything that the story of a storage process tells: (host, what, chunk, facts).
         self.listeners: list[Callable[[str, str, Any, dict[str, Any]], None]] = []
+        #: What a client's process does. Without it, clients are begun by whoever wants some, and stay dead when killed.
+        self.client_main: Callable[[Process], Coroutine[Any, Any, None]] | None = None
         self._directory = directory
         self._incarnations: dict[str, int] = {}
         self.manager_hosts = [f"m{n}" for n in range(1, size.managers + 1)]
@@ -98,13 +101,17 @@ class World:
     def start(self, host: str) -> None:
         """Start the process of a host, if it does not run."""
         before = self.processes.get(host)
-        if before is not None and before.alive:
+        if (before is not None and before.alive) or (host in self.client_hosts and self.client_main is None):
             return
         number = self._incarnations[host] = self._incarnations.get(host, 0) + 1
         process = self.processes[host] = Process(self.loop, f"{host}.{number}", host)
         self.tell(f"{host} starts")
         random = SeededRandom(self.seed, "process", process.name)
         clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5))
+        if host in self.client_hosts:
+            assert self.client_main is not None
+            process.start(self._watched(process, self.client_main(process)))
+            return
         run = {"m": self._manager, "s": self._storage, "t": self._meta}[host[0]]
         process.start(self._watched(process, run(process, clock, random)))
 
@@ -263,7 +270,7 @@ class World:
         assert process is not None
         random = SeededRandom(self.seed, "process", process.name)
         clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5))
-        options = Options(timeout_s=60.0, connect_timeout_s=60.0, attempt_timeout_s=2.0, noatime=True)
+        options = Options(timeout_s=60.0, connect_timeout_s=60.0, attempt_timeout_s=self.size.attempt_s, noatime=True)
         return await client_link.connect(
             tuple(self.manager_addresses), options, net=self._net(process), clock=clock, random=random
         )
