@@ -41,6 +41,10 @@ def of_inode(inode: int) -> pb.Place:
     return pb.Place(base=inode)
 
 
+def below(inode: int, name: bytes) -> pb.Place:
+    return pb.Place(base=inode, path=name)
+
+
 def join(directory: str, name: str) -> str:
     return f"{directory.rstrip('/')}/{name}"
 

@@ -1,6 +1,7 @@
 """Which error number a program on the mount sees."""
 
 import errno
+import os
 
 from threefs.errors import DiskFailed, Internal, MaybeCommitted, OutcomeUnknown, Retry, ThreefsError
 
@@ -17,3 +18,7 @@ def of(error: BaseException) -> int:
     if error.retry is Retry.NEVER:
         return errno.EIO if error.posix in _FOREIGN else error.posix
     return errno.EIO if isinstance(error, _BROKEN) else errno.ETIMEDOUT
+
+
+def error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import structlog
 from threefs_client import paths
 from threefs_client.link import Link
+from threefs_fuse.protocol import OpenFlag
 
 from threefs.budget import ByteBudget
 from threefs.errors import NotFound, SessionLost, ThreefsError
@@ -111,12 +112,12 @@ class OpenFiles:
             raise _replaced()
         return await self._admit(reply, session, flags)
 
-    async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.Inode, bool]:
-        """Make a file and open it: its handle, and whether it is new. The request lacks only its session."""
+    async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.CreateReply]:
+        """Make a file and open it: its handle, and what was answered. The request lacks only its session."""
         request.session = self._link.random.token(16)
         reply = await self._begin(methods.CREATE, request, caller)
         number, _ = await self._admit(reply, request.session, flags)
-        return number, self.shown(reply.inode), reply.created
+        return number, reply
 
     async def _begin(self, method: Method[Any, Opened], request: Any, caller: pb.Caller | None) -> Opened:
         """Call, and take note of the session if the call opens one."""
@@ -387,6 +388,13 @@ def _writable(flags: int) -> bool:
 
 def appends(flags: int) -> bool:
     return _writable(flags) and bool(flags & os.O_APPEND)
+
+
+def treatment(flags: int, *, keep: bool) -> OpenFlag:
+    """Appends go past the kernel's cache: it would put them where it believes the end to be."""
+    if appends(flags):
+        return OpenFlag.DIRECT_IO
+    return OpenFlag.KEEP_CACHE if keep else OpenFlag(0)
 
 
 _ACCESS = {os.O_RDONLY: os.R_OK, os.O_WRONLY: os.W_OK, os.O_RDWR: os.R_OK | os.W_OK}

@@ -13,7 +13,6 @@ from threefs_client import paths
 from threefs_client.link import Link
 from threefs_fuse import notices, protocol
 from threefs_fuse.filesystem import Answer, FileSystem
-from threefs_fuse.protocol import OpenFlag
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Caller, Lock, Setting
 
@@ -22,6 +21,7 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount import callers, directory_pages, entries, errnos, open_files
+from threefs_mount.claimer import Claimer
 from threefs_mount.directories import OpenDirectories
 from threefs_mount.known_directories import KnownDirectories
 from threefs_mount.listings import Listings
@@ -58,11 +58,14 @@ class Operations(FileSystem):
         self._directories = OpenDirectories(self._listings.begin, self._ahead_of)
         files.touched = self._ahead.touch
         self._known = KnownDirectories(cache_s)
+        self._claimer = Claimer(link, cache_s)
+        self._claims = self._claimer.claims
 
     async def close(self) -> None:
         """Nothing is asked any more."""
         await self._prefetcher.close()
         await self._listings.close()
+        await self._claimer.close()
 
     def error_number(self, error: Exception) -> int:
         number = errnos.of(error)
@@ -107,6 +110,9 @@ class Operations(FileSystem):
     # ---- looking ----
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
+        if self._claims.lacks(parent, name, self._link.clock.monotonic()):
+            self._ahead.touch_name(parent, name)
+            return entries.ABSENT
         return self._ahead_of(parent, name) or self._lookup(parent, name)
 
     def _ahead_of(self, parent: int, name: bytes) -> Entry | None:
@@ -126,6 +132,7 @@ class Operations(FileSystem):
             inode = (await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))).inode
         except NotFound:
             self._ahead.asked(parent, name, None, self._link.clock.monotonic())
+            self._claims.absent(parent, self._link.clock.monotonic())
             return entries.ABSENT
         if self._link.access.waits(inode.inode):
             await self._link.access.settle()
@@ -168,7 +175,7 @@ class Operations(FileSystem):
     async def readlink(self, inode: int, caller: Caller) -> bytes:
         found = await self._stat(inode)
         if found.type != pb.SYMLINK:
-            raise _error(errno.EINVAL)
+            raise errnos.error(errno.EINVAL)
         return found.target
 
     async def statfs(self, inode: int, caller: Caller) -> Space:
@@ -192,35 +199,39 @@ class Operations(FileSystem):
 
     async def mkdir(self, parent: int, caller: Caller, name: bytes, mode: int, umask: int) -> Entry:
         request = pb.MkdirRequest(
-            mutation=self._mutation(), place=_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
+            mutation=self._mutation(), place=paths.below(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
-        reply = await self._change(methods.MKDIR, request, caller, (parent, name))
+        change = self._change(methods.MKDIR, request, caller, (parent, name))
+        reply = await self._claimer.adding(parent, name, request, change)
         self._known.forget(parent)
         return self._entry(reply.inode)
 
     async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
         request = pb.MknodRequest(
             mutation=self._mutation(),
-            place=_place(parent, name),
+            place=paths.below(parent, name),
             type=entries.TYPES[stat.S_IFMT(mode) or stat.S_IFREG],
             mode=mode & _PERMISSIONS,
             umask=umask,
             rdev=device,
         )
-        return self._named(parent, await self._change(methods.MKNOD, request, caller, (parent, name)))
+        change = self._change(methods.MKNOD, request, caller, (parent, name))
+        return self._named(parent, await self._claimer.adding(parent, name, request, change))
 
     async def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Entry:
-        request = pb.SymlinkRequest(mutation=self._mutation(), place=_place(parent, name), target=target)
-        return self._named(parent, await self._change(methods.SYMLINK, request, caller, (parent, name)))
+        request = pb.SymlinkRequest(mutation=self._mutation(), place=paths.below(parent, name), target=target)
+        change = self._change(methods.SYMLINK, request, caller, (parent, name))
+        return self._named(parent, await self._claimer.adding(parent, name, request, change))
 
     async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
         file = self._files.get(inode)
         if file is not None and not file.inode.nlink:
             await file.settle()  # what nobody could see so far is whole when they can
         request = pb.LinkRequest(
-            mutation=self._mutation(), source=paths.of_inode(inode), destination=_place(parent, name)
+            mutation=self._mutation(), source=paths.of_inode(inode), destination=paths.below(parent, name)
         )
-        return self._named(parent, await self._change(methods.LINK, request, caller, (parent, name), inode=inode))
+        change = self._change(methods.LINK, request, caller, (parent, name), inode=inode)
+        return self._named(parent, await self._claimer.adding(parent, name, request, change))
 
     def _named(self, parent: int, reply: pb.InodeReply) -> Entry:
         """It has got a name in that directory."""
@@ -234,8 +245,10 @@ class Operations(FileSystem):
         return self._remove(parent, name, pb.ONLY_DIRECTORY, caller)
 
     async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, caller: Caller) -> None:
-        request = pb.RemoveRequest(mutation=self._mutation(), place=_place(parent, name), kind=kind)
+        request = pb.RemoveRequest(mutation=self._mutation(), place=paths.below(parent, name), kind=kind)
+        removal = self._claims.removing(parent, name)
         reply = await self._change(methods.REMOVE, request, caller, (parent, name))
+        self._claims.removed(removal)
         if reply.directory.inode:
             self._known.forget(parent)
             self._known.removed(reply.directory)
@@ -246,16 +259,20 @@ class Operations(FileSystem):
         self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
         if flags & ~(_NO_REPLACE | _EXCHANGE):
-            raise _error(errno.EINVAL)
+            raise errnos.error(errno.EINVAL)
         request = pb.RenameRequest(
             mutation=self._mutation(),
-            source=_place(parent, name),
-            destination=_place(new_parent, new_name),
+            source=paths.below(parent, name),
+            destination=paths.below(new_parent, new_name),
             no_replace=bool(flags & _NO_REPLACE),
             exchange=bool(flags & _EXCHANGE),
         )
-        reply = await self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
+        removal = self._claims.removing(parent, name)
+        change = self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
+        reply = await self._claimer.adding(new_parent, new_name, request, change)
         moved = reply.inode
+        if not flags & _EXCHANGE and (moved.type == pb.DIRECTORY or moved.nlink == 1):
+            self._claims.removed(removal)  # of two names of one file, both would be left
         if flags & _EXCHANGE or moved.type == pb.DIRECTORY:
             self._known.clear()  # links of their parents, and what was replaced
             if reply.replaced.inode:
@@ -304,7 +321,7 @@ class Operations(FileSystem):
         file = self._files.get(inode)
         bare = name == _CAPABILITY and file is not None and not file.inode.xattr_bytes  # asked for before writes
         if bare or self._files.told.lacks(inode, name, self._link.clock.monotonic()):
-            raise _error(errno.ENODATA)
+            raise errnos.error(errno.ENODATA)
         return self._getxattr(inode, caller, name)
 
     async def _getxattr(self, inode: int, caller: Caller, name: bytes) -> bytes:
@@ -343,7 +360,7 @@ class Operations(FileSystem):
         self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
     ) -> Answer[tuple[Entry, Opened]]:
         request = pb.CreateRequest(
-            place=_place(parent, name),
+            place=paths.below(parent, name),
             exclusive=bool(flags & os.O_EXCL),
             truncate=bool(flags & os.O_TRUNC),
         )
@@ -362,22 +379,24 @@ class Operations(FileSystem):
         request.mode = mode & _PERMISSIONS
         request.umask = umask
         request.access = open_files.access_of(flags)
-        parent, birth_ns = request.place.base, 0
+        parent, birth_ns, created = request.place.base, 0, False
         try:
-            number, inode, created = await self._files.create(request, flags, callers.of(caller))
+            creation = self._files.create(request, flags, callers.of(caller))
+            number, reply = await self._claimer.creating(request, creation)
+            inode, created = self._files.shown(reply.inode), reply.created
             birth_ns = inode.birth_ns
         finally:
             self._ahead.touch_name(parent, request.place.path)
             if not birth_ns or (created and not request.unnamed):
                 self._known.changed(parent, birth_ns)
-        return entries.entry(inode, self._cache_s), Opened(number, _treatment(flags, keep=False))
+        return entries.entry(inode, self._cache_s), Opened(number, open_files.treatment(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         try:
             number, keep = await self._files.open(inode, flags, callers.of(caller))
         finally:
             self._ahead.touch(inode)  # if it was replaced, the kernel looks its name up again
-        return Opened(number, _treatment(flags, keep=keep))
+        return Opened(number, open_files.treatment(flags, keep=keep))
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:
         return self._files.handle(handle).file.read(offset, size)
@@ -443,7 +462,7 @@ class Operations(FileSystem):
             return file.seek_data(offset)
         if whence == os.SEEK_HOLE:
             return file.seek_hole(offset)
-        raise _error(errno.EINVAL)
+        raise errnos.error(errno.EINVAL)
 
     async def copy_file_range(
         self,
@@ -477,18 +496,3 @@ class Operations(FileSystem):
             await asyncio.shield(asyncio.ensure_future(self._files.handle(handle).file.settle()))
         finally:
             await self._locks.give_up(inode, owner, lock, flock=flock)
-
-
-def _treatment(flags: int, *, keep: bool) -> OpenFlag:
-    """Appends go past the kernel's cache: it would put them where it believes the end to be."""
-    if open_files.appends(flags):
-        return OpenFlag.DIRECT_IO
-    return OpenFlag.KEEP_CACHE if keep else OpenFlag(0)
-
-
-def _place(parent: int, name: bytes) -> pb.Place:
-    return pb.Place(base=parent, path=name)
-
-
-def _error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))

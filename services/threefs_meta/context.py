@@ -13,6 +13,7 @@ from threefs.layout import FileLayout
 from threefs.routing import Routing
 from threefs.wire import manager_pb2
 from threefs_meta.allocator import Allocator
+from threefs_meta.claims import Adder
 from threefs_meta.figures import Figures
 from threefs_meta.known import Known
 from threefs_meta.namespace import Namespace
@@ -49,6 +50,6 @@ class Context:
     figures: Figures = field(default_factory=Figures)
     began: float = 0.0  # by the clock's monotonic reading
 
-    def names(self, tx: Transaction, known: Known | None = None) -> Namespace:
+    def names(self, tx: Transaction, known: Known | None = None, adder: Adder | None = None) -> Namespace:
         """For a transaction that changes something, or one step of it."""
-        return Namespace(tx, self.ticks.stamp(), self.random, self.quotas, known)
+        return Namespace(tx, self.ticks.stamp(), self.random, self.quotas, known, adder)

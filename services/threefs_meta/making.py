@@ -71,7 +71,7 @@ async def add_directory(context: Context, names: Namespace, spot: Spot, birth: B
     inode.name = spot.name
     if parent.HasField("layout"):
         inode.layout.CopyFrom(parent.layout)
-    names.add(spot.parent, spot.name, inode)
+    await names.add(spot.parent, spot.name, inode)
     return inode
 
 

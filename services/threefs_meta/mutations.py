@@ -7,6 +7,7 @@ failed has changed nothing and leaves no record: sent again, it is tried anew.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from threefs.errors import Conflict, InvalidArgument, MaybeCommitted, TooOld
@@ -15,7 +16,8 @@ from threefs.kv.port import Engine, Transaction
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
-from threefs_meta import keys
+from threefs_meta import keys, recalls
+from threefs_meta.claims import Adder, Claimed
 from threefs_meta.context import Context
 from threefs_meta.namespace import Namespace
 
@@ -39,10 +41,12 @@ async def mutate(
     method: Method[Req, Rep],
     mutation: pb.Mutation,
     work: Callable[[Namespace], Awaitable[Rep | Outside]],
+    *places: pb.Place,
 ) -> Rep:
     """Run `work` in a transaction once for this identity; its reply, or the first one.
 
-    `work` may be run several times. After it returned Outside, that is done and `work` is run again.
+    `work` may be run several times. After it returned Outside, that is done and `work` is run again. `places` are those
+    where the client expects a name.
     """
     if len(mutation.client) != keys.CLIENT_BYTES:
         raise InvalidArgument(f"{method} needs the identity of its client in {keys.CLIENT_BYTES} bytes")
@@ -52,11 +56,13 @@ async def mutate(
         value = await tx.get(key)
         if value is not None:
             return _first_reply(method, records.decode(value, Replay, key))
-        names = context.names(tx)
+        names = context.names(tx, adder=Adder(mutation.client, mutation.request, places))
         reply = await work(names)
         if not isinstance(reply, Outside):
             replay = Replay(method=method.number, tick=names.stamp, reply=reply.SerializeToString())
             tx.set(key, records.encode(replay))
+            if names.claim or names.recalled:
+                _tell(names, reply)  # now, and never again: a repeated answer is about a time that has passed
         return reply
 
     return await settle(context, attempt)
@@ -65,12 +71,18 @@ async def mutate(
 async def settle(context: Context, attempt: Callable[[Transaction], Awaitable[T | Outside]]) -> T:
     """Run a transaction, in turns with what it wants to be done outside."""
     for _ in range(_MOST_ROUNDS):
-        outcome = await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+        outcome: T | Outside
+        try:
+            outcome = await retry.run(
+                context.engine, attempt, clock=context.clock, random=context.random, replayable=True
+            )
+        except Claimed as claimed:
+            outcome = Outside(partial(recalls.wait, context, claimed))
         if not isinstance(outcome, Outside):
             return outcome
         await asyncio.sleep(0)  # who has waited is in a task, and those who ask chunks need to be in one
         await outcome.run()
-    raise Conflict("others keep changing the file; try again")
+    raise Conflict("others keep changing the file or claiming the directory; try again")
 
 
 async def look(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T:
@@ -79,6 +91,14 @@ async def look(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T
     return await retry.run(
         context.engine, lambda tx: work(Namespace(tx)), clock=context.clock, random=context.random, replayable=True
     )
+
+
+def _tell(names: Namespace, reply: object) -> None:
+    """How the client's claim stands, of the directory to which it has added a name."""
+    assert isinstance(reply, pb.CreateReply | pb.InodeReply | pb.ClaimReply), "names are added by these"
+    reply.claim = names.claim
+    if not isinstance(reply, pb.ClaimReply):
+        reply.recalled = names.recalled
 
 
 def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:

@@ -16,8 +16,9 @@ from threefs.leases import LEASE_TICKS
 from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import DirectoryTimes, Removal, WriteSession
-from threefs_meta import entries, keys, leases
+from threefs_meta import claims, entries, keys, leases
 from threefs_meta.charges import NOTHING, Account, Charges, Cost, add, charges_of, inherit, to_record
+from threefs_meta.claims import Adder, Claimed
 from threefs_meta.entries import Entry
 from threefs_meta.known import Known
 from threefs_meta.quotas import Quotas
@@ -36,10 +37,13 @@ class Namespace:
         random: Random | None = None,
         quotas: Quotas | None = None,
         known: Known | None = None,
+        adder: Adder | None = None,
     ) -> None:
         """`stamp` is the tick that what is removed here is stamped with. Who only reads needs no more than `tx`."""
         self.tx = tx
         self.known = known
+        self.adder = adder  # None: a service, not a client
+        self.claim = self.recalled = 0  # of the adder on the directory that has got a name, by its number
         self._stamp = stamp
         self._random = random
         self._quotas = quotas
@@ -120,6 +124,7 @@ class Namespace:
         """
         if inode.type != pb.DIRECTORY:
             return inode
+        inode.ClearField("claim")
         facts = await self.tx.get_range(*keys.facts(inode.inode), limit=MOST_COUNTED + 2, snapshot=True)
         if facts and not keys.is_subdirectory(facts[0][0]):
             key, value = facts.pop(0)
@@ -187,12 +192,23 @@ class Namespace:
         """Conflicts with whoever makes the first entry."""
         return not await self.tx.get_range(*keys.entries(directory), limit=1)
 
-    def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
+    async def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
+        """Every name that comes into a directory comes through here. Raises Claimed."""
+        directory = self._stored.get(parent) or await self.stored(parent)
+        if directory is not None and directory.HasField("claim"):
+            self._pass_claim(directory.claim, parent, name)
         self._changes(inode.type)
         self.tx.set(keys.entry(parent, name), entries.encode(Entry(inode.inode, inode.type)))
         if inode.type == pb.DIRECTORY:
             self.count(parent, inode.inode)
         self.touch(parent, now_ns)
+
+    def _pass_claim(self, claim: pb.Claim, parent: int, name: bytes) -> None:
+        standing = claims.standing(claim, self.adder, parent, name)
+        if standing is claims.Standing.THEIRS:
+            raise Claimed(parent, claim.client, claim.number)
+        if standing is claims.Standing.OURS:
+            self.claim, self.recalled = (0, claim.number) if claim.recalled else (claim.number, 0)
 
     def count(self, parent: int, directory: int) -> None:
         """Among the links of its parent."""
@@ -209,14 +225,14 @@ class Namespace:
             self.discount(parent, entry.inode)
         self.touch(parent, now_ns)
 
-    def add(self, parent: int, name: bytes, inode: pb.Inode) -> None:
-        """A new inode under its first name. It counts for whom its directory does. Raises QuotaExceeded."""
+    async def add(self, parent: int, name: bytes, inode: pb.Inode) -> None:
+        """A new inode under its first name. It counts for whom its directory does. Raises QuotaExceeded, Claimed."""
         if parent in self._marks:
             inode.tree, inode.by_user = self._marks[parent]
             if self._quotas is not None:
                 self._quotas.check_new(inode)
         self.put_inode(inode)
-        self.put_entry(parent, name, inode, inode.birth_ns)
+        await self.put_entry(parent, name, inode, inode.birth_ns)
 
     def touch(self, directory: int, now_ns: int) -> None:
         """Something in the directory has changed."""

@@ -12,6 +12,7 @@ from threefs_meta.operations.access import access
 from threefs_meta.operations.accessed import accessed
 from threefs_meta.operations.batch_stat import batch_stat
 from threefs_meta.operations.change_many import change_many
+from threefs_meta.operations.claim import claim
 from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
 from threefs_meta.operations.find_lock import find_lock
@@ -45,6 +46,7 @@ from threefs_meta.operations.statistics import statistics
 from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.sync import sync
 from threefs_meta.operations.truncate import truncate
+from threefs_meta.operations.unclaim import unclaim
 
 #: With an engine in this process these mostly wait for nothing: what only reads, and changes that are made one at a
 #: time, whose commits are synced at once. (A task costs a tenth of a change.)
@@ -69,6 +71,8 @@ _QUICK = frozenset(
         methods.LINK,
         methods.SET_ATTR,
         methods.RESERVE,
+        methods.CLAIM,
+        methods.UNCLAIM,
     )
 )
 
@@ -139,3 +143,5 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.RESERVE, reserve)
     add(methods.FIND_LOCK, find_lock)
     add(methods.STATISTICS, statistics)
+    add(methods.CLAIM, claim)
+    add(methods.UNCLAIM, unclaim)

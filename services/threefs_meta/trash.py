@@ -78,7 +78,7 @@ async def keep(
     path = b"/".join([*reversed(above), name]) if above else b""
     record = Trashed(inode=inode.inode, path=path[: paths.MAX_PATH_BYTES], removed_ns=now_ns, uid=who)
     names.tx.set(keys.trashed(due, directory, kept), records.encode(record))
-    names.put_entry(directory, kept, inode, now_ns)
+    await names.put_entry(directory, kept, inode, now_ns)
     if inode.type == pb.DIRECTORY:
         inode.parent, inode.name = directory, kept
     inode.ctime_ns = now_ns
@@ -121,7 +121,7 @@ async def _directory(context: Context, names: Namespace, parent: int, name: byte
     if entry is None:
         inode = await new_inode(context, pb.Inode(), Birth(pb.DIRECTORY, TRUSTED, mode))
         inode.uid, inode.parent, inode.name, inode.trash = uid, parent, name, True
-        names.add(parent, name, inode)
+        await names.add(parent, name, inode)
         return inode.inode
     if entry.type != pb.DIRECTORY:
         raise NotADirectory(f"{paths.shown(name)} is where the trash has to be, and is not a directory")

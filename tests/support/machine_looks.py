@@ -8,11 +8,12 @@ from typing import Protocol
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
+from threefs_mount.claims import FIRST_NAMES
 
 from tests.support.doors import LONG_AGO_NS, Door
 from tests.support.two_trees import CLIENT, DATA, DOORS, MODES, PATHS, SECOND, TOPS, TwoTrees
 
-_ROW = "row"
+_ROW, _BUSY = "row", "busy"
 _ALL = [f"{_ROW}/f{number:02}" for number in range(24)]
 _OWN = st.sampled_from(("own-0", "own-1"))  # files that nothing else touches
 
@@ -118,3 +119,25 @@ class LooksRules(TwoTrees):
             self.same(other, lambda tree: tree.make_file(path, 0o644))
             found = self.at_once(door).look_in_a_row([path, f"{path}-not"])
             assert found == self.local.look_in_a_row([path, f"{path}-not"])
+
+    @rule(door=DOORS, other=DOORS, rename=st.booleans())
+    def new_names_are_there_at_once_where_somebody_else_makes_many(self, door: str, other: str, rename: bool) -> None:
+        """A mount claims such a directory."""
+
+        def make(tree: Door) -> None:
+            tree.make_directory(_BUSY, 0o755)
+            for number in range(FIRST_NAMES + 4):
+                tree.make_file(f"{_BUSY}/{number}", 0o644)
+                if rename:
+                    tree.rename(f"{_BUSY}/{number}", f"{_BUSY}/{number}-named", 0)
+
+        if self.same(door, make).error:
+            return
+        looks = [f"{_BUSY}/new", f"{_BUSY}/0", f"{_BUSY}/not"]
+        self.at_once(door).look_in_a_row(looks)
+        self.same(other, lambda tree: tree.make_file(looks[0], 0o600))
+        assert self.at_once(door).look_in_a_row(looks) == self.local.look_in_a_row(looks)
+        self.same(door, lambda tree: tree.rename(looks[0], looks[2], 0))
+        self.same(other, lambda tree: tree.make_file(looks[0], 0o600))
+        assert self.at_once(door).look_in_a_row(looks) == self.local.look_in_a_row(looks)
+        self.remove_tree(door, _BUSY)

@@ -80,6 +80,8 @@ SET_TRASH = _method(_F, "Meta", "SetTrash", _F.SetTrashRequest, _F.InodeReply)
 LIST_TRASH = _method(_F, "Meta", "ListTrash", _F.ListTrashRequest, _F.ListTrashReply)
 RESERVE = _method(_F, "Meta", "Reserve", _F.ReserveRequest, _F.ReserveReply)
 FIND_LOCK = _method(_F, "Meta", "FindLock", _F.FindLockRequest, _F.FindLockReply)
+CLAIM = _method(_F, "Meta", "Claim", _F.ClaimRequest, _F.ClaimReply)
+UNCLAIM = _method(_F, "Meta", "Unclaim", _F.UnclaimRequest, _F.UnclaimReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)
 WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply)

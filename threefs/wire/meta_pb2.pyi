@@ -172,7 +172,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl", "claim")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +199,7 @@ class Inode(_message.Message):
     XATTR_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACCESS_ACL_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_ACL_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     inode: int
     type: InodeType
     mode: int
@@ -225,7 +226,22 @@ class Inode(_message.Message):
     xattr_bytes: int
     access_acl: Acl
     default_acl: Acl
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., trash_s: _Optional[int] = ..., trash: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ...) -> None: ...
+    claim: Claim
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., trash_s: _Optional[int] = ..., trash: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ...) -> None: ...
+
+class Claim(_message.Message):
+    __slots__ = ("client", "number", "oldest", "recalled", "recalled_tick")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    RECALLED_FIELD_NUMBER: _ClassVar[int]
+    RECALLED_TICK_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    number: int
+    oldest: int
+    recalled: bool
+    recalled_tick: int
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., oldest: _Optional[int] = ..., recalled: _Optional[bool] = ..., recalled_tick: _Optional[int] = ...) -> None: ...
 
 class Acl(_message.Message):
     __slots__ = ("entries",)
@@ -244,14 +260,18 @@ class AclEntry(_message.Message):
     def __init__(self, tag: _Optional[_Union[AclTag, str]] = ..., permissions: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class InodeReply(_message.Message):
-    __slots__ = ("inode", "replaced", "over_quota")
+    __slots__ = ("inode", "replaced", "over_quota", "claim", "recalled")
     INODE_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     OVER_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    RECALLED_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
     replaced: Inode
     over_quota: bool
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., replaced: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: _Optional[bool] = ...) -> None: ...
+    claim: int
+    recalled: int
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., replaced: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: _Optional[bool] = ..., claim: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
 
 class CreateRequest(_message.Message):
     __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session", "caller", "umask", "access", "unnamed")
@@ -286,16 +306,20 @@ class CreateRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ..., access: _Optional[int] = ..., unnamed: _Optional[bool] = ...) -> None: ...
 
 class CreateReply(_message.Message):
-    __slots__ = ("inode", "created", "lease", "over_quota")
+    __slots__ = ("inode", "created", "lease", "over_quota", "claim", "recalled")
     INODE_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     OVER_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    RECALLED_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
     created: bool
     lease: int
     over_quota: bool
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ...) -> None: ...
+    claim: int
+    recalled: int
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ..., claim: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
 
 class OpenRequest(_message.Message):
     __slots__ = ("mutation", "place", "session", "truncate", "caller", "access")
@@ -496,6 +520,36 @@ class ListNamesReply(_message.Message):
     token: int
     unchanged: bool
     def __init__(self, names: _Optional[bytes] = ..., inodes: _Optional[bytes] = ..., types: _Optional[bytes] = ..., attributes: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ..., token: _Optional[int] = ..., unchanged: _Optional[bool] = ...) -> None: ...
+
+class ClaimRequest(_message.Message):
+    __slots__ = ("mutation", "directory", "oldest")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    directory: int
+    oldest: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., directory: _Optional[int] = ..., oldest: _Optional[int] = ...) -> None: ...
+
+class ClaimReply(_message.Message):
+    __slots__ = ("claim",)
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    claim: int
+    def __init__(self, claim: _Optional[int] = ...) -> None: ...
+
+class UnclaimRequest(_message.Message):
+    __slots__ = ("client", "directories", "numbers")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    directories: _containers.RepeatedScalarFieldContainer[int]
+    numbers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client: _Optional[bytes] = ..., directories: _Optional[_Iterable[int]] = ..., numbers: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class UnclaimReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class MkdirRequest(_message.Message):
     __slots__ = ("mutation", "place", "mode", "uid", "gid", "parents", "layout", "caller", "umask")

@@ -127,7 +127,7 @@ async def _find_home(context: Context, names: Namespace, inode: pb.Inode, now_ns
     if inode.type == pb.DIRECTORY:
         _place(names, inode, directory, name)
     names.put_inode(inode)
-    names.put_entry(directory, name, inode, now_ns)
+    await names.put_entry(directory, name, inode, now_ns)
 
 
 async def _lost_and_found(context: Context, names: Namespace) -> int:
@@ -138,5 +138,5 @@ async def _lost_and_found(context: Context, names: Namespace) -> int:
         return entry.inode
     inode = await new_inode(context, pb.Inode(), Birth(pb.DIRECTORY, TRUSTED, _MODE))
     inode.parent, inode.name = ROOT, LOST_AND_FOUND
-    names.add(ROOT, LOST_AND_FOUND, inode)
+    await names.add(ROOT, LOST_AND_FOUND, inode)
     return inode.inode

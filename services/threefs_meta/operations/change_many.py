@@ -28,8 +28,9 @@ from threefs.kv.port import Transaction
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
-from threefs_meta import keys
+from threefs_meta import keys, recalls
 from threefs_meta.actors import Actor, actor_of
+from threefs_meta.claims import Adder, Claimed
 from threefs_meta.context import Context
 from threefs_meta.known import Known
 from threefs_meta.lookahead import look_ahead
@@ -41,6 +42,7 @@ from threefs_meta.operations.remove import removal
 from threefs_meta.operations.sync import syncing
 
 MOST_CHANGES = 256
+_MOST_RECALLS = 16
 #: For that long a transaction of several changes is tried before its halves are.
 _TOGETHER_S = 0.2
 _ALONE_S = 10.0
@@ -101,35 +103,49 @@ class _Many:
 
     async def _run(self, start: int, end: int, timeout_s: float) -> None:
         context = self._context
-        self._results[start:end] = await retry.run(
-            context.engine,
-            partial(self._attempt, start, end),
-            clock=context.clock,
-            random=context.random,
-            timeout_s=timeout_s,
-            replayable=True,
-        )
+        for _ in range(_MOST_RECALLS):
+            try:
+                self._results[start:end] = await retry.run(
+                    context.engine,
+                    partial(self._attempt, start, end),
+                    clock=context.clock,
+                    random=context.random,
+                    timeout_s=timeout_s,
+                    replayable=True,
+                )
+                return
+            except Claimed as claimed:  # the others wait too, mostly for some milliseconds
+                found = claimed
+            await asyncio.sleep(0)
+            await recalls.wait(context, found)
+        raise Conflict("others keep claiming the directory; try again")
 
     async def _attempt(self, start: int, end: int, tx: Transaction) -> list[pb.Changed | None]:
         results = await self._kept(tx)
         known = Known()
-        names = self._context.names(tx, known)
+        adder = Adder(self._client, self._first)
+        names = self._context.names(tx, known, adder)
         record = pb.ChangeManyReply()
+        claimed: list[tuple[pb.CreateReply, int, int]] = []
         if not self._context.engine.quick and end - start > 1:
             await look_ahead(names, self._actor, self._changes[start:end])
         for number in range(start, end):
             if results[number] is not None:
                 continue
             tx.savepoint()
+            adder.places = (self._changes[number].create.place,)
             done = await self._change(number, names)
             if isinstance(done, ThreefsError):
                 results[number] = _failed(done)
             else:
-                results[number] = _add_result(record, self._first + number, done)
+                results[number] = made = _add_result(record, self._first + number, done)
+                if names.claim or names.recalled:
+                    claimed.append((made.create, names.claim, names.recalled))
+                    names.claim = names.recalled = 0
             if isinstance(done, ThreefsError | Outside):
                 tx.rollback()
                 known.step_failed()
-                names = self._context.names(tx, known)  # what the other one has counted is not so
+                names = self._context.names(tx, known, adder)  # what the other one has counted is not so
             else:
                 known.step_made()
             if number % _BREATH == _BREATH - 1 and number + 1 < end:
@@ -137,6 +153,8 @@ class _Many:
         for directory, now_ns in known.touched.items():
             names.set_times(directory, now_ns, now_ns)
         self._keep(tx, record)
+        for reply, claim, recalled in claimed:  # told now, and never again
+            reply.claim, reply.recalled = claim, recalled
         return results[start:end]
 
     async def _change(self, number: int, names: Namespace) -> Reply | Outside | ThreefsError:

@@ -27,7 +27,7 @@ _OWN_WAY = 0o300  # the maker must be able to go on below
 
 async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
     work = creation(context, request, actor_of(request), request.mutation.client)
-    return await mutate(context, methods.CREATE, request.mutation, work)
+    return await mutate(context, methods.CREATE, request.mutation, work, request.place)
 
 
 def creation(
@@ -65,7 +65,7 @@ async def _new(context: Context, names: Namespace, request: pb.CreateRequest, ma
     directory = await parent_of(names, spot, maker)
     inode = await new_inode(context, directory, Birth(pb.FILE, maker, request.mode, request.umask))
     set_file_layout(context, inode, request.layout, directory)
-    names.add(spot.parent, spot.name, inode)
+    await names.add(spot.parent, spot.name, inode)
     return inode
 
 

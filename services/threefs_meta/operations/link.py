@@ -36,7 +36,7 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
         inode.nlink += 1
         inode.ctime_ns = now_ns
         names.put_inode(inode)
-        names.put_entry(spot.parent, spot.name, inode, now_ns)
+        await names.put_entry(spot.parent, spot.name, inode, now_ns)
         return pb.InodeReply(inode=inode)
 
-    return await mutate(context, methods.LINK, request.mutation, work)
+    return await mutate(context, methods.LINK, request.mutation, work, request.destination)

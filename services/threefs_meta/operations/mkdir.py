@@ -40,4 +40,4 @@ async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
             names.put_inode(inode)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await mutate(context, methods.MKDIR, request.mutation, work)
+    return await mutate(context, methods.MKDIR, request.mutation, work, request.place)

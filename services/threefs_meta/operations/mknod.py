@@ -36,7 +36,7 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
             inode.rdev = request.rdev
         elif request.type == pb.FILE:
             set_file_layout(context, inode, pb.Layout(), parent)
-        names.add(spot.parent, spot.name, inode)
+        await names.add(spot.parent, spot.name, inode)
         return pb.InodeReply(inode=inode)
 
-    return await mutate(context, methods.MKNOD, request.mutation, work)
+    return await mutate(context, methods.MKNOD, request.mutation, work, request.place)

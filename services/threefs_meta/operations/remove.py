@@ -47,6 +47,7 @@ def removal(
             names.unlink(inode, now_ns)
         names.clear_entry(spot.parent, spot.name, inode, now_ns)
         trash.forget(names, spot.parent, spot.name)
+        inode.ClearField("claim")
         return pb.RemoveReply(directory=inode if inode.type == pb.DIRECTORY else None, changed_ns=now_ns)
 
     return work

@@ -45,21 +45,22 @@ async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
         elif old is not None:
             await _remove(names, old, paths.shown_place(request.destination), now_ns)
             replaced = old if old.type == pb.DIRECTORY else None
+            old.ClearField("claim")
         names.clear_entry(source.parent, source.name, inode, now_ns)
         if old is not None:
             names.clear_entry(target.parent, target.name, old, now_ns)
             if request.exchange:
                 await adopt(names, old, await names.directory(source.parent))
-                _put(names, old, source, now_ns)
+                await _put(names, old, source, now_ns)
         await adopt(names, inode, await names.directory(target.parent))
-        _put(names, inode, target, now_ns)
+        await _put(names, inode, target, now_ns)
         return pb.InodeReply(inode=await names.shown(inode), replaced=replaced)
 
-    return await mutate(context, methods.RENAME, request.mutation, work)
+    return await mutate(context, methods.RENAME, request.mutation, work, request.source, request.destination)
 
 
-def _put(names: Namespace, inode: pb.Inode, spot: Spot, now_ns: int) -> None:
-    names.put_entry(spot.parent, spot.name, inode, now_ns)
+async def _put(names: Namespace, inode: pb.Inode, spot: Spot, now_ns: int) -> None:
+    await names.put_entry(spot.parent, spot.name, inode, now_ns)
     if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
         inode.parent, inode.name = spot.parent, spot.name
     inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking

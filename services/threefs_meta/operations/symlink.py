@@ -27,7 +27,7 @@ async def symlink(context: Context, request: pb.SymlinkRequest) -> pb.InodeReply
         inode = await new_inode(context, parent, Birth(pb.SYMLINK, maker, _MODE))
         inode.target = request.target
         inode.length = len(request.target)
-        names.add(spot.parent, spot.name, inode)
+        await names.add(spot.parent, spot.name, inode)
         return pb.InodeReply(inode=inode)
 
-    return await mutate(context, methods.SYMLINK, request.mutation, work)
+    return await mutate(context, methods.SYMLINK, request.mutation, work, request.place)

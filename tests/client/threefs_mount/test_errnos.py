@@ -25,3 +25,8 @@ from threefs import errors
 )
 def test_what_a_program_sees(error: Exception, number: int) -> None:
     assert errnos.of(error) == number
+
+
+def test_an_error_of_a_number_says_what_it_means() -> None:
+    error = errnos.error(errno.ENODATA)
+    assert errnos.of(error) == errno.ENODATA and error.strerror

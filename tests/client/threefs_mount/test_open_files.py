@@ -154,7 +154,7 @@ def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
     async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
         for number in range(10):
             request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
-            handle, _, _ = await files.create(request, os.O_WRONLY, ROOT)
+            handle, _ = await files.create(request, os.O_WRONLY, ROOT)
             assert files.release(handle) is None
         assert len(memory.meta.sessions) == memory.link.lease._held == 10
         before = len(memory.meta.answered)
@@ -197,7 +197,7 @@ def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> Non
     async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
         first, _ = await files.open(inode, os.O_WRONLY, ROOT)
         request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.link.meta.mutation())
-        other, _, _ = await files.create(request, os.O_WRONLY, ROOT)
+        other, _ = await files.create(request, os.O_WRONLY, ROOT)
         assert files.release(first) is None and files.release(other) is None
         opened = files.get(inode)
         assert opened is not None
@@ -240,7 +240,7 @@ def test_if_too_many_linger_who_closes_waits() -> None:
         for number in range(open_files._MOST_LINGERING + 1):
             assert ending is None
             request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
-            handle, _, _ = await files.create(request, os.O_WRONLY, ROOT)
+            handle, _ = await files.create(request, os.O_WRONLY, ROOT)
             ending = files.release(handle)
         assert ending is not None
         await ending

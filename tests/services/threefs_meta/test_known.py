@@ -58,10 +58,11 @@ def test_directories_that_change_are_not_known_any_more() -> None:
         assert known.places == {(0, b"a/b"): spot.parent}
         directory = await context.names(tx, known).directory(spot.parent)
         assert known.directories == {spot.parent: directory}
-        context.names(tx, known).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
+        await context.names(tx, known).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
         assert known.places and known.directories
+        await context.names(tx, known).put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
+        assert not known.places and not known.directories
         changes: list[Callable[[Namespace], None]] = [
-            lambda names: names.put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
             lambda names: names.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
             lambda names: names.put_inode(directory),
             lambda names: names.clear_inode(directory),

@@ -1,0 +1,25 @@
+"""Claim a directory: from now on names come into it by this client alone, until somebody recalls it."""
+
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import claims
+from threefs_meta.context import Context
+from threefs_meta.mutations import mutate
+from threefs_meta.namespace import Namespace
+
+
+async def claim(context: Context, request: pb.ClaimRequest) -> pb.ClaimReply:
+    """Asked again, it says no: the claim of the first answer may have been recalled since."""
+    mutation = request.mutation
+
+    async def work(names: Namespace) -> pb.ClaimReply:
+        await names.directory(request.directory)
+        inode = await names.named(request.directory)
+        client, number = mutation.client, mutation.request
+        if claims.may_take(inode.claim, client, number, names.stamp) and not inode.trash:
+            inode.claim.CopyFrom(claims.taken(client, number, request.oldest))
+            names.put_inode(inode)
+            names.claim = number
+        return pb.ClaimReply()
+
+    return await mutate(context, methods.CLAIM, mutation, work)

@@ -1,0 +1,66 @@
+"""The rules one by one; what they are good for together is shown in tests/contracts/test_claims.py."""
+
+import pytest
+from threefs_meta import claims
+from threefs_meta.claims import QUIET_TICKS, Adder, Claimed, Standing
+
+from threefs.claims import RECALL_S
+from threefs.ids import ROOT
+from threefs.wire import meta_pb2 as pb
+
+MINE, OTHER = b"m" * 16, b"o" * 16
+HERE = pb.Place(base=7, path=b"name")
+
+
+@pytest.mark.parametrize(
+    ("claim", "adder", "expected"),
+    [
+        (pb.Claim(), None, Standing.FREE),
+        (pb.Claim(recalled_tick=5), Adder(OTHER, 1), Standing.FREE),
+        (claims.taken(MINE, 5, 4), None, Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Adder(OTHER, 9, (HERE,)), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Adder(MINE, 4, (HERE,)), Standing.OURS),
+        (claims.taken(MINE, 5, 4), Adder(MINE, 9, (pb.Place(), HERE)), Standing.OURS),
+        (claims.taken(MINE, 5, 4), Adder(MINE, 3, (HERE,)), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Adder(MINE, 9), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Adder(MINE, 9, (pb.Place(base=7, path=b"other"),)), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Adder(MINE, 9, (pb.Place(base=8, path=b"name"),)), Standing.THEIRS),
+    ],
+)
+def test_who_may_add_a_name_at_once(claim: pb.Claim, adder: Adder | None, expected: Standing) -> None:
+    assert claims.standing(claim, adder, 7, b"name") is expected
+
+
+def test_the_root_has_two_numbers() -> None:
+    adder = Adder(MINE, 9, (pb.Place(path=b"name"),))
+    assert claims.standing(claims.taken(MINE, 5, 4), adder, ROOT, b"name") is Standing.OURS
+
+
+def test_who_may_claim() -> None:
+    free, mine = pb.Claim(), claims.taken(MINE, 5, 4)
+    assert claims.may_take(free, MINE, 1, 1) and claims.may_take(mine, MINE, 6, 1)
+    assert not claims.may_take(mine, OTHER, 6, 1) and not claims.may_take(mine, MINE, 4, 1)
+    claims.recall(mine, 10)
+    assert not claims.may_take(mine, MINE, 6, 99)
+    recalled = pb.Claim(recalled_tick=10)
+    assert not claims.may_take(recalled, MINE, 6, 9 + QUIET_TICKS) and claims.may_take(
+        recalled, MINE, 6, 10 + QUIET_TICKS
+    )
+
+
+def test_only_what_is_recalled_ends_without_its_client() -> None:
+    claim = claims.taken(MINE, 5, 4)
+    assert not claims.may_end(claim, 100.0, 200.0)
+    claims.recall(claim, 10)
+    assert not claims.may_end(claim, 100.0, 100.0 + 0.9 * RECALL_S) and claims.may_end(claim, 100.0, 101.0)
+
+
+def test_what_is_left_of_a_claim() -> None:
+    inode = pb.Inode(claim=claims.taken(MINE, 5, 4))
+    assert Claimed(7, MINE, 5).is_of(inode.claim) and not Claimed(7, MINE, 6).is_of(inode.claim)
+    claims.end(inode)
+    assert inode == pb.Inode()
+    inode.claim.CopyFrom(claims.taken(MINE, 5, 4))
+    claims.recall(inode.claim, 10)
+    claims.end(inode)
+    assert inode == pb.Inode(claim=pb.Claim(recalled_tick=10))

@@ -1,0 +1,362 @@
+"""One directory, mounts that claim it, and services that add names for them, as states that can be explored.
+
+The decisions are the real ones (`threefs_meta.claims`, `threefs_mount.claims`); transactions, messages and time are
+modelled: a transaction is one step, messages arrive in any order, late, or are given up by who has sent them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from threefs_meta import claims as rules
+from threefs_meta.claims import Adder, Claimed, Standing
+from threefs_mount.claims import Addition, Claim, Claims, Removal
+
+from threefs.wire import meta_pb2 as pb
+
+DIRECTORY = 7
+#: A claim is relied on for two of them, and ended without its client after two. No sum of them is rounded.
+STEP_S = 5 / 32
+Kind = Literal["add", "remove", "claim", "list", "unclaim"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """From its sending until its answer is taken."""
+
+    mount: int
+    number: int
+    kind: Kind
+    name: bytes = b""
+    oldest: int = 0
+    given_up: bool = False  # nobody waits for the answer
+    in_the_way: tuple[int, int] | None = None  # a claim, by client and number, that is to be recalled
+    seen_s: float | None = None  # when it was seen recalled
+    answer: tuple[int, int] | tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What may happen, once each: (mount, what, name), those of one mount in that order.
+
+    "want": it wants to claim the directory once more. "end": it has not used the claim for a while.
+    """
+
+    steps: tuple[tuple[int, Literal["add", "remove", "want", "end"], bytes], ...]
+    mounts: int = 2
+    ticks: int = 5
+    losses: int = 0
+
+
+class Service:
+    """What a meta service decides; tests take rules away."""
+
+    standing = staticmethod(rules.standing)
+    may_take = staticmethod(rules.may_take)
+    may_end = staticmethod(rules.may_end)
+    frees_at_once = False  # when it answers a holder that the claim is recalled
+    lists_at_once = False  # does not wait for the grant
+
+    def seen_s(self, claim: pb.Claim, now_s: float) -> float:
+        return now_s
+
+
+class World:
+    def __init__(self, plan: Plan, service: Service, mount: type[Claims]) -> None:
+        self.plan = plan
+        self.service = service
+        self.mount = mount
+        self.now_s = 1000.0
+        self.claim = pb.Claim()
+        self.names: frozenset[bytes] = frozenset()
+        self.messages: tuple[Message, ...] = ()
+        self.done = [0] * plan.mounts  # steps of each
+        self.ticks = plan.ticks
+        self.losses = plan.losses
+        self.numbers = [0] * plan.mounts
+        self.wanted: list[int] = []
+        self.claims = [self._claims(number) for number in range(plan.mounts)]
+        self.removals: dict[tuple[int, int], Removal | None] = {}
+        self.asked_s: dict[tuple[int, int], float] = {}
+        self._begin()
+
+    def _claims(self, number: int) -> Claims:
+        return self.mount(
+            lambda directory: self.wanted.append(number),
+            lambda directory, claim: self._send(Message(number, claim, "unclaim")),
+            first_names=1,
+        )
+
+    def _begin(self) -> None:
+        """The first mount has added a name behind a look, and wants the directory."""
+        self.claims[0].absent(DIRECTORY, self.now_s)
+        self._add(0, b"first")
+        (message,) = self.messages
+        self._replace(message, None)
+        self._take(self._execute(message))
+        assert self.wanted == [0]
+
+    def copy(self) -> "World":
+        other = object.__new__(World)
+        other.plan, other.service, other.mount = self.plan, self.service, self.mount
+        other.now_s, other.names, other.messages = self.now_s, self.names, self.messages
+        other.ticks, other.losses = self.ticks, self.losses
+        other.claim = pb.Claim()
+        other.claim.CopyFrom(self.claim)
+        other.done, other.numbers, other.wanted = self.done[:], self.numbers[:], self.wanted[:]
+        other.asked_s = dict(self.asked_s)
+        pieces: dict[int, Claim] = {}
+        other.claims = [_copied(mine, other._claims(number), pieces) for number, mine in enumerate(self.claims)]
+        other.removals = {
+            key: None if one is None else replace(one, claim=_copied_claim(one.claim, pieces))
+            for key, one in self.removals.items()
+        }
+        return other
+
+    def key(self) -> object:
+        """What the future depends on: times count from now."""
+        return (
+            self.claim.SerializeToString(deterministic=True),
+            self.names,
+            frozenset(
+                replace(one, seen_s=None if one.seen_s is None else self._ago(one.seen_s)) for one in self.messages
+            ),
+            tuple(self.done),
+            self.ticks,
+            self.losses,
+            tuple(self.wanted),
+            tuple(
+                (
+                    tuple(
+                        (
+                            one.number,
+                            one.granted,
+                            one.complete,
+                            self._ago(one.stands_s),
+                            tuple(sorted(one.names.items())),
+                        )
+                        for one in mine._claims.values()
+                    ),
+                    tuple((one.request, self._ago(one.sent_s), one.claim is not None) for one in mine._under_way),
+                    mine._newest_failed,
+                )
+                for mine in self.claims
+            ),
+            tuple((key, None if one is None else one.serial) for key, one in self.removals.items()),
+        )
+
+    def _ago(self, moment_s: float) -> float:
+        return round(min(self.now_s - moment_s, 2.0), 3)
+
+    # ---- what is to hold
+
+    def check(self) -> None:
+        for number, mine in enumerate(self.claims):
+            for name in self.names:
+                assert not mine.lacks(DIRECTORY, name, self.now_s), f"mount {number} says that {name!r} is absent"
+
+    # ---- what may happen
+
+    def steps(self) -> Iterator[Callable[["World"], None]]:
+        if self.ticks:
+            yield World._tick
+        for mount in set(self.wanted):
+            yield partial(World._ask, mount=mount)
+        for mount, (what, name) in self._next_steps():
+            yield partial(World._plan_step, mount=mount, what=what, name=name)
+        for message in self.messages:
+            if message.answer is None:
+                yield partial(World._run, message=message)
+                if self.losses and message.kind == "add" and not message.given_up:
+                    yield partial(World._lose, message=message)
+            else:
+                yield partial(World._taken, message=message)
+
+    def _next_steps(self) -> Iterator[tuple[int, tuple[str, bytes]]]:
+        for mount in range(self.plan.mounts):
+            mine = [(what, name) for number, what, name in self.plan.steps if number == mount]
+            if self.done[mount] == len(mine):
+                continue
+            what, name = mine[self.done[mount]]
+            if what != "want" or (DIRECTORY not in self.claims[mount]._claims and mount not in self.wanted):
+                yield mount, (what, name)
+
+    def _plan_step(self, mount: int, what: str, name: bytes) -> None:
+        self.done[mount] += 1
+        if what == "add":
+            self._add(mount, name)
+        elif what == "end":
+            self.claims[mount].clear()
+        elif what == "want":
+            self.claims[mount]._wanted.add(DIRECTORY)
+            self.wanted.append(mount)
+        else:
+            number = self._number(mount)
+            self.removals[mount, number] = self.claims[mount].removing(DIRECTORY, name)
+            self._send(Message(mount, number, "remove", name))
+
+    def _tick(self) -> None:
+        self.ticks -= 1
+        self.now_s += STEP_S
+
+    def _number(self, mount: int) -> int:
+        self.numbers[mount] += 1
+        return self.numbers[mount]
+
+    def _send(self, message: Message) -> None:
+        self.messages += (message,)
+
+    def _replace(self, message: Message, after: Message | None) -> None:
+        self.messages = tuple(one for one in self.messages if one is not message)
+        if after is not None:
+            self._send(after)
+
+    def _add(self, mount: int, name: bytes) -> None:
+        number = self._number(mount)
+        self.claims[mount].adding(DIRECTORY, name, number, self.now_s)
+        self._send(Message(mount, number, "add", name))
+
+    def _ask(self, mount: int) -> None:
+        self.wanted.remove(mount)
+        number = self._number(mount)
+        _, oldest = self.claims[mount].ask(DIRECTORY, number, self.now_s)
+        self.asked_s[mount, number] = self.now_s
+        self._send(Message(mount, number, "claim", oldest=oldest))
+        if self.service.lists_at_once:
+            self._send(Message(mount, number, "list"))
+
+    def _lose(self, message: Message) -> None:
+        """Its mount gives up waiting, and it may be executed yet."""
+        self.losses -= 1
+        self.claims[message.mount].failed(self._addition(message))
+        self._replace(message, replace(message, given_up=True))
+
+    def _addition(self, message: Message) -> Addition:
+        return next(one for one in self.claims[message.mount]._under_way if one.request == message.number)
+
+    # ---- transactions
+
+    def _run(self, message: Message) -> None:
+        self._replace(message, self._execute(message))
+
+    def _execute(self, message: Message) -> Message | None:
+        client = b"%d" % message.mount
+        if message.in_the_way is not None:
+            return self._wait(message, Claimed(DIRECTORY, b"%d" % message.in_the_way[0], message.in_the_way[1]))
+        if message.kind == "add":
+            return self._execute_add(message, client)
+        if message.kind == "claim":
+            granted = self.service.may_take(self.claim, client, message.number, 1 + rules.QUIET_TICKS)
+            if granted:
+                self.claim = rules.taken(client, message.number, message.oldest)
+            return replace(message, answer=(message.number if granted else 0, 0))
+        if message.kind == "list":
+            return replace(message, answer=tuple(sorted(self.names)))
+        if message.kind == "remove":
+            self.names -= {message.name}
+            return replace(message, answer=(0, 0))
+        if Claimed(DIRECTORY, client, message.number).is_of(self.claim):
+            self._end()
+        return None
+
+    def _execute_add(self, message: Message, client: bytes) -> Message | None:
+        adder = Adder(client, message.number, (pb.Place(base=DIRECTORY, path=message.name),))
+        standing = self.service.standing(self.claim, adder, DIRECTORY, message.name)
+        if standing is Standing.THEIRS:
+            return replace(message, in_the_way=(int(self.claim.client), self.claim.number))
+        self.names |= {message.name}
+        answer = (0, 0)
+        if standing is Standing.OURS:
+            answer = (0, self.claim.number) if self.claim.recalled else (self.claim.number, 0)
+            if self.claim.recalled and self.service.frees_at_once:
+                self._end()
+        return None if message.given_up else replace(message, answer=answer)
+
+    def _wait(self, message: Message, claimed: Claimed) -> Message:
+        """As `recalls`: recalled by one transaction, looked at by others."""
+        through = replace(message, in_the_way=None, seen_s=None)
+        if not claimed.is_of(self.claim):
+            return through
+        if message.seen_s is None:
+            seen_s = self.service.seen_s(self.claim, self.now_s)
+            rules.recall(self.claim, 1)
+            return replace(message, seen_s=seen_s)
+        if self.service.may_end(self.claim, message.seen_s, self.now_s):
+            self._end()
+            return through
+        return message
+
+    def _end(self) -> None:
+        inode = pb.Inode(claim=self.claim)
+        rules.end(inode)
+        self.claim = inode.claim
+
+    # ---- answers
+
+    def _taken(self, message: Message) -> None:
+        self._replace(message, None)
+        self._take(message)
+
+    def _take(self, message: Message | None) -> None:
+        assert message is not None and message.answer is not None, "it was answered"
+        mine = self.claims[message.mount]
+        if message.kind == "add":
+            claim, recalled = message.answer
+            assert isinstance(claim, int) and isinstance(recalled, int)
+            mine.added(self._addition(message), claim, recalled, self.now_s)
+        elif message.kind == "remove":
+            mine.removed(self.removals.pop((message.mount, message.number)))
+        else:
+            self._take_claim(message, mine)
+
+    def _take_claim(self, message: Message, mine: Claims) -> None:
+        claim = mine._claims.get(DIRECTORY)
+        if claim is None or claim.number != message.number:
+            return
+        assert message.answer is not None, "it was answered"
+        if message.kind == "list":
+            mine.listed(claim, [one for one in message.answer if isinstance(one, bytes)], self.now_s, more=False)
+            return
+        number = message.answer[0]
+        assert isinstance(number, int)
+        asked_s = self.asked_s[message.mount, message.number]
+        if mine.answered(claim, number, asked_s, self.now_s) and not self.service.lists_at_once:
+            self._send(Message(message.mount, message.number, "list"))
+
+
+def explore(plan: Plan, service: Service, mount: type[Claims] = Claims, *, most: int = 200_000) -> int:
+    """Visit every state; how many there are. Raises AssertionError where one must not be."""
+    first = World(plan, service, mount)
+    seen = {first.key()}
+    todo = [first]
+    while todo:
+        world = todo.pop()
+        for step in list(world.steps()):
+            following = world.copy()
+            step(following)
+            following.check()
+            key = following.key()
+            if key not in seen:
+                seen.add(key)
+                todo.append(following)
+        assert len(seen) < most, "the plan is too large"
+    return len(seen)
+
+
+def _copied(mine: Claims, fresh: Claims, pieces: dict[int, Claim]) -> Claims:
+    fresh._claims = {key: _copied_claim(one, pieces) for key, one in mine._claims.items()}
+    fresh._under_way = {
+        replace(one, claim=None if one.claim is None else _copied_claim(one.claim, pieces)): None
+        for one in mine._under_way
+    }
+    fresh._wanted, fresh._names, fresh._serial = set(mine._wanted), mine._names, mine._serial
+    fresh._newest_failed = mine._newest_failed
+    fresh._seen = {key: replace(one) for key, one in mine._seen.items()}
+    return fresh
+
+
+def _copied_claim(claim: Claim, pieces: dict[int, Claim]) -> Claim:
+    if id(claim) not in pieces:
+        pieces[id(claim)] = replace(claim, names=dict(claim.names))
+    return pieces[id(claim)]
