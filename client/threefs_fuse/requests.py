@@ -140,8 +140,12 @@ def setattr_(body: memoryview) -> tuple[Setting]:
 
 
 def _time_ns(seconds: int, nanoseconds: int) -> int:
-    """The seconds travel as an unsigned number, those before 1970 as well."""
-    return (seconds - (1 << 64) if seconds >> 63 else seconds) * _NS + nanoseconds
+    """The seconds travel as an unsigned number, those before 1970 as well.
+
+    As the kernel does it for others: a time that cannot be stored becomes the first or the last one that can.
+    """
+    wanted = (seconds - (1 << 64) if seconds >> 63 else seconds) * _NS + nanoseconds
+    return min(max(wanted, -(1 << 63)), (1 << 63) - 1)
 
 
 def symlink(body: memoryview) -> tuple[bytes, bytes]:

@@ -33,7 +33,7 @@ from threefs_mount.renewals import Renewals
 
 _CAPABILITY = b"security.capability"
 _PERMISSIONS = 0o7777
-_NO_REPLACE, _EXCHANGE = 1, 2
+_NO_REPLACE, _EXCHANGE, _WHITEOUT = 1, 2, 4
 #: So much is copied for one request: a program that asks for more does so again.
 _COPY_BYTES = 64 << 20
 
@@ -258,7 +258,7 @@ class Operations(FileSystem):
     async def rename(
         self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        if flags & ~(_NO_REPLACE | _EXCHANGE):
+        if flags & ~(_NO_REPLACE | _EXCHANGE | _WHITEOUT):
             raise errnos.error(errno.EINVAL)
         request = pb.RenameRequest(
             mutation=self._mutation(),
@@ -266,12 +266,13 @@ class Operations(FileSystem):
             destination=paths.below(new_parent, new_name),
             no_replace=bool(flags & _NO_REPLACE),
             exchange=bool(flags & _EXCHANGE),
+            whiteout=bool(flags & _WHITEOUT),
         )
         removal = self._claims.removing(parent, name)
         change = self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
         reply = await self._claimer.adding(new_parent, new_name, request, change)
         moved = reply.inode
-        if not flags & _EXCHANGE and (moved.type == pb.DIRECTORY or moved.nlink == 1):
+        if not flags & (_EXCHANGE | _WHITEOUT) and (moved.type == pb.DIRECTORY or moved.nlink == 1):
             self._claims.removed(removal)  # of two names of one file, both would be left
         if flags & _EXCHANGE or moved.type == pb.DIRECTORY:
             self._known.clear()  # links of their parents, and what was replaced

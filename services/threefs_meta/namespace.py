@@ -268,12 +268,15 @@ class Namespace:
                 return True
         return False
 
+    async def is_open_for_writing(self, inode: int) -> bool:
+        return bool(await self.tx.get_range(*keys.sessions(inode), limit=1))
+
     async def chains_used(self, file: pb.Inode) -> int:
         """On how many chains of its stripe the file lies, from the first; 0: on any.
 
         Whoever has it open for writing may have reached further; who opens it from now on is a conflict.
         """
-        if not file.chains_used or await self.tx.get_range(*keys.sessions(file.inode), limit=1):
+        if not file.chains_used or await self.is_open_for_writing(file.inode):
             return 0
         return file.chains_used
 

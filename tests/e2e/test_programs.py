@@ -150,3 +150,30 @@ def _step(files: list[KernelFile], kind: str, offset: int, data: bytes, at: int,
                 mapped.flush()
             return mapped[:]
     return os.fstat(file.number).st_size
+
+
+@pytest.mark.skipif(
+    "\toverlay\n" not in Path("/proc/filesystems").read_text(), reason="this kernel has no overlay file system"
+)
+def test_the_upper_layer_of_an_overlay(mounted: Path) -> None:
+    """As containers have it: what is changed in a tree below lands here."""
+    lower, upper, work, merged = (mounted / "overlay" / name for name in ("lower", "upper", "work", "merged"))
+    for directory in (lower / "kept", lower / "replaced", upper, work, merged):
+        directory.mkdir(parents=True)
+    (lower / "file").write_text("below")
+    (lower / "replaced" / "gone").write_text("below")
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    run("mount", "-t", "overlay", "overlay", "-o", options, str(merged), cwd=mounted)
+    try:
+        with open(merged / "file", "a") as file:
+            file.write(", above")
+        (merged / "file").rename(merged / "moved")
+        shutil.rmtree(merged / "replaced")
+        (merged / "replaced").mkdir()
+        assert (merged / "moved").read_text() == "below, above"
+        assert sorted(path.name for path in merged.iterdir()) == ["kept", "moved", "replaced"]
+        assert list((merged / "replaced").iterdir()) == []
+    finally:
+        run("umount", str(merged), cwd=mounted)
+    assert (lower / "file").read_text() == "below" and (lower / "replaced" / "gone").exists()
+    assert (upper / "file").is_char_device() and (upper / "moved").read_text() == "below, above"

@@ -642,20 +642,22 @@ class Changed(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., alone: _Optional[bool] = ..., file: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
 
 class RenameRequest(_message.Message):
-    __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange")
+    __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange", "whiteout")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
     NO_REPLACE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    WHITEOUT_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     source: Place
     destination: Place
     no_replace: bool
     caller: Caller
     exchange: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., exchange: _Optional[bool] = ...) -> None: ...
+    whiteout: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., exchange: _Optional[bool] = ..., whiteout: _Optional[bool] = ...) -> None: ...
 
 class SymlinkRequest(_message.Message):
     __slots__ = ("mutation", "place", "target", "uid", "gid", "caller")

@@ -7,7 +7,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
-from threefs_meta.making import check_new_name, parent_of, vacant
+from threefs_meta.making import Birth, check_new_name, new_inode, parent_of, vacant
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.remove import check_removable, remove_directory
@@ -17,8 +17,8 @@ from threefs_meta.walk import Spot, find, not_found, walk
 
 
 async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
-    if request.exchange and request.no_replace:
-        raise InvalidArgument("to exchange two entries and to replace none exclude each other")
+    if request.exchange and (request.no_replace or request.whiteout):
+        raise InvalidArgument("to exchange two entries excludes to replace none, and to leave something behind")
     actor = actor_of(request)
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
@@ -54,6 +54,8 @@ async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
                 await _put(names, old, source, now_ns)
         await adopt(names, inode, await names.directory(target.parent))
         await _put(names, inode, target, now_ns)
+        if request.whiteout:
+            await _leave_whiteout(context, names, source, actor)
         return pb.InodeReply(inode=await names.shown(inode), replaced=replaced)
 
     return await mutate(context, methods.RENAME, request.mutation, work, request.source, request.destination)
@@ -65,6 +67,12 @@ async def _put(names: Namespace, inode: pb.Inode, spot: Spot, now_ns: int) -> No
         inode.parent, inode.name = spot.parent, spot.name
     inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking
     names.put_inode(inode)
+
+
+async def _leave_whiteout(context: Context, names: Namespace, spot: Spot, maker: Actor) -> None:
+    """What overlay file systems take for the absence of a name below. It opens no device, so anybody may make it."""
+    parent = await names.directory(spot.parent)
+    await names.add(spot.parent, spot.name, await new_inode(context, parent, Birth(pb.CHARACTER_DEVICE, maker, 0)))
 
 
 async def _check_no_loop(names: Namespace, moved: int, into: int, request: pb.RenameRequest) -> None:

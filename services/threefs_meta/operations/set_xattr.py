@@ -22,7 +22,8 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         _, inode = await find(names, request.place, actor, follow=request.follow)
-        if not inode.nlink:  # the collector relies on it: without a name it gets no new ones
+        if not inode.nlink and not await names.is_open_for_writing(inode.inode):
+            # The collector relies on it: what it may free gets no new ones, and nobody opens again what has no name.
             raise not_found(request.place)
         xattrs.check_write(inode, actor, request.name, paths.shown_place(request.place))
         old = await xattrs.get(names, inode, request.name)

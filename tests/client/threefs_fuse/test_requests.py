@@ -35,6 +35,12 @@ def test_only_what_is_valid_is_set() -> None:
     assert setting(1 << 11) == Setting(kill_privileges=True)
 
 
+def test_times_that_cannot_be_stored_become_the_nearest_that_can() -> None:
+    far, seconds = 16_725_225_600, 2**64 - 16_725_225_600  # the year 2500, and as long before 1970
+    wanted = body("IIQQQQQQIIIIIIII", 16 | 32, 0, 9, 5, 0, far, seconds, 0, 4, 6, 0, 0o644, 0, 1, 2, 0)
+    assert requests.setattr_(wanted)[0] == Setting(atime_ns=2**63 - 1, mtime_ns=-(2**63))
+
+
 def test_a_write_has_the_length_that_it_says() -> None:
     head = struct.pack("=QQIIQII", 7, 4096, 3, protocol.WRITE_KILL_SUIDGID, 0, 0o2001, 0)
     handle, offset, data, how, flags = requests.write(memoryview(head + b"abc"))

@@ -69,6 +69,21 @@ def test_a_directory_that_is_replaced_or_removed_while_it_is_open_is_still_there
             os.close(number)
 
 
+def test_a_file_without_a_name_gets_extended_attributes(root: Path) -> None:
+    """One that never had one, as overlay file systems make them, and one that has lost it."""
+    unnamed, removed = os.open(root, os.O_TMPFILE | os.O_RDWR, 0o600), os.open(root / "a", os.O_CREAT | os.O_RDWR)
+    (root / "a").unlink()
+    try:
+        for number in (unnamed, removed):
+            os.setxattr(number, "user.a", b"value")
+            assert os.getxattr(number, "user.a") == b"value" and os.listxattr(number) == ["user.a"]
+        os.link(f"/proc/self/fd/{unnamed}", root / "b", src_dir_fd=removed)  # not through link(2), which follows none
+        assert os.getxattr(root / "b", "user.a") == b"value"
+    finally:
+        os.close(unnamed)
+        os.close(removed)
+
+
 def test_that_a_file_was_read_is_seen_at_once(root: Path) -> None:
     """As programs look for new mail: read since it was changed, or not."""
     path = root / "a"

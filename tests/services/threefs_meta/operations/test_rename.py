@@ -141,6 +141,31 @@ def test_two_entries_change_places() -> None:
     run(test)
 
 
+def test_a_whiteout_takes_the_place_that_becomes_free() -> None:
+    async def test(fs: MetaBench) -> None:
+        async def move(**flags: bool) -> pb.InodeReply:
+            return await rename(
+                fs.context,
+                pb.RenameRequest(mutation=fs.mutation(), source=at("/a"), destination=at("/b"), **flags),
+            )
+
+        file, old = (await fs.create("/a")).inode, (await fs.create("/b")).inode
+        with pytest.raises(AlreadyExists):
+            await move(whiteout=True, no_replace=True)
+        with pytest.raises(InvalidArgument):
+            await move(whiteout=True, exchange=True)
+        assert (await move(whiteout=True)).inode.inode == (await fs.stat("/b")).inode == file.inode != old.inode
+        left = await fs.stat("/a")
+        assert (left.type, left.rdev, left.mode, left.nlink) == (pb.CHARACTER_DEVICE, 0, 0, 1)
+        assert await fs.names("/") == ["a", "b"]
+        await fs.mkdir("/d")
+        request = pb.RenameRequest(mutation=fs.mutation(), source=at("/d"), destination=at("/e"), whiteout=True)
+        assert (await rename(fs.context, request)).inode.inode == (await fs.stat("/e")).inode
+        assert (await fs.stat("/d")).type == pb.CHARACTER_DEVICE
+
+    run(test)
+
+
 def test_an_exchange_makes_no_loop_either() -> None:
     async def test(fs: MetaBench) -> None:
         await fs.mkdir("/a/b/c", parents=True)

@@ -1,6 +1,8 @@
 """Setting attributes."""
 
 import pytest
+from threefs_meta import keys
+from threefs_meta.mutations import look
 from threefs_meta.operations.set_xattr import set_xattr
 
 from tests.support.metadata import SESSION, MetaBench, at, run
@@ -32,15 +34,24 @@ def test_made_and_replaced_as_asked() -> None:
     run(test)
 
 
-def test_what_has_no_name_gets_no_attribute_any_more() -> None:
-    """They could not be freed with it."""
+def test_what_has_no_name_gets_attributes_only_while_it_is_open() -> None:
+    """Later they could not be freed with it. The bench audits that nothing is left of them."""
 
     async def test(fs: MetaBench) -> None:
         made = (await fs.create("/a", session=SESSION)).inode
         await fs.remove("/a")
-        place = at("", made.inode)
-        request = pb.SetXattrRequest(mutation=fs.mutation(), place=place, name=b"user.a", value=b"v")
-        with pytest.raises(NotFound):
+
+        async def set_on_inode(name: bytes) -> None:
+            place = at("", made.inode)
+            request = pb.SetXattrRequest(mutation=fs.mutation(), place=place, name=name, value=b"v")
             await set_xattr(fs.context, request)
+
+        await set_on_inode(b"user.a")
+        await fs.close(made, SESSION)
+        with pytest.raises(NotFound):
+            await set_on_inode(b"user.b")
+        await fs.collect_all()
+        begin, end = keys.xattrs(made.inode)
+        assert await look(fs.context, lambda names: names.tx.get_range(begin, end)) == []
 
     run(test)
