@@ -143,18 +143,23 @@ def test_two_entries_change_places() -> None:
 
 def test_a_whiteout_takes_the_place_that_becomes_free() -> None:
     async def test(fs: MetaBench) -> None:
-        async def move(**flags: bool) -> pb.InodeReply:
-            return await rename(
-                fs.context,
-                pb.RenameRequest(mutation=fs.mutation(), source=at("/a"), destination=at("/b"), **flags),
+        async def move(*, exchange: bool = False, no_replace: bool = False) -> pb.InodeReply:
+            request = pb.RenameRequest(
+                mutation=fs.mutation(),
+                source=at("/a"),
+                destination=at("/b"),
+                exchange=exchange,
+                no_replace=no_replace,
+                whiteout=True,
             )
+            return await rename(fs.context, request)
 
         file, old = (await fs.create("/a")).inode, (await fs.create("/b")).inode
         with pytest.raises(AlreadyExists):
-            await move(whiteout=True, no_replace=True)
+            await move(no_replace=True)
         with pytest.raises(InvalidArgument):
-            await move(whiteout=True, exchange=True)
-        assert (await move(whiteout=True)).inode.inode == (await fs.stat("/b")).inode == file.inode != old.inode
+            await move(exchange=True)
+        assert (await move()).inode.inode == (await fs.stat("/b")).inode == file.inode != old.inode
         left = await fs.stat("/a")
         assert (left.type, left.rdev, left.mode, left.nlink) == (pb.CHARACTER_DEVICE, 0, 0, 1)
         assert await fs.names("/") == ["a", "b"]
