@@ -117,8 +117,8 @@ class Ahead:
             return
         self.expire(now_s)
         at = self._directory(directory)
-        if any(page.covers(name) for page in at.pages):
-            return  # it is new, or was touched
+        if any(page.covers(name) or page.after == name for page in at.pages):
+            return  # it is new, or was touched, or what is behind it was fetched when it was asked for the last time
         at.looks += 1
         at.credit = min(at.credit + _EARNED_BY_MISS, _MOST_CREDIT)
         if at.looks >= FIRST_LOOKS:

@@ -58,6 +58,20 @@ def test_after_some_looks_what_follows_is_known() -> None:
     assert scene.ahead.count(7) == 91 and scene.ahead.count(8) == 0
 
 
+def test_looks_at_the_same_name_fetch_what_is_behind_it_only_once() -> None:
+    """As those of a program that replaces a file again and again."""
+    scene = Scene()
+    for _ in range(5 * FIRST_LOOKS):
+        scene.asked([50])
+        for wish in scene.wishes[-1:]:
+            if not scene.ahead.count(7):
+                scene.arrived(wish, range(51, 60))
+    assert len(scene.wishes) == 1
+    scene.now_s += 2 * CACHE_S
+    scene.asked([50])
+    assert len(scene.wishes) == 2
+
+
 def test_few_looks_fetch_nothing_nor_do_those_for_what_is_not_kept() -> None:
     scene = Scene()
     scene.asked(range(FIRST_LOOKS - 1))
