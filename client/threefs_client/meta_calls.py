@@ -1,5 +1,6 @@
 """Calls of the meta service: any of its processes will do, and mutations are replayed under one identity."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -53,9 +54,14 @@ class MetaCalls:
 
     def mutation(self, count: int = 1) -> pb.Mutation:
         """A new identity, or the first of so many. Each is answered only once, however often it is asked."""
+        return pb.Mutation(**self.identity(count))
+
+    def identity(self, count: int = 1) -> dict[str, Any]:
+        """The same by its fields, for who makes one request after the other: to put a message into another one, it is
+        written out and read again."""
         first = self._request + 1
         self._request += count
-        return pb.Mutation(client=self._client, request=first)
+        return {"client": self._client, "request": first}
 
     async def call(
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
@@ -129,6 +135,7 @@ class MetaCalls:
     async def _connect(self, address: str, timeout_s: float) -> Connection:
         if not address:
             raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
+        await asyncio.sleep(0)  # to connect needs a task, and who has waited is in one (threefs.env.begun)
         return await self._services.connect(address, timeout_s)
 
     async def close(self) -> None:

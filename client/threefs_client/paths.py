@@ -1,6 +1,7 @@
 """Paths as the meta service takes them. Refused here is only what could not be said on the wire."""
 
 import os
+from typing import Any
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
@@ -41,8 +42,9 @@ def of_inode(inode: int) -> pb.Place:
     return pb.Place(base=inode)
 
 
-def below(inode: int, name: bytes) -> pb.Place:
-    return pb.Place(base=inode, path=name)
+def below(inode: int, name: bytes) -> dict[str, Any]:
+    """By its fields: a message that is put into a request is copied."""
+    return {"base": inode, "path": name}
 
 
 def join(directory: str, name: str) -> str:

@@ -45,6 +45,7 @@ class Operation:
     may_stop: Callable[[Arguments], bool] = _never  # whether a signal that ends the program may end it halfway
     waits: bool = False  # for other programs: any signal may end that
     sized: bool = False  # the first argument is the room for the answer
+    at_once: bool = False  # the method is begun before there is a task for it, see threefs.env.begun
 
 
 def sized(room: int, parts: Parts) -> Parts:
@@ -63,23 +64,23 @@ def _page(body: memoryview, *, plus: bool) -> tuple[int, int, Page]:
 
 
 _TABLE: dict[int, Operation] = {
-    Op.LOOKUP: Operation("lookup", requests.name, replies.entry, _always),
-    Op.GETATTR: Operation("getattr", requests.getattr_, replies.attributes, _always),
-    Op.STATX: Operation("getattr", requests.statx, replies.more_attributes, _always),
+    Op.LOOKUP: Operation("lookup", requests.name, replies.entry, _always, at_once=True),
+    Op.GETATTR: Operation("getattr", requests.getattr_, replies.attributes, _always, at_once=True),
+    Op.STATX: Operation("getattr", requests.statx, replies.more_attributes, _always, at_once=True),
     Op.SETATTR: Operation("setattr", requests.setattr_, replies.attributes),
     Op.READLINK: Operation("readlink", requests.nothing, replies.plain, _always),
     Op.STATFS: Operation("statfs", requests.nothing, replies.space, _always),
     Op.ACCESS: Operation("access", requests.access, may_stop=_always),
     Op.SYMLINK: Operation("symlink", requests.symlink, replies.entry),
     Op.MKNOD: Operation("mknod", requests.mknod, replies.entry),
-    Op.MKDIR: Operation("mkdir", requests.mkdir, replies.entry),
-    Op.UNLINK: Operation("unlink", requests.name),
-    Op.RMDIR: Operation("rmdir", requests.name),
-    Op.RENAME: Operation("rename", requests.rename),
-    Op.RENAME2: Operation("rename", requests.rename2),
+    Op.MKDIR: Operation("mkdir", requests.mkdir, replies.entry, at_once=True),
+    Op.UNLINK: Operation("unlink", requests.name, at_once=True),
+    Op.RMDIR: Operation("rmdir", requests.name, at_once=True),
+    Op.RENAME: Operation("rename", requests.rename, at_once=True),
+    Op.RENAME2: Operation("rename", requests.rename2, at_once=True),
     Op.LINK: Operation("link", requests.link, replies.entry),
     Op.OPEN: Operation("open", requests.open_, replies.opened, _for_reading),
-    Op.CREATE: Operation("create", requests.create, replies.created),
+    Op.CREATE: Operation("create", requests.create, replies.created, at_once=True),
     Op.TMPFILE: Operation("tmpfile", requests.create, replies.created),
     Op.READ: Operation("read", requests.read, replies.plain, _always),
     Op.WRITE: Operation("write", requests.write, replies.written),

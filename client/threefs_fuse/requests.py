@@ -46,6 +46,7 @@ _EXTENSION = Struct("=II")
 WRITE_HEAD_BYTES = HEADER.size + _WRITE.size
 _NS = 1_000_000_000
 _MOST_GROUPS = 64
+_MOST_NAME_BYTES = 2 * protocol.HEAD_BYTES  # of a target of a link, too
 
 
 class Malformed(Exception):
@@ -90,13 +91,16 @@ class Lock:
 def _names(body: memoryview, count: int) -> tuple[bytes, ...]:
     """So many strings, one behind the other."""
     parts = bytes(body).split(b"\0", count)
-    if len(parts) <= count or any(len(part) > 2 * protocol.HEAD_BYTES for part in parts[:count]):
+    if len(parts) <= count or max(map(len, parts[:count])) > _MOST_NAME_BYTES:
         raise Malformed("a name does not end")
     return tuple(parts[:count])
 
 
 def name(body: memoryview) -> tuple[bytes]:
-    return (_names(body, 1)[0],)
+    found, end, _ = bytes(body).partition(b"\0")
+    if not end or len(found) > _MOST_NAME_BYTES:
+        raise Malformed("a name does not end")
+    return (found,)
 
 
 def nothing(body: memoryview) -> tuple[()]:

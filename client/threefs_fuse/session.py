@@ -8,12 +8,13 @@ import asyncio
 import errno
 import os
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from types import CoroutineType
 from typing import Any, NamedTuple
 
 import structlog
 
+from threefs.env.begun import Begun
 from threefs.env.worker import ThreadWorker
 from threefs_fuse import negotiation, operations, protocol, replies, requests, signals
 from threefs_fuse.filesystem import FileSystem
@@ -35,6 +36,9 @@ _KEPT_BUFFERS = 8
 _LOOK_AGAIN_S = 0.5
 _NOTICES_AT_ONCE = 4
 _WITHOUT_ANSWER = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT)
+
+
+_made = tuple.__new__  # three times as quick as the constructor of a named tuple
 
 
 class _Running(NamedTuple):
@@ -148,11 +152,19 @@ class Session:
                 return
             operation, method = found
             arguments = operation.take(view)
-            result = method(inode, Caller(uid, gid, pid, groups), *arguments[operation.sized :])
+            caller = _made(Caller, (uid, gid, pid, groups))
+            result = method(inode, caller, *(arguments[1:] if operation.sized else arguments))
             if type(result) is CoroutineType:  # quicker than to ask whether it is a Coroutine of any kind
+                work: Awaitable[Any] = result
+                if operation.at_once:  # what it asks for is on its way before a task is made
+                    try:
+                        work = Begun(result, result.send(None))
+                    except StopIteration as done:
+                        self._answer(number, self._parts(operation, arguments, done.value))
+                        return
                 kept = code == Op.WRITE
                 task = self._loop.create_task(
-                    self._finish(number, operation, arguments, result, buffer if kept else None)
+                    self._finish(number, operation, arguments, work, buffer if kept else None)
                 )
                 self._running[number] = _Running(task, operation, arguments, pid)
                 return
@@ -178,7 +190,7 @@ class Session:
         number: int,
         operation: Operation,
         arguments: Arguments,
-        work: Coroutine[Any, Any, Any],
+        work: Awaitable[Any],
         buffer: bytearray | None,
     ) -> None:
         try:

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 import structlog
 from threefs_client import paths
@@ -101,8 +102,8 @@ class Operations(FileSystem):
     def _changed(self, inode: int) -> None:
         self.tell(notices.attributes_changed(inode))
 
-    def _mutation(self) -> pb.Mutation:
-        return self._link.meta.mutation()
+    def _mutation(self) -> dict[str, Any]:
+        return self._link.meta.identity()
 
     def _entry(self, inode: pb.Inode) -> Entry:
         return entries.entry(self._files.shown(inode), self._cache_s)
@@ -302,7 +303,7 @@ class Operations(FileSystem):
         if file is not None and (setting.mtime_now or setting.mtime_ns is not None):
             await file.settle()  # or the end of the writes would set another time later
         if len(request.ListFields()) > 1:
-            request.mutation.CopyFrom(self._mutation())
+            request.mutation.CopyFrom(self._link.meta.mutation())
             found = (await self._change(methods.SET_ATTR, request, caller, inode=inode)).inode
         return self._entry(found if found is not None else await self._stat(inode))
 
@@ -361,6 +362,7 @@ class Operations(FileSystem):
         self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
     ) -> Answer[tuple[Entry, Opened]]:
         request = pb.CreateRequest(
+            mutation=self._mutation(),
             place=paths.below(parent, name),
             exclusive=bool(flags & os.O_EXCL),
             truncate=bool(flags & os.O_TRUNC),
@@ -370,13 +372,12 @@ class Operations(FileSystem):
     def tmpfile(
         self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
     ) -> Answer[tuple[Entry, Opened]]:
-        request = pb.CreateRequest(place=paths.of_inode(parent), unnamed=True)
+        request = pb.CreateRequest(mutation=self._mutation(), place=paths.of_inode(parent), unnamed=True)
         return self._create(request, caller, flags, mode, umask)
 
     async def _create(
         self, request: pb.CreateRequest, caller: Caller, flags: int, mode: int, umask: int
     ) -> tuple[Entry, Opened]:
-        request.mutation.CopyFrom(self._mutation())
         request.mode = mode & _PERMISSIONS
         request.umask = umask
         request.access = open_files.access_of(flags)

@@ -41,13 +41,16 @@ def actor_of(request: NamesCaller) -> Actor:
     if not request.HasField("caller"):
         return TRUSTED
     caller = request.caller
-    if len(caller.groups) > MOST_GROUPS:
-        raise InvalidArgument(f"a user is in at most {MOST_GROUPS} groups, not {len(caller.groups)}")
-    return _user(caller.uid, caller.gid, tuple(caller.groups))
+    groups = caller.groups
+    if not groups:
+        return _user(caller.uid, caller.gid)
+    if len(groups) > MOST_GROUPS:
+        raise InvalidArgument(f"a user is in at most {MOST_GROUPS} groups, not {len(groups)}")
+    return _user(caller.uid, caller.gid, tuple(groups))
 
 
 @lru_cache(maxsize=256)
-def _user(uid: int, gid: int, groups: tuple[int, ...]) -> Actor:
+def _user(uid: int, gid: int, groups: tuple[int, ...] = ()) -> Actor:
     """The same few ask for everything."""
     return Actor(uid, gid, frozenset(groups), uid == 0)
 

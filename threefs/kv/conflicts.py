@@ -5,20 +5,21 @@ a window of time, so a transaction that began before the window cannot be judged
 """
 
 from bisect import bisect_right
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 
 from threefs.errors import TooOld
 
 _TRIM_EVERY = 256  # commits between two looks at what has left the window
 
 
-@dataclass(slots=True)
 class Reads:
     """What a transaction depends on: single keys, and ranges with begin <= key < end."""
 
-    points: set[bytes] = field(default_factory=set)
-    ranges: list[tuple[bytes, bytes]] = field(default_factory=list)
+    __slots__ = ("points", "ranges")
+
+    def __init__(self, points: Iterable[bytes] = (), ranges: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.points = set(points)
+        self.ranges = list(ranges)
 
     def size_bytes(self) -> int:
         return sum(map(len, self.points)) + sum(len(begin) + len(end) for begin, end in self.ranges)

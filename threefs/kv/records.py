@@ -31,7 +31,10 @@ def encode_body(body: bytes) -> bytes:
 
 def decode(value: bytes, kind: type[M], key: bytes) -> M:
     """Raises Corrupt, which names the key."""
-    return parsed(body(value, key), kind, key)
+    try:
+        return kind.FromString(body(value, key))
+    except DecodeError:
+        raise _unreadable(key) from None
 
 
 def body(value: bytes, key: bytes) -> bytes:
@@ -75,4 +78,8 @@ def parsed(body: bytes, kind: type[M], key: bytes) -> M:
     try:
         return kind.FromString(body)
     except DecodeError:
-        raise Corrupt(f"the record {key!r} cannot be read") from None
+        raise _unreadable(key) from None
+
+
+def _unreadable(key: bytes) -> Corrupt:
+    return Corrupt(f"the record {key!r} cannot be read")

@@ -45,6 +45,8 @@ class Committer(Protocol):
 class Draft:
     """The part that needs no store: limits, age, what was read and what is to be written."""
 
+    __slots__ = ("_ended", "_ends", "_lifetime_s", "_now", "_undo", "reads", "writes")
+
     def __init__(self, clock: Clock, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> None:
         self.reads = Reads()  # a later commit that changed one of these is a conflict
         self.writes: Writes = {}
@@ -52,7 +54,7 @@ class Draft:
         self._undo: list[tuple[bytes, bool, bytes | None]] | None = None
         self._now: Callable[[], float] = clock.monotonic
         self._lifetime_s = lifetime_s
-        self._ends = self._now() + lifetime_s
+        self._ends = clock.monotonic() + lifetime_s
         self._ended = False
 
     async def get_range(
@@ -128,6 +130,8 @@ class Draft:
 
 
 class BufferedTransaction(Draft):
+    __slots__ = ("_arrive", "_committer", "_view", "seen", "version")
+
     def __init__(
         self,
         committer: Committer,

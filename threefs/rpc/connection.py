@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
@@ -35,10 +36,19 @@ _LATEST_MS = 2**32 - 1
 class _Pending:
     """A call that waits for its answer."""
 
-    __slots__ = ("deadline", "future", "index", "method", "offset", "remaining", "reply", "sink", "views")
+    __slots__ = ("deadline", "forget", "future", "index", "method", "offset", "remaining", "reply", "sink", "views")
 
-    def __init__(self, future: "asyncio.Future[Any]", method: Method[Any, Any], sink: Sink | None, deadline: float):
+    def __init__(
+        self,
+        future: "asyncio.Future[Any]",
+        method: Method[Any, Any],
+        sink: Sink | None,
+        deadline: float,
+        forget: Callable[["asyncio.Future[Any]"], None],
+    ):
         self.future = future
+        self.forget = forget  # called when the future is done by anything but the answer
+        future.add_done_callback(forget)
         self.method = method
         self.sink = sink
         self.deadline = deadline
@@ -125,10 +135,8 @@ class Connection:
             return future
         call_id = self._next_id()
         deadline = self._clock.monotonic() + timeout_s
-        pending = _Pending(future, method, sink, deadline)
-        self._pending[call_id] = pending
+        self._pending[call_id] = _Pending(future, method, sink, deadline, partial(self._forget, call_id))
         self.outstanding += 1
-        future.add_done_callback(lambda _: self._forget(call_id))
         remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
         head = frames.encode(frames.REQUEST, method.number, 0, call_id, len(body), length, remaining_ms, request_id)
         self._watch(deadline)
@@ -174,8 +182,8 @@ class Connection:
             if self._last_id not in self._pending:
                 return self._last_id
 
-    def _forget(self, call_id: int) -> None:
-        """The future is done. If no answer did that, the service should stop, and its answer must find no place."""
+    def _forget(self, call_id: int, _: object) -> None:
+        """The future is done without an answer: the service should stop, and its answer must find no place."""
         self.outstanding -= 1
         if self._pending.pop(call_id, None) is not None and not self._link.closed:
             self._link.divert(call_id)
@@ -266,13 +274,16 @@ class Connection:
 
     def _finish(self, call_id: int, error: ThreefsError | None = None) -> None:
         pending = self._pending[call_id]
-        if pending.future.done():
+        future = pending.future
+        if future.done():
             return
         del self._pending[call_id]
+        self.outstanding -= 1
+        future.remove_done_callback(pending.forget)  # it would take a step of the loop of its own
         if error is not None:
-            pending.future.set_exception(error)
+            future.set_exception(error)
         else:
-            pending.future.set_result(pending.reply)
+            future.set_result(pending.reply)
 
     def _goaway(self, error: ThreefsError) -> None:
         self.closing = True

@@ -3,12 +3,12 @@
 import asyncio
 import dataclasses
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 import structlog
 
+from threefs.env.begun import Begun
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Listener, Net, Stream
@@ -22,7 +22,6 @@ from threefs.rpc.session import Call, Handler, Session
 
 _DEFAULT_LIMITS = Limits()
 _LOG = structlog.get_logger()
-T = TypeVar("T")
 
 
 class Server:
@@ -73,7 +72,7 @@ class Server:
             return finish(call, work, waits_for)
 
         async def finish(call: Call[Req, Rep], work: Coroutine[Any, Any, Answer[Rep]], waits_for: Any) -> None:
-            call.reply(await _Begun(work, waits_for))
+            call.reply(await Begun(work, waits_for))
 
         self.add(method, begin if quick else answer)
 
@@ -127,29 +126,3 @@ class Server:
             request_id=call.request_id,
             error="".join(traceback.format_exception(error)),
         )
-
-
-class _Begun(Generic[T]):
-    """A coroutine that was run up to its first wait, to be awaited for the rest."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:
-        self._work = work
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        work, waits_for = self._work, self._waits_for
-        while True:
-            try:
-                value = yield waits_for
-            except GeneratorExit:
-                work.close()
-                raise
-            except BaseException as error:
-                step = partial(work.throw, error)
-            else:
-                step = partial(work.send, value)
-            try:
-                waits_for = step()
-            except StopIteration as done:
-                result: T = done.value
-                return result
