@@ -41,8 +41,9 @@ LOSS = 0.3
 RIFT_S = (LEASE_S, 2.6 * LEASE_S)  # there may be another primary, and it may have waited for T
 DIES_S = 0.5 * LEASE_S
 OUT_S = 1.25 * LEASE_S  # who reaches no manager for so long is out, of any chain that can do without it
-LATE_S = 2.1 * LEASE_S  # and is back
-_LASTS = {"rift": RIFT_S, "lone": (0.4 * LEASE_S, 2.6 * LEASE_S), "late": (LATE_S, 1.5 * LATE_S)}
+LATE_S = 2.2 * LEASE_S  # and is back
+_LASTS = {"rift": RIFT_S, "lone": (1.2 * LEASE_S, 3 * LEASE_S), "late": (LATE_S, 1.5 * LATE_S)}
+_SHORT = (0.05, 1.8 * LEASE_S)
 ROT_S = 4.0  # until the scrubber has found it, and the repair has been made
 
 
@@ -78,9 +79,9 @@ _MENU: Sequence[tuple[str, int, str]] = (
     ("split", 4, "sssmtc sssmtc"),
     ("isolate", 4, "ssm"),
     ("rift", 6, "s c"),
-    ("lone", 8, "s scc"),
+    ("lone", 10, "s cccs"),
     ("coup", 6, "sc sc"),
-    ("late", 10, "s c"),
+    ("late", 7, "s c"),
     ("cut", 10, "ssmtcf ssmtcf"),
     ("lose", 10, "ssscccmtf ssscccmtf"),
     ("slow", 3, "sm"),
@@ -99,11 +100,13 @@ _MENU: Sequence[tuple[str, int, str]] = (
 def draw(dice: SeededRandom, world: World, length_s: float) -> list[Step]:
     """Faults over a time, sometimes many at once, sometimes few."""
     menu = [(what, places.split()) for what, weight, places in _MENU for _ in range(weight)]
-    gap_s = dice.uniform(0.3, 3.0)
+    gap_s = dice.uniform(0.3, 2.6)
     steps: list[Step] = []
     at = dice.uniform(0, gap_s)
     while at < length_s:
         what, places = menu[dice.below(len(menu))]
+        if what in _LASTS and at + _LASTS[what][0] > length_s:
+            continue  # it is nothing without its time
         hosts: list[str] = []
         for letters in places:
             hosts.append(_host(dice, world, letters, hosts))
@@ -126,7 +129,7 @@ def _lasts(dice: SeededRandom, what: str) -> float:
         return 0.0
     if what == "rot":
         return ROT_S
-    return dice.uniform(*_LASTS.get(what, (0.05, 1.8 * LEASE_S)))
+    return dice.uniform(*_LASTS.get(what, _SHORT))
 
 
 class Faults:
@@ -278,6 +281,7 @@ class Faults:
 
         back = self._lone(successor)
         later = self._world.loop.call_later
+        self._quiet_until = self._world.loop.time() + LATE_S  # else something sets it right nearly always
         timers = [later(DIES_S, self._kill, client), later(OUT_S, back), later(LATE_S, joined)]
 
         def undo() -> None:

@@ -121,11 +121,12 @@ def _draw_load(dice: SeededRandom) -> Load:
     pause_s = dice.uniform(0.01, 0.3)
     return Load(
         chunks=1 if dice.chance(0.3) else 1 + dice.below(6),
-        apart=dice.uniform(0.4, 1.0) if dice.chance(0.6) else 0.0,
+        apart=dice.uniform(0.4, 1.0) if dice.chance(0.7) else 0.0,
         moves_s=dice.uniform(0.5, 5.0) if dice.chance(0.5) else 0.0,
-        pause_s=1.4 * pause_s,
+        pause_s=1.7 * pause_s,
         reads=dice.uniform(0.2, 0.5),
-        watch_pause_s=2.5 * pause_s,
+        watchers=5,
+        watch_pause_s=15.0 * pause_s,
         files_pause_s=dice.uniform(0.1, 1.0),
         patience_s=dice.uniform(0.3, 3.0) if dice.chance(0.3) else 30.0,
     )

@@ -31,7 +31,8 @@ class Load:
     moves_s: float = 0.0  # after so long one chunk is left as it is, and a new one takes its place; 0: never
     pause_s: float = 0.15  # between two operations of a client, on average
     reads: float = 0.5
-    watch_pause_s: float = 0.0  # each client reads beside that, whatever its other operations wait for; 0: it does not
+    watchers: int = 0  # of each client: they read beside that, whatever its other operations wait for
+    watch_pause_s: float = 0.5
     files_pause_s: float = 0.5
     patience_s: float = 30.0  # when it is short, changes are left behind that nobody repeats
 
@@ -46,10 +47,10 @@ class Workload:
         self._world = world
         self._load = load
         self._stopping = False
-        self._busy: dict[str, None] = {}  # clients that have not ended
+        self._beginning: dict[str, None] = {}  # clients that have no routing yet
         self._payloads = 0
         self._began = 0.0
-        self._waits: dict[str, float] = {}  # client, or its reads beside -> since when its operation lasts
+        self._waits: dict[str, float] = {}  # client, or watcher of one -> since when its operation lasts
         self._clients: dict[str, Link] = {}
         self._unknown: dict[str, int] = {}  # client -> how many changes ended so
         self._chains = world.size.storage * world.size.targets_per_disk // world.size.replicas
@@ -63,39 +64,41 @@ class Workload:
 
     def _client(self, process: Process) -> Coroutine[Any, Any, None]:
         host = process.host
-        self._busy[host] = None
+        self._beginning[host] = None
         process.on_kill[lambda: self._killed(host)] = None
         return self._work(host, process.name)
 
     def _killed(self, host: str) -> None:
-        self._busy.pop(host, None)
-        self._waits.pop(_beside(host), None)
-        if self._waits.pop(host, None) is not None:
+        self._beginning.pop(host, None)
+        if host in self._waits:
             self._unknown[host] = self._unknown.get(host, 0) + 1
+        for who in [who for who in self._waits if who.split()[0] == host]:
+            del self._waits[who]
 
     async def stop(self, limit_s: float) -> None:
         """Let every operation end. Adds to `errors` what has not ended by then (I13)."""
         self._stopping = True
         try:
             async with asyncio.timeout(limit_s):
-                while self._busy:
+                while self._waits or self._beginning:
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            self.errors.append(f"I13: operations of {sorted(self._waits)} have not ended")
+            self.errors.append(f"I13: operations of {sorted({**self._waits, **self._beginning})} have not ended")
 
     async def _work(self, host: str, name: str) -> None:
         dice = SeededRandom(self._world.seed, "load", name)
         try:
             link = await self._world.client(host)
             self._clients[host] = link
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._mix(host, link, dice))
-                if self._load.watch_pause_s:
-                    both.create_task(self._watch(_beside(host), link, SeededRandom(self._world.seed, "watch", name)))
+            self._beginning.pop(host, None)
+            async with asyncio.TaskGroup() as all_of_it:
+                all_of_it.create_task(self._mix(host, link, dice))
+                for watcher in range(self._load.watchers):
+                    own = SeededRandom(self._world.seed, "watch", name, watcher)
+                    all_of_it.create_task(self._watch(f"{host} beside {watcher}", link, own))
         except Exception as error:
             self.errors.append(f"client {host} ended with {error!r}")
-        finally:
-            self._busy.pop(host, None)
+            self._beginning.pop(host, None)
 
     async def read_all(self, host: str) -> None:
         """Read every chunk once more, as a client."""
@@ -202,8 +205,3 @@ class Workload:
 
     def _now(self) -> float:
         return self._world.loop.time()
-
-
-def _beside(host: str) -> str:
-    """What the reads are called that a client makes beside its other operations."""
-    return f"{host} beside"
