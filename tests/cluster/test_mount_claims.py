@@ -13,12 +13,14 @@ from threefs_mount.claims import FIRST_NAMES
 
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts
+from tests.support.postgres import PostgresServer
+from tests.support.shared_cluster import SharedCluster
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 
 need_mounts()
 
-ROUNDS = 12
+ROUNDS = 6
 MANY = 10 * FIRST_NAMES
 
 
@@ -89,7 +91,21 @@ class Maker:
 
 @pytest.mark.parametrize("what", ["file", "directory", "symlink", "link", "rename"])
 def test_names_of_others_are_there_at_once(two: tuple[Path, Path], what: str) -> None:
-    for number in range(ROUNDS):
+    see_names_of_others(two, what, ROUNDS)
+
+
+@pytest.mark.timeout(300)
+def test_so_they_are_with_several_meta_services(postgres: PostgresServer, tmp_path: Path) -> None:
+    engines = postgres.schema("claims_manager"), postgres.schema("claims_meta")
+    with SharedCluster(tmp_path, *engines, managers=1, metas=3) as cluster:
+        here, there = Mount(cluster.address, tmp_path / "here"), Mount(cluster.address, tmp_path / "there")
+        with here as first, there as second:
+            see_names_of_others((first, second), "file", 2)
+            see_names_of_others((second, first), "rename", 1)
+
+
+def see_names_of_others(two: tuple[Path, Path], what: str, rounds: int) -> None:
+    for number in range(rounds):
         here, there = (mount / f"{what}-{number}" for mount in two)
         here.mkdir()
         outside = two[1] / f"{what}-{number}-outside"

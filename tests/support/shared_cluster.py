@@ -83,9 +83,12 @@ class SharedCluster:
                 program.wait_ready()
         return self
 
+    @property
+    def address(self) -> str:
+        return "threefs://" + ",".join(self._addresses("port"))
+
     def connect(self) -> threefs_client.FileSystem:
-        url = "threefs://" + ",".join(self._addresses("port"))
-        return threefs_client.connect(url, **self._options)
+        return threefs_client.connect(self.address, **self._options)
 
     def ask(self, method: Method[Req, Rep], request: Req) -> Rep:
         """Of whichever manager is primary, once one is."""
