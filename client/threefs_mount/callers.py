@@ -7,6 +7,7 @@ from threefs_fuse.requests import Caller
 from threefs.wire import meta_pb2 as pb
 
 _MOST_GROUPS = 1024
+_PRIVILEGES = 0o6000  # set-user-id, set-group-id
 
 
 def of(caller: Caller) -> pb.Caller:
@@ -20,6 +21,11 @@ def of(caller: Caller) -> pb.Caller:
 def _super_user(gid: int) -> pb.Caller:
     """Not to be changed."""
     return pb.Caller(uid=0, gid=gid)
+
+
+def writer(caller: Caller, inode: pb.Inode) -> pb.Caller:
+    """The groups are looked up only where they decide whether the file keeps its mode."""
+    return of(caller) if inode.mode & _PRIVILEGES else pb.Caller(uid=caller.uid, gid=caller.gid)
 
 
 def _groups(pid: int) -> list[int]:

@@ -67,7 +67,7 @@ class OpenFile:
         """The same with what has been written here since."""
         self.learn(inode)
         if self._handle.caller is not None:
-            inode.mode = written(inode.mode)
+            inode.mode = written(inode, self._handle.caller)
         if self.dirty:
             inode.length = self.length
             inode.mtime_ns = max(inode.mtime_ns, self._dirty_ns)
@@ -166,12 +166,12 @@ class OpenFile:
 
     # ---- reading ----
 
-    async def read(self, offset: int, size: int) -> memoryview:
-        """Fewer bytes only at the end of the file."""
+    async def read(self, offset: int, size: int, *, past_cache: bool = False) -> memoryview:
+        """Fewer bytes only at the end of the file. `past_cache`: the kernel has not asked before where that is now."""
         tail = bool(self._tail) and offset + size > self._placed_length
         if tail or self._held.touches(offset, size) or self._sending.locked():
             await self.send()
-        if offset >= self.length:  # somebody else may have made it longer
+        if (offset + size if past_cache else offset + 1) > self.length:  # somebody else may have made it longer
             await self._handle.refresh()
         self._link.access.note(self._handle.file)
         size = min(size, self.length - offset)
@@ -245,7 +245,7 @@ class OpenFile:
     def written_by(self, caller: pb.Caller) -> bool:
         """Somebody writes in whose hands the file loses its privileges. Whether it has any."""
         self._handle.caller = caller
-        return written(self.inode.mode) != self.inode.mode
+        return written(self.inode, caller) != self.inode.mode
 
     def start_sending(self) -> None:
         """Send what is held in the background; a failure is told to the next who asks."""
@@ -373,6 +373,10 @@ class OpenFile:
         return copied
 
 
-def written(mode: int) -> int:
-    """What a write leaves of the permission bits: set-group-id only means a privilege where the group may execute."""
-    return mode & ~0o4000 if not mode & 0o010 else mode & ~0o6000
+def written(inode: pb.Inode, caller: pb.Caller) -> int:
+    """What a write leaves of the mode: set-group-id means a privilege where the group may execute, and else a mark that
+    members of the group may keep."""
+    mode = inode.mode & ~0o4000
+    if mode & 0o010 or (caller.uid and inode.gid != caller.gid and inode.gid not in caller.groups):
+        mode &= ~0o2000
+    return mode

@@ -21,7 +21,7 @@ from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
-from threefs_mount import callers, directory_pages, entries, errnos, open_files
+from threefs_mount import attributes, callers, directory_pages, entries, errnos, open_files
 from threefs_mount.claimer import Claimer
 from threefs_mount.directories import OpenDirectories
 from threefs_mount.known_directories import KnownDirectories
@@ -289,20 +289,11 @@ class Operations(FileSystem):
         found = None
         if setting.size is not None:
             found = await self._truncate(inode, setting.size, setting.handle, caller)
-        request = pb.SetAttrRequest(
-            place=paths.of_inode(inode),
-            mode=None if setting.mode is None else setting.mode & _PERMISSIONS,
-            uid=setting.uid,
-            gid=setting.gid,
-            atime_ns=setting.atime_ns,
-            mtime_ns=setting.mtime_ns,
-            atime_now=setting.atime_now,
-            mtime_now=setting.mtime_now,
-        )
         file = self._files.get(inode)
         if file is not None and (setting.mtime_now or setting.mtime_ns is not None):
             await file.settle()  # or the end of the writes would set another time later
-        if len(request.ListFields()) > 1:
+        request = attributes.request(inode, setting)
+        if request is not None:
             request.mutation.CopyFrom(self._link.meta.mutation())
             found = (await self._change(methods.SET_ATTR, request, caller, inode=inode)).inode
         return self._entry(found if found is not None else await self._stat(inode))
@@ -401,14 +392,15 @@ class Operations(FileSystem):
         return Opened(number, open_files.treatment(flags, keep=keep))
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:
-        return self._files.handle(handle).file.read(offset, size)
+        found = self._files.handle(handle)
+        return found.file.read(offset, size, past_cache=found.appends)
 
     def write(
         self, inode: int, caller: Caller, handle: int, offset: int, data: memoryview, how: int, flags: int
     ) -> Answer[int]:
         if how & protocol.WRITE_KILL_SUIDGID:
             file = self._files.handle(handle).file
-            if file.written_by(pb.Caller(uid=caller.uid, gid=caller.gid)):
+            if file.written_by(callers.writer(caller, file.inode)):
                 self.tell(notices.attributes_changed(inode))
         # Where the kernel has chosen the offset for pages of its cache (O_APPEND was set later), it counts.
         append = (

@@ -59,17 +59,17 @@ def check_sticky(directory: pb.Inode, inode: pb.Inode, actor: Actor, shown: str)
         raise PermissionDenied(f"{shown} lies in a sticky directory and belongs to user {inode.uid}")
 
 
-def drop_privileges(inode: pb.Inode) -> None:
+def drop_privileges(inode: pb.Inode, actor: Actor) -> None:
     """Who changes what a program is, must not gain what its set-user-id and set-group-id bits grant.
 
-    Set-group-id without group execution means something else, and stays.
+    Set-group-id without group execution means something else, and stays in the hands of the group.
     """
     inode.mode &= ~stat.S_ISUID
-    if inode.mode & stat.S_IXGRP:
+    if inode.mode & stat.S_IXGRP or not (actor.is_super or actor.in_group(inode.gid)):
         inode.mode &= ~stat.S_ISGID
 
 
 def written_by(inode: pb.Inode, actor: Actor) -> None:
     """The content was changed."""
     if not actor.is_super:
-        drop_privileges(inode)
+        drop_privileges(inode, actor)

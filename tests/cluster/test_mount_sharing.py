@@ -159,6 +159,17 @@ def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+def test_who_may_append_reads_up_to_the_end_that_another_mount_has_made(both: tuple[Path, Path]) -> None:
+    here, there = (directory / "file" for directory in both)
+    here.write_bytes(b"x" * 1000)
+    with here.open("a+b", buffering=0) as file:
+        assert os.pread(file.fileno(), 5000, 100) == b"x" * 900
+        with there.open("r+b") as other:
+            other.seek(1000)
+            other.write(b"y" * 1000)
+        assert os.pread(file.fileno(), 5000, 100) == b"x" * 900 + b"y" * 1000
+
+
 def test_fallocate(both: tuple[Path, Path]) -> None:
     data = os.urandom(3 * CHUNK)
     with open(both[0] / "a", "w+b", 0) as file:

@@ -688,7 +688,7 @@ class LinkRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SetAttrRequest(_message.Message):
-    __slots__ = ("mutation", "place", "follow", "mode", "uid", "gid", "atime_ns", "mtime_ns", "caller", "atime_now", "mtime_now")
+    __slots__ = ("mutation", "place", "follow", "mode", "uid", "gid", "atime_ns", "mtime_ns", "caller", "atime_now", "mtime_now", "drop_privileges")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
@@ -700,6 +700,7 @@ class SetAttrRequest(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     ATIME_NOW_FIELD_NUMBER: _ClassVar[int]
     MTIME_NOW_FIELD_NUMBER: _ClassVar[int]
+    DROP_PRIVILEGES_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     place: Place
     follow: bool
@@ -711,7 +712,8 @@ class SetAttrRequest(_message.Message):
     caller: Caller
     atime_now: bool
     mtime_now: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., atime_now: _Optional[bool] = ..., mtime_now: _Optional[bool] = ...) -> None: ...
+    drop_privileges: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., atime_now: _Optional[bool] = ..., mtime_now: _Optional[bool] = ..., drop_privileges: _Optional[bool] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
     __slots__ = ("mutation", "place", "length", "caller", "session")

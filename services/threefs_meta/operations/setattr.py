@@ -24,6 +24,7 @@ async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.Ino
         shown = paths.shown_place(request.place)
         now_ns = context.clock.wall_ns()
         changes = [
+            _drop_privileges(inode, request, actor, shown),
             _set_owner(inode, request, actor, shown),
             _set_mode(inode, request, actor, shown),
             _set_times(inode, request, actor, shown, now_ns),
@@ -47,9 +48,22 @@ def _set_owner(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, shown:
     permissions.check_owner(inode, actor, shown)
     if not actor.is_super and (uid != inode.uid or (gid != inode.gid and not actor.in_group(gid))):
         raise PermissionDenied(f"{shown}: user {actor.uid} may not give it to user {uid}, group {gid}")
-    inode.uid, inode.gid = uid, gid
     if inode.type != pb.DIRECTORY:
-        permissions.drop_privileges(inode)  # also when the super-user does it, as Linux has it
+        permissions.drop_privileges(inode, actor)  # also when the super-user does it, as Linux has it
+    inode.uid, inode.gid = uid, gid
+    return True
+
+
+def _drop_privileges(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, shown: str) -> bool:
+    """Permitted to everybody where there are none, and to whoever could take them away by writing."""
+    if not request.drop_privileges or inode.type == pb.DIRECTORY:
+        return False
+    before = inode.mode
+    permissions.drop_privileges(inode, actor)
+    if inode.mode == before:
+        return False
+    if not permissions.permits(inode, actor, WRITE):
+        permissions.check_owner(inode, actor, shown)
     return True
 
 

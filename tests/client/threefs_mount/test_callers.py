@@ -3,11 +3,19 @@ import os
 from threefs_fuse.requests import Caller
 from threefs_mount import callers
 
+from threefs.wire import meta_pb2 as pb
+
 
 def test_groups_are_looked_up() -> None:
     caller = callers.of(Caller(1000, 100, os.getpid()))
     assert (caller.uid, caller.gid) == (1000, 100)
     assert sorted(caller.groups) == sorted(os.getgroups())
+
+
+def test_groups_of_a_writer_are_looked_up_where_they_matter() -> None:
+    caller = Caller(1000, 100, os.getpid())
+    assert not callers.writer(caller, pb.Inode(mode=0o777)).groups
+    assert sorted(callers.writer(caller, pb.Inode(mode=0o2666)).groups) == sorted(os.getgroups())
 
 
 def test_what_the_kernel_tells_counts() -> None:

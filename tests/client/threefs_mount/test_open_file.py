@@ -87,9 +87,23 @@ def test_lost_bytes_are_told_once() -> None:
 
 
 def test_what_a_write_leaves_of_the_permissions() -> None:
-    assert written(0o6755) == 0o755
-    assert written(0o2644) == 0o2644  # no set-group-id for execution: a mark of something else
-    assert written(0o4644) == 0o644
+    other, member = pb.Caller(uid=5, gid=6), pb.Caller(uid=5, gid=6, groups=[7])
+    for mode, by_other, by_member in ((0o6755, 0o755, 0o755), (0o2644, 0o644, 0o2644), (0o4644, 0o644, 0o644)):
+        inode = pb.Inode(mode=mode, gid=7)
+        assert (written(inode, other), written(inode, member)) == (by_other, by_member)
+
+
+def test_a_read_past_the_kernels_cache_finds_the_end_that_others_have_made() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"x" * 10)
+        await file.settle()
+        await AsyncFileSystem(files.link).write_file("/a", b"y" * 20)
+        assert bytes(await file.read(5, 100, past_cache=True)) == b"y" * 15
+        asked = len(files.peers.meta_calls)
+        assert bytes(await file.read(5, 15, past_cache=True)) == b"y" * 15
+        assert len(files.peers.meta_calls) == asked, "what lies before the end is read without asking"
+
+    play(scene)
 
 
 def test_what_is_appended_comes_behind_what_others_have_appended() -> None:

@@ -80,13 +80,15 @@ def test_in_a_sticky_directory_one_needs_to_own_something() -> None:
         permissions.check_sticky(sticky, pb.Inode(uid=2), OTHER, "it")
 
 
-@pytest.mark.parametrize(("before", "after"), [(0o6755, 0o755), (0o2745, 0o2745), (0o4600, 0o600), (0o1777, 0o1777)])
-def test_what_others_write_gains_nothing(before: int, after: int) -> None:
-    inode = file(before)
-    permissions.written_by(inode, SUPER)
-    assert inode.mode == before
-    permissions.written_by(inode, OTHER)
-    assert inode.mode == after
+@pytest.mark.parametrize(
+    ("before", "after", "in_group"),
+    [(0o6755, 0o755, 0o755), (0o2745, 0o745, 0o2745), (0o4600, 0o600, 0o600), (0o1777, 0o1777, 0o1777)],
+)
+def test_what_others_write_gains_nothing(before: int, after: int, in_group: int) -> None:
+    for actor, expected in ((SUPER, before), (OTHER, after), (MEMBER, in_group)):
+        inode = file(before)
+        permissions.written_by(inode, actor)
+        assert inode.mode == expected
 
 
 _ACL = acls.pack(

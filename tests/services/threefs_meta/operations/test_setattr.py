@@ -42,6 +42,31 @@ def test_times_of_a_directory_hold_until_it_changes() -> None:
     run(test)
 
 
+def test_privileges_are_dropped_by_whoever_could_write() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a", mode=0o600)
+        await fs.set("/a", uid=5, gid=6)
+        await fs.set("/a", mode=0o6754)
+        with fs.user(8, 8), pytest.raises(PermissionDenied):
+            await fs.set("/a", drop_privileges=True)
+        assert (await fs.stat("/a")).mode == 0o6754
+        with fs.user(5, 9):
+            assert (await fs.set("/a", drop_privileges=True)).mode == 0o754
+        before = await fs.stat("/a")
+        fs.clock.advance(1)
+        with fs.user(8, 8):
+            assert await fs.set("/a", drop_privileges=True) == before, "there are none"
+        await fs.set("/a", mode=0o4722)
+        with fs.user(8, 8):
+            after = await fs.set("/a", drop_privileges=True)
+        assert after.mode == 0o722 and after.ctime_ns > before.ctime_ns
+        await fs.mkdir("/d")
+        await fs.set("/d", mode=0o2777)
+        assert (await fs.set("/d", drop_privileges=True)).mode == 0o2777, "of a directory it is no privilege"
+
+    run(test)
+
+
 def test_an_owner_chooses_modes_times_and_its_groups() -> None:
     async def test(fs: MetaBench) -> None:
         await fs.create("/a", mode=0o600)
