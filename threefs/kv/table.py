@@ -28,6 +28,7 @@ from threefs.kv.wal import MARK_KEY, encode_mark
 T = TypeVar("T")
 
 _SEEKS = 8
+_MISSES = 8  # of a call for many keys, before what is not there is looked for one by one
 _MARK_WITHIN_S = 0.002
 
 
@@ -330,8 +331,12 @@ class TableView:
         found: list[bytes | None] = []
         seeks = _SEEKS  # until a step is tried in any case
         following = -1  # what the next key ends with if keys are numbers in a row
+        patience = _MISSES if self._table.written == self._written else len(keys)
         try:
             for key in keys:
+                if not patience:
+                    found.append(self._table._store.get(key))
+                    continue
                 end = key[-1] if key else 0
                 if end == following or not seeks:
                     # Keys are often asked for in the order in which they lie, and a step is six times as quick.
@@ -345,7 +350,11 @@ class TableView:
                     seeks -= 1
                 seek(key)
                 at = key_at()
-                found.append(value_at() if at == key else None)
+                if at == key:
+                    found.append(value_at())
+                else:
+                    found.append(None)
+                    patience -= 1
                 following = end + 1
                 if at is None:
                     rows.status()

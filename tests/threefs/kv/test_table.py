@@ -429,3 +429,38 @@ def test_a_mark_follows_once_no_write_does(tmp_path: Path) -> None:
         await table.close()
 
     asyncio.run(main())
+
+
+class Asked:
+    """A store that counts the single keys which it is asked for."""
+
+    def __init__(self, store: Rdict) -> None:
+        self._store = store
+        self.keys = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def get(self, key: bytes) -> object:
+        self.keys += 1
+        return self._store.get(key)
+
+
+@pytest.mark.parametrize("current", [True, False])
+def test_many_keys_that_are_not_there_are_not_all_looked_for_in_order(current: bool, tmp_path: Path) -> None:
+    """Each might step over very many removed ones."""
+
+    async def main() -> None:
+        table = await Table.open(tmp_path)
+        names = [b"name-%03d" % number for number in range(0, 300, 2)]
+        table.write(dict.fromkeys(names[50:], b"v"))
+        store = table._store = Asked(table._store)  # type: ignore[assignment]
+        view = table.view()
+        if not current:
+            table.write({names[60]: None})
+        asked = [b"name-%03d" % number for number in range(300)]
+        assert view.get_many(asked) == [b"v" if name in names[50:] else None for name in asked]
+        assert store.keys > 200 if current else not store.keys
+        await table.close()
+
+    asyncio.run(main())
