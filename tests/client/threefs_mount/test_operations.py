@@ -346,6 +346,33 @@ def test_extended_attributes(root: Path) -> None:
         assert caught.value.errno == errno.ENODATA
 
 
+def test_who_changes_a_program_takes_its_capabilities_away(root: Path) -> None:
+    """The kernel does it, in the name of who writes, who may not."""
+    root.chmod(0o777)
+    path = root / "a"
+    path.write_bytes(bytes(5000))
+    path.chmod(0o666)
+    capability = struct.pack("<IIIII", 0x02000001, 1 << 7, 0, 0, 0)  # cap_setuid, effective and permitted
+
+    def write() -> None:
+        file = os.open("a", os.O_WRONLY)
+        os.write(file, b"x")
+        os.close(file)
+
+    changes = (
+        write,
+        lambda: os.truncate("a", 10),
+        lambda: os.posix_fallocate(os.open("a", os.O_WRONLY), 0, 100),
+    )
+    for change in changes:
+        os.setxattr(path, "security.capability", capability)
+        assert as_nobody(root, change) == ""
+        assert os.listxattr(path) == []
+    os.setxattr(path, "security.capability", capability)
+    assert as_nobody(root, lambda: os.removexattr("a", "security.capability")) == "EPERM"
+    assert os.listxattr(path) == ["security.capability"]
+
+
 def test_an_acl_admits_a_user(root: Path) -> None:
     root.chmod(0o755)
     (root / "a").write_bytes(b"content")
