@@ -9,6 +9,7 @@ import pytest
 
 from tests.sim.faults import Step, parse
 from tests.sim.run import run
+from tests.sim.workload import Load
 from tests.sim.world import Size
 from tests.support.processes import ROOT, environment
 
@@ -54,3 +55,10 @@ def test_a_scenario_is_text() -> None:
 def test_a_written_scenario_takes_the_place_of_a_drawn_one() -> None:
     outcome = run(3, size=Size(), scenario=parse("1.0 kill s1 1.0\n3.0 power s2 1.0"))
     assert not outcome.violations and outcome.faults == {"kill": 1, "power": 1}
+
+
+def test_a_client_that_is_killed_begins_anew_and_leaves_nothing_behind() -> None:
+    load = Load(chunks=2, apart=0.5, moves_s=1.0, watchers=2, watch_pause_s=0.3)
+    outcome = run(3, size=Size(), load=load, scenario=parse("1.0 kill c1 1.0\n3.0 late s1 c2 5.0"))
+    assert not outcome.violations and outcome.faults == {"kill": 1, "late": 1}
+    assert all(sum(f"{client} starts" in line for line in outcome.trace) == 2 for client in ("c1", "c2"))

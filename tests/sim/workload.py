@@ -1,4 +1,4 @@
-"""What the clients of a simulation do: changes and reads of a few chunks that all of them share, each noted down."""
+"""What the clients of a simulation do: changes and reads of a few chunks, most of them shared, each noted down."""
 
 import asyncio
 from collections.abc import Coroutine
