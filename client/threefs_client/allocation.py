@@ -55,6 +55,9 @@ async def allocate(handle: Handle, offset: int, length: int, mode: int = Allocat
         await _reach(handle, offset + length)
     if mode & (Allocation.PUNCH_HOLE | Allocation.ZERO_RANGE):
         await _clear(handle, offset, offset + length)
+    elif mode & Allocation.KEEP_LENGTH:
+        handle.wrote()  # nothing, but local file systems change the times all the same
+        await handle.sync()
 
 
 async def _reach(handle: Handle, end: int) -> None:

@@ -50,6 +50,19 @@ def test_reserved_room_is_length_of_zeros_and_nothing_that_was_written_is_touche
     play(scene)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_times_change_whatever_becomes_of_the_range(mode: Allocation) -> None:
+    async def scene(files: MemoryFiles, file: AsyncFile) -> None:
+        await file.write(b"x" * 10)
+        await file.flush()
+        told = [request for _, name, request in files.peers.meta_calls if name in ("Sync", "Reserve")]
+        await file.allocate(0, 5, mode)
+        calls = [request for _, name, request in files.peers.meta_calls if name in ("Sync", "Reserve")][len(told) :]
+        assert any(getattr(request, "written", True) for request in calls)
+
+    play(scene)
+
+
 def test_a_punched_hole_loses_its_whole_chunks_and_keeps_what_lies_around_it() -> None:
     async def scene(files: MemoryFiles, file: AsyncFile) -> None:
         await file.write(b"x" * 5 * CHUNK)
