@@ -367,14 +367,16 @@ class TableView:
         """Pairs with begin <= key < end in key order (or reversed); limit 0 means all."""
         self._table._check_readable()
         search = _backward if reverse else _forward
-        return self._table._checked(lambda: search(self._between(begin, end), begin, end, limit))
+        return self._table._checked(lambda: search(self._before(end), begin, end, limit))
 
-    def _between(self, begin: bytes, end: bytes) -> RdictIter:
-        """For keys in the range. One that knows its bounds does not step over what was removed beyond them."""
+    def _before(self, end: bytes) -> RdictIter:
+        """For keys before `end`, which the caller keeps: the iterator points at its bytes, without a copy of its own.
+
+        One that knows its end does not step over what was removed beyond.
+        """
         if self._table.written != self._written:
             return self._rows
         options = ReadOptions()
-        options.set_iterate_lower_bound(begin)
         options.set_iterate_upper_bound(end)
         return self._table._store.iter(options)
 
