@@ -84,7 +84,9 @@ def test_privileges_end_as_in_a_local_directory(mounted: Path, tmp_path: Path, w
         place.chmod(0o755)
     for mode in MODES:
         for call in CALLS:
-            expected, got = (outcome(place, mode, who, call) for place in (local, remote))
+            # Not all local file systems take privileges away for fallocate(2): those that do treat it as a write.
+            expected = outcome(local, mode, who, "write" if call == "allocate" else call)
+            got = outcome(remote, mode, who, call)
             if call == NOBODY and expected[0] == errno.EPERM:
                 # The kernel asks the same before fallocate(2), which who may write may do (docs/posix.md).
                 assert got == outcome(local, mode, who, "write")
