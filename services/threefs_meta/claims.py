@@ -33,7 +33,11 @@ class Claimed(Exception):
         self.number = number
 
     def is_of(self, claim: pb.Claim) -> bool:
-        return claim.client == self.client and claim.number == self.number
+        return is_claim(claim, self.client, self.number)
+
+
+def is_claim(claim: pb.Claim, client: bytes, number: int) -> bool:
+    return claim.client == client and claim.number == number
 
 
 class Standing(Enum):

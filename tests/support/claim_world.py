@@ -256,7 +256,7 @@ class World:
         if message.kind == "remove":
             self.names -= {message.name}
             return replace(message, answer=(0, 0))
-        if Claimed(DIRECTORY, client, message.number).is_of(self.claim):
+        if rules.is_claim(self.claim, client, message.number):
             self._end()
         return None
 

@@ -5,7 +5,6 @@ from threefs.kv import retry
 from threefs.kv.port import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import claims
-from threefs_meta.claims import Claimed
 from threefs_meta.context import Context
 
 MOST = 256
@@ -19,7 +18,7 @@ async def unclaim(context: Context, request: pb.UnclaimRequest) -> pb.UnclaimRep
         names = context.names(tx)
         for directory, number in zip(request.directories, request.numbers, strict=True):
             inode = await names.inode(directory)
-            if inode is not None and Claimed(directory, request.client, number).is_of(inode.claim):
+            if inode is not None and claims.is_claim(inode.claim, request.client, number):
                 claims.end(inode)
                 names.put_inode(inode)
         return pb.UnclaimReply()
