@@ -46,7 +46,7 @@ chaos: $(READY) ## Faults on real processes under load, then audits (MINUTES=5 S
 
 machine: $(READY) ## Random calls through client and mount against a local directory, with kills (EXAMPLES=1000 STEPS=200)
 	THREEFS_MACHINE_EXAMPLES=$(or $(EXAMPLES),1000) THREEFS_MACHINE_STEPS=$(or $(STEPS),200) \
-	$(BIN)/python -m pytest -s tests/e2e/test_filesystem_machine.py
+	$(BIN)/python -m pytest -s -x tests/e2e/test_filesystem_machine.py
 
 mix: $(READY) ## Many processes, two clients, two mounts change the same names; then all is counted (MINUTES=5)
 	THREEFS_MIX_SECONDS=$$((60 * $(or $(MINUTES),5))) $(BIN)/python -m pytest -s tests/e2e/test_mix.py
