@@ -1,5 +1,8 @@
 """Bytes of one file that programs have written and that have not been sent yet. No I/O happens here."""
 
+from collections.abc import Iterable
+from operator import itemgetter
+
 Extent = tuple[int, memoryview]
 
 
@@ -11,6 +14,10 @@ class Held:
         self._extents: list[tuple[int, bytes | bytearray]] = []
         self.size = 0  # bytes
         self.end = 0  # the file offset behind the last one
+
+    @property
+    def pieces(self) -> int:
+        return len(self._extents)
 
     def add(self, offset: int, data: bytes | memoryview) -> int:
         """Hold a copy of `data`; how many bytes that takes."""
@@ -39,11 +46,38 @@ class Held:
         self._extents.append((offset, bytes(part)))
         self.size += len(part)
 
-    def touches(self, offset: int, length: int) -> bool:
-        return any(start < offset + length and offset < start + len(data) for start, data in self._extents)
+    def over(self, offset: int, length: int) -> list[Extent]:
+        """Copies of what is held of a range, in the order of the writes."""
+        return [(start, memoryview(bytes(part))) for start, part in within(self._extents, offset, length)]
 
     def take(self) -> list[Extent]:
         """Hand everything over."""
         taken, self._extents = self._extents, []
         self.size = self.end = 0
         return [(offset, memoryview(data)) for offset, data in taken]
+
+
+def within(extents: Iterable[tuple[int, bytes | bytearray | memoryview]], offset: int, length: int) -> list[Extent]:
+    """The parts of extents that lie in a range, not copied."""
+    end = offset + length
+    return [
+        (max(start, offset), memoryview(data)[max(0, offset - start) : end - start])
+        for start, data in extents
+        if start < end and offset < start + len(data)
+    ]
+
+
+def covers(extents: Iterable[Extent], offset: int, length: int) -> bool:
+    """Whether they hold all of a range."""
+    at = offset
+    for start, data in sorted(extents, key=itemgetter(0)):
+        if start > at:
+            return False
+        at = max(at, start + len(data))
+    return at >= offset + length
+
+
+def lay(extents: Iterable[Extent], offset: int, view: memoryview) -> None:
+    """Put extents that lie in a range over what a view of it holds, in their order."""
+    for start, data in extents:
+        view[start - offset : start - offset + len(data)] = data

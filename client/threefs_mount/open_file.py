@@ -13,10 +13,12 @@ from threefs_client.link import Link
 from threefs.errors import ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.held import Held
+from threefs_mount.held import Extent, Held, covers, lay, within
 
 #: So many held bytes are sent while programs go on writing.
 SEND_BYTES = 4 << 20
+#: Or so many pieces of them: each read looks through them.
+SEND_PIECES = 4096
 #: A program that writes faster than that is held up.
 MOST_BYTES = 4 * SEND_BYTES
 
@@ -45,6 +47,7 @@ class OpenFile:
         self._session = session
         self._lease = lease
         self._held = Held(self._handle.layout.chunk_bytes)
+        self._sent: list[Extent] = []  # of it, what is on its way
         self._tail = bytearray()  # appended; where it lies is decided when it is sent
         self._placing = 0  # bytes of it that are being sent
         self._sending = asyncio.Lock()  # one round at a time: what is written later must arrive later
@@ -168,21 +171,34 @@ class OpenFile:
 
     async def read(self, offset: int, size: int, *, past_cache: bool = False) -> memoryview:
         """Fewer bytes only at the end of the file. `past_cache`: the kernel has not asked before where that is now."""
-        tail = bool(self._tail) and offset + size > self._placed_length
-        if tail or self._held.touches(offset, size) or self._sending.locked():
-            await self.send()
         if (offset + size if past_cache else offset + 1) > self.length:  # somebody else may have made it longer
             await self._handle.refresh()
         self._link.access.note(self._handle.file)
         size = min(size, self.length - offset)
         if size <= 0:
             return memoryview(b"")
+        while self._hides(offset, size):
+            await self.send()
         view = np.empty(size, np.uint8).data
-        holes = await self._link.reader.read_into([(self._handle.file, offset, view)], self._link.deadline())
+        # What is being sent may arrive before or after the chunks are read: it is laid over them, and what came later
+        # over it.
+        ours = [*within(self._sent, offset, size), *self._held.over(offset, size)]
+        holes = not covers(ours, offset, size) and await self._link.reader.read_into(
+            [(self._handle.file, offset, view)], self._link.deadline()
+        )
+        lay(ours, offset, view)
         if holes and not self.dirty:  # a sparse file, or somebody else has made it shorter
             await self._handle.refresh()
             return view[: max(0, self.length - offset)]
         return view
+
+    def _hides(self, offset: int, size: int) -> bool:
+        """Whether only a round of sending can tell what a range holds."""
+        if (self._tail or self._placing) and offset + size > self._placed_length:
+            return True  # where it lies is not decided
+        return self._sending.locked() and not (
+            self._sent or self._placing
+        )  # the file is being cut, filled or copied to
 
     # ---- writing ----
 
@@ -204,7 +220,7 @@ class OpenFile:
         if self._tail or self._placing or not self._takes(len(data)):
             return False  # what was appended before has its place before
         self._hold(offset, data)
-        if self.holding >= SEND_BYTES:
+        if self.holding >= SEND_BYTES or self._held.pieces >= SEND_PIECES:
             self.start_sending()
         return True
 
@@ -271,7 +287,7 @@ class OpenFile:
 
     async def _send_extents(self) -> None:
         size = self._held.size
-        extents = self._held.take()
+        extents = self._sent = self._held.take()
         if not extents:
             return
         since = self._handle.file.truncate_version
@@ -282,6 +298,7 @@ class OpenFile:
             self._handle.wrote(unsure=not isinstance(error, Unavailable))
             raise
         finally:
+            self._sent = []
             self._room.give(size)
         self._handle.wrote(max(offset + len(data) for offset, data in extents), since=since)
 

@@ -32,9 +32,11 @@ class CopiesRules(ContentRules):
 
             self.change_file(target, copy)
 
+    @precondition(lambda self: not self.world.alone)
     @rule(old=PATHS, new=PATHS)
     def copy(self, old: str, new: str) -> None:
-        """The client alone can do that. Locally it is a new file that takes the name."""
+        """The client alone can do that, and a mount that remembers sees it later. Locally it is a new file that takes
+        the name."""
         self.settle(CLIENT)
         with self.local.inside():
             above = os.path.dirname(new) or "."

@@ -79,9 +79,10 @@ class MemoryMeta:
 
     async def _sync(self, request: Any) -> pb.InodeReply:
         inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
-        if request.truncate_version == inode.truncate_version:
+        same_content = request.truncate_version == inode.truncate_version
+        if same_content:
             inode.length = max(inode.length, request.length_hint)
-        if request.exact:
+        if request.exact or (request.written and not same_content):
             inode.length = await self._exact(inode)
         return pb.InodeReply(inode=inode)
 

@@ -1,5 +1,6 @@
 """Storage processes that live in the test's own memory: one call surface, real requests, faults on demand."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -66,6 +67,7 @@ class MemoryStorage:
         self.pending: set[tuple[int, ChunkId]] = set()  # ... or that something is on its way
         self.chain_of: dict[ChunkId, ChainId] = {}
         self.applied = 0
+        self.pause_s: Callable[[], float] | None = None  # how long a request and its answer travel
 
     async def call(
         self,
@@ -80,11 +82,16 @@ class MemoryStorage:
     ) -> Rep:
         assert timeout_s > 0
         self.calls.append((address, method.name, request))
+        data = b"".join(bytes(part) for part in payload)
+        if self.pause_s is not None:
+            await asyncio.sleep(self.pause_s())
         if address in self.down:
             raise Unavailable(f"{address} is down")
         if self.before and (error := self.before.pop(0)(address, method, request)):
             raise error
-        reply, out = self._serve(method, request, b"".join(bytes(part) for part in payload))
+        reply, out = self._serve(method, request, data)
+        if self.pause_s is not None:
+            await asyncio.sleep(self.pause_s())
         if self.after and (error := self.after.pop(0)(address, method, request)):
             raise error
         if out:

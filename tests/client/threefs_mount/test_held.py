@@ -1,6 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_mount.held import Held
+from threefs_mount.held import Held, covers, lay, within
 
 CHUNK = 16
 
@@ -20,7 +20,6 @@ def test_it_holds_what_was_written_last(writes: list[tuple[int, bytes]]) -> None
         size += held.add(offset, data)
         model[offset : offset + len(data)] = data
         assert held.size == size
-        assert held.touches(offset, 1) and held.touches(offset + len(data) - 1, 1)
     assert held.end == max((offset + len(data) for offset, data in writes), default=0)
     extents = held.take()
     assert sum(len(data) for _, data in extents) == size
@@ -43,8 +42,32 @@ def test_what_is_held_is_a_copy() -> None:
     assert bytes(held.take()[0][1]) == b"x" * CHUNK
 
 
-def test_what_lies_beside_is_not_touched() -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20),
+    st.integers(0, 90),
+    st.integers(1, 30),
+)
+def test_a_range_is_read_with_what_is_held_of_it(writes: list[tuple[int, bytes]], offset: int, length: int) -> None:
+    held, model, written = Held(CHUNK), bytearray(200), bytearray(200)
+    for at, data in writes:
+        held.add(at, data)
+        model[at : at + len(data)] = data
+        written[at : at + len(data)] = b"w" * len(data)
+    view = memoryview(bytearray(length))
+    over = held.over(offset, length)
+    assert covers(over, offset, length) == (written[offset : offset + length] == b"w" * length)
+    lay(over, offset, view)
+    assert bytes(view) == bytes(model[offset : offset + length])
+    held.add(offset, b"later")  # which what was found of it knows nothing of
+    lay(over, offset, view)
+    assert bytes(view) == bytes(model[offset : offset + length])
+    lay(within(held.take(), offset, length), offset, view)
+    model[offset : offset + 5] = b"later"
+    assert bytes(view) == bytes(model[offset : offset + length])
+
+
+def test_what_lies_beside_is_not_found() -> None:
     held = Held(CHUNK)
     held.add(10, b"ab")
-    assert not held.touches(8, 2) and not held.touches(12, 5)
-    assert held.touches(11, 1) and held.touches(0, 11)
+    assert not held.over(8, 2) and not held.over(12, 5)
+    assert held.over(11, 1) == [(11, b"b")] and held.over(0, 11) == [(10, b"a")]

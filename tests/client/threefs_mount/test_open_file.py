@@ -1,8 +1,11 @@
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.open_file import SEND_BYTES, OpenFile, written
+from threefs_mount.open_file import SEND_BYTES, SEND_PIECES, OpenFile, written
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
@@ -32,6 +35,76 @@ def test_what_is_held_can_be_read_and_is_sent_before() -> None:
         assert file.length == 13 and file.dirty
         assert bytes(await file.read(0, 100)) == b"\0" * 10 + b"abc"
         assert bytes(await file.read(13, 100)) == b""
+
+    play(scene)
+
+
+def test_what_is_held_is_read_over_what_is_stored() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"stored in one chunk")
+        await file.settle()
+        await file.write(7, b"on ")
+        await file.write(30, b"behind")
+        asked = len(files.storage.calls)
+        assert bytes(await file.read(30, 100)) == b"behind" and len(files.storage.calls) == asked
+        assert bytes(await file.read(0, 100)) == b"stored on one chunk" + b"\0" * 11 + b"behind"
+        assert {name for _, name, _ in files.storage.calls[asked:]} == {"Read"}, "nothing had to be sent"
+        assert file.holding == 9
+
+    play(scene)
+
+
+def test_what_is_held_in_many_pieces_is_sent_soon() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        for number in range(SEND_PIECES):
+            await file.write(2 * number, b"x")
+        assert file._round is not None
+        await file.settle()
+        assert bytes(await file.read(0, 5)) == b"x\0x\0x"
+
+    play(scene)
+
+
+_PLACES = st.sampled_from((0, 1, 5, 100, CHUNK - 3, CHUNK, CHUNK + 7, 2 * CHUNK))
+_LENGTHS = st.sampled_from((1, 2, 10, 4096, CHUNK))
+_STEPS = st.one_of(
+    st.tuples(st.just("write"), _PLACES, _LENGTHS),
+    st.tuples(st.just("append"), st.just(0), _LENGTHS),
+    st.tuples(st.just("cut"), _PLACES, st.just(0)),
+    st.tuples(st.sampled_from(("read", "read")), _PLACES, _LENGTHS),
+    st.tuples(st.sampled_from(("send", "send", "settle", "wait")), st.integers(1, 9), st.just(0)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_STEPS, min_size=10, max_size=60), st.randoms(use_true_random=False))
+def test_who_writes_reads_it_however_long_it_travels(steps: list[tuple[str, int, int]], random: Random) -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        files.storage.pause_s = lambda: random.uniform(0.0, 0.01)
+        model = bytearray()
+        for number, (what, place, length) in enumerate(steps):
+            data = bytes([97 + number % 26]) * length
+            match what:
+                case "write":
+                    await file.write(place, data)
+                    model.extend(bytes(max(0, place - len(model))))
+                    model[place : place + length] = data
+                case "append":
+                    await file.append(data)
+                    model += data
+                case "cut":
+                    await file.truncate(place, pb.Caller())
+                    model = model[:place] + bytes(max(0, place - len(model)))
+                case "read":
+                    assert bytes(await file.read(place, length)) == bytes(model[place : place + length])
+                case "send":
+                    file.start_sending()
+                case "settle":
+                    await file.settle()
+                case "wait":
+                    await files.link.clock.sleep(place / 1000)
+        await file.settle()
+        assert bytes(await AsyncFileSystem(files.link).read_file("/a")) == bytes(model)
 
     play(scene)
 
