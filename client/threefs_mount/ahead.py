@@ -9,6 +9,7 @@ here. What is changed here, or heard of more freshly, is given up at once, also 
 under way at that time shows it as it was before.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ _EARNED_BY_HIT = 32
 _EARNED_BY_MISS = 2
 _MOST_CREDIT = 8192
 _LEAST_NAMES, _MOST_NAMES = 64, 1024  # in one call
+#: Attributes that nobody asks for while they may be kept were fetched for nothing. So a page has as many names as will
+#: be looked at in this part of that time, and the next one is fetched when this one will be at its end in that part.
+_USED_WITHIN = 1 / 2
+_FOLLOWED_WITHIN = 1 / 4
 #: Bounds the memory, all directories together.
 MOST_KEPT = 32_768
 _MOST_PAGES = 1024
@@ -50,6 +55,7 @@ class Wish:
 class _Page:
     directory: int
     after: bytes
+    since_s: float
     until_s: float
     last: bytes  # the last name in it; empty: it reaches to the end of the directory
     kept: list[bytes] = field(default_factory=list)
@@ -64,6 +70,7 @@ class _Page:
 class _Directory:
     looks: int = 0  # that had to be asked for
     credit: int = _FIRST_CREDIT
+    pace: float = math.inf  # looks per second, one name after the other, as far as is known
     wish: Wish | None = None
     names: dict[bytes, tuple[_Page, pb.Inode]] = field(default_factory=dict)
     pages: list[_Page] = field(default_factory=list)
@@ -99,11 +106,21 @@ class Ahead:
         page.used += 1
         if at.credit < _MOST_CREDIT:
             at.credit += _EARNED_BY_HIT
-        if not page.followed and page.used * 8 >= len(page.kept):
-            page.followed = True
-            if page.last and not any(other.covers(page.last + b"\0") for other in at.pages):
-                self._wish(at, directory, page.last, now_s)
-        return Known(inode, page.until_s - self._cache_s)
+        if not page.followed and page.used * 8 >= len(page.kept) and self._is_late(page, now_s):
+            self._follow(at, page, now_s)
+        return Known(inode, page.since_s)
+
+    def _is_late(self, page: _Page, now_s: float) -> bool:
+        """Whether it will soon be at its end, if looks go on as they did."""
+        left = len(page.kept) - page.used
+        return left * (now_s - page.since_s) <= page.used * _FOLLOWED_WITHIN * self._cache_s
+
+    def _follow(self, at: _Directory, page: _Page, now_s: float) -> None:
+        page.followed = True
+        if now_s > page.since_s:
+            at.pace = page.used / (now_s - page.since_s)
+        if page.last and not any(other.covers(page.last + b"\0") for other in at.pages):
+            self._wish(at, page.directory, page.last, now_s)
 
     def count(self, directory: int) -> int:
         """Of how many names there attributes are known."""
@@ -140,7 +157,8 @@ class Ahead:
 
     def _wish(self, at: _Directory, directory: int, after: bytes, now_s: float) -> None:
         if at.wish is None and at.credit >= _LEAST_NAMES:
-            at.wish = Wish(directory, after, min(at.credit, _MOST_NAMES), now_s)
+            useful = max(_LEAST_NAMES, at.pace * self._cache_s * _USED_WITHIN)
+            at.wish = Wish(directory, after, int(min(at.credit, _MOST_NAMES, useful)), now_s)
             self._wishes.append(at.wish)
             self._start(at.wish)
 
@@ -165,7 +183,7 @@ class Ahead:
             at.credit -= len(found)
         if max(len(wish.inodes), len(wish.names)) >= _MOST_TOUCHED:
             return
-        page = _Page(wish.directory, wish.after, wish.since_s + self._cache_s, last)
+        page = _Page(wish.directory, wish.after, wish.since_s, wish.since_s + self._cache_s, last)
         for name, inode in found:
             if inode.inode not in wish.inodes and name not in wish.names and _is_kept(inode):
                 self._keep(at, page, name, inode)
@@ -224,6 +242,8 @@ class Ahead:
             page = pages.popleft()
             at = self._directories[page.directory]
             at.pages.remove(page)
+            if not page.followed:
+                at.pace = page.used / self._cache_s
             for name in page.kept:
                 found = at.names.get(name)
                 if found is not None and found[0] is page:
