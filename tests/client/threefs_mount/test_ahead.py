@@ -1,5 +1,6 @@
 from collections.abc import Iterable
 
+import pytest
 from threefs_mount import ahead
 from threefs_mount.ahead import FIRST_LOOKS, MOST_KEPT, Ahead, Wish
 
@@ -198,6 +199,29 @@ def test_the_next_page_is_fetched_while_one_is_used_and_never_two_at_once() -> N
     scene.ahead.failed(wish)
     scene.asked([5000])
     assert len(scene.wishes) == 2
+
+
+@pytest.mark.parametrize("per_s", [50, 500, 2000, 20_000])
+@pytest.mark.parametrize("programs", [1, 4])
+def test_what_is_fetched_is_looked_at_before_it_is_too_old(per_s: int, programs: int) -> None:
+    """Several programs walk through parts of one directory, some quickly and some slowly."""
+    scene = Scene()
+    fetched = asked = 0
+    steps = 6 * per_s  # of each
+    for step in range(1, steps):
+        for program in range(programs):
+            number = program * 200_000 + step
+            if scene.mode(number) is None:
+                asked += 1
+                scene.asked([number])
+            for wish in scene.wishes:
+                fetched += wish.limit
+                scene.arrived(wish, range(int(wish.after) + 1, int(wish.after) + 1 + wish.limit))
+            scene.wishes.clear()
+        scene.now_s += 1 / per_s
+    looks = steps * programs
+    assert fetched < 1.5 * looks + 1200 * programs
+    assert asked < 0.1 * looks + 20 * programs
 
 
 def test_the_end_of_a_directory_is_known() -> None:
