@@ -28,7 +28,7 @@ from threefs.errors import (
     error_of,
 )
 from threefs.ids import ChainId, ChunkId, ClientId, InodeId
-from threefs.layout import FileLayout, chunk_count, end_of
+from threefs.layout import FileLayout, end_of
 from threefs.routing import Routing
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
@@ -262,27 +262,6 @@ class Chunks:
         following = min((reply.index[-1] + 1 for reply in replies if reply.more), default=0)
         rows = sorted(row for reply in replies for row in zip(reply.index, reply.length, strict=True))
         return [row for row in rows if not following or row[0] < following], following
-
-    async def remove_file(self, layout: FileLayout, inode: InodeId, first: int = 0, *, timeout_s: float) -> int:
-        """Remove all chunks from number `first` on. Returns how many there were."""
-        deadline = self._clock.monotonic() + timeout_s
-        removed = 0
-        async for chain, page in self.listing(layout, inode, first, timeout_s=timeout_s):
-            updates = [
-                ChunkUpdate(chain, ChunkId(inode, row.number), storage_pb2.REMOVE, layout.chunk_bytes) for row in page
-            ]
-            await self.apply(updates, timeout_s=deadline - self._clock.monotonic())
-            removed += len(updates)
-        return removed
-
-    async def truncate_file(self, layout: FileLayout, inode: InodeId, length: int, *, timeout_s: float) -> None:
-        """Cut a file to `length` bytes, or extend it: then its last chunk is made, so that `file_length` finds it."""
-        deadline = self._clock.monotonic() + timeout_s
-        count = chunk_count(layout.chunk_bytes, length)
-        await self.remove_file(layout, inode, count, timeout_s=timeout_s)
-        if count:
-            within = length - (count - 1) * layout.chunk_bytes
-            await self.truncate(layout, inode, count - 1, within, timeout_s=deadline - self._clock.monotonic())
 
     def _table(self, layout: FileLayout) -> tuple[ChainId, ...]:
         return self._cluster.routing.tables.get(layout.table_id, ())

@@ -28,7 +28,7 @@ from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.craq import Craq
 from threefs_storage.engine.records import Version
-from threefs_storage.tail import Tail
+from threefs_storage.last_target import LastTarget
 from threefs_storage.targets import Target, Targets
 
 MOST_ROWS = 4096
@@ -47,10 +47,10 @@ Row = tuple[int, int, int, int]
 class Reads:
     """Answers Read."""
 
-    def __init__(self, targets: Targets, craq: Craq, tail: Tail, pool: BufferPool, clock: Clock) -> None:
+    def __init__(self, targets: Targets, craq: Craq, last: LastTarget, pool: BufferPool, clock: Clock) -> None:
         self._targets = targets
         self._craq = craq
-        self._tail = tail
+        self._last = last
         self._pool = pool
         self._clock = clock
         self.routing_version = 0
@@ -184,7 +184,7 @@ class Reads:
                 return record.committed
             if self._clock.monotonic() >= deadline:
                 raise DeadlineExceeded
-            asked = await self._tail.committed_version(target, chunk, deadline)
+            asked = await self._last.committed_version(target, chunk, deadline)
             target.check(chain_version)
             record = target.engine.record(chunk)
             if record is None:

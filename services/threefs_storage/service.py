@@ -47,12 +47,12 @@ from threefs_storage.craq import Craq
 from threefs_storage.engine.records import Record
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
+from threefs_storage.last_target import LastTarget
 from threefs_storage.reads import MOST_ROWS, Reads
 from threefs_storage.repair import Repair
 from threefs_storage.resync import Resync, inventory
 from threefs_storage.revival import Revival
 from threefs_storage.scrubber import Pace, Scrubber
-from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
 
 _MOST_WRITES = 1024
@@ -87,7 +87,7 @@ class Storage:
 
         successor = Successor(peers, routing, clock=clock, pool=pool)
         self._craq = Craq(successor, self.story, clock=clock, random=random)
-        self._reads = Reads(targets, self._craq, Tail(peers, routing, clock=clock), pool, clock)
+        self._reads = Reads(targets, self._craq, LastTarget(peers, routing, clock=clock), pool, clock)
         self._finisher = Finisher(self._craq, clock)
         self._resync = Resync(self._craq, peers, routing, clock=clock)
         self._repair = Repair(self._craq, peers, routing, clock=clock, pool=pool)

@@ -22,9 +22,9 @@ from threefs_storage.engine.records import Record
 from threefs_storage.engine.store import RecordStore
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
+from threefs_storage.last_target import LastTarget
 from threefs_storage.repair import Repair
 from threefs_storage.resync import Resync
-from threefs_storage.tail import Tail
 from threefs_storage.targets import Target, Targets
 
 from threefs.errors import ThreefsError
@@ -167,21 +167,21 @@ def pending_not_finished_before_read() -> None:
 def tail_not_asked() -> None:
     """A replica with a pending version answers with its committed one."""
 
-    async def never(self: Tail, target: Target, chunk: Any, deadline: float) -> int:
+    async def never(self: LastTarget, target: Target, chunk: Any, deadline: float) -> int:
         return 0
 
-    put(Tail, "committed_version", never)
+    put(LastTarget, "committed_version", never)
 
 
 @plant
 def pending_shown_early() -> None:
     """A replica answers with its pending version, whether it is committed at the tail or not."""
 
-    async def newest(self: Tail, target: Target, chunk: Any, deadline: float) -> int:
+    async def newest(self: LastTarget, target: Target, chunk: Any, deadline: float) -> int:
         record = target.engine.record(chunk)
         return record.pending.version if record is not None and record.pending is not None else 0
 
-    put(Tail, "committed_version", newest)
+    put(LastTarget, "committed_version", newest)
 
 
 @plant

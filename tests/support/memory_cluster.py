@@ -16,7 +16,7 @@ from threefs.chunks import ChunkLimits, Chunks
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, NotFound, ThreefsError
 from threefs.ids import ClientId, InodeId, NodeId
-from threefs.layout import FileLayout, from_wire
+from threefs.layout import FileLayout, chunk_count, from_wire
 from threefs.routing import Node, NodeKind
 from threefs.rpc.methods import Method
 from threefs.wire import meta_pb2 as pb
@@ -148,7 +148,14 @@ class MemoryMeta:
 
     async def _cut(self, inode: pb.Inode, length: int) -> None:
         assert self.chunks is not None
-        await self.chunks.truncate_file(from_wire(inode.layout), InodeId(inode.inode), length, timeout_s=5)
+        layout, number = from_wire(inode.layout), InodeId(inode.inode)
+        count = chunk_count(layout.chunk_bytes, length)
+        async for _, page in self.chunks.listing(layout, number, count, timeout_s=5):
+            for row in page:
+                await self.chunks.remove(layout, number, row.number, timeout_s=5)
+        if count:
+            within = length - (count - 1) * layout.chunk_bytes
+            await self.chunks.truncate(layout, number, count - 1, within, timeout_s=5)
         inode.length = length
         inode.truncate_version += 1
 

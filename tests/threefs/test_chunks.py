@@ -233,7 +233,7 @@ def test_a_cancelled_write_frees_its_chunk() -> None:
     assert s.storage.data[ChunkId(INODE, 0)] == b"y"
 
 
-def test_length_listing_and_removal_of_a_whole_file() -> None:
+def test_length_and_listing_of_a_whole_file() -> None:
     s = Setting()
 
     async def work() -> None:
@@ -245,10 +245,8 @@ def test_length_listing_and_removal_of_a_whole_file() -> None:
         assert await s.chunks.file_length(LAYOUT, INODE, timeout_s=5) == 10 * 64 * KIB + 3
         pages = [page async for page in s.chunks.listing(LAYOUT, INODE, 4, timeout_s=5)]
         assert sorted(row for _, page in pages for row in page) == [(number, 3, 1) for number in range(4, 11)]
-        assert await s.chunks.remove_file(LAYOUT, INODE, timeout_s=5) == 11
 
     go(work())
-    assert list(s.storage.data) == [ChunkId(InodeId(78), 0)]
 
 
 def test_pages_of_all_chains_come_in_one_order() -> None:
@@ -282,19 +280,6 @@ def test_a_length_that_cannot_be_asked_for_is_a_plain_error() -> None:
         go(s.chunks.file_length(LAYOUT, INODE, timeout_s=0.02))
     with pytest.raises(Unavailable):
         go(s.chunks.page(LAYOUT, INODE, timeout_s=0.02))
-
-
-@pytest.mark.parametrize("length", [0, 1, 64 * KIB, 64 * KIB + 1, 3 * 64 * KIB, 500 * KIB])
-def test_truncate_makes_the_last_chunk_exact(length: int) -> None:
-    s = Setting()
-
-    async def work() -> int:
-        for number in range(4):
-            await s.chunks.write(LAYOUT, INODE, number, 0, b"z" * 64 * KIB, timeout_s=5)
-        await s.chunks.truncate_file(LAYOUT, INODE, length, timeout_s=5)
-        return await s.chunks.file_length(LAYOUT, INODE, timeout_s=5)
-
-    assert go(work()) == length
 
 
 def test_extend_and_remove_of_one_chunk() -> None:

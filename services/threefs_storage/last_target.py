@@ -18,7 +18,7 @@ from threefs_storage.targets import Target
 _ATTEMPT_S = 5.0
 
 
-class Tail:
+class LastTarget:
     def __init__(self, peers: Peers, routing: Callable[[], Routing], *, clock: Clock) -> None:
         self._peers = peers
         self._routing = routing
