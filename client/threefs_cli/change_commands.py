@@ -2,22 +2,38 @@
 
 import click
 from threefs_client import AsyncFileSystem
+from threefs_client.tree import wanted_layout
 
 from threefs.errors import NotADirectory, NotFound
 from threefs_cli import output
 from threefs_cli.reach import Reach, reaching
+from threefs_cli.sizes import Size
 
 
-@click.command()
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs mkdir -p /data/images
+  threefs mkdir --chunk 64K /databases     their pages are small: see docs/mount.md
+"""
+)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("-p", "--parents", is_flag=True, help="Make missing directories above; one that exists is fine.")
+@click.option("--chunk", type=Size(), default=0, help="New files below have chunks of that size.")
+@click.option(
+    "--stripe", type=click.IntRange(0), default=0, help="New files below lie on so many chains, else as above."
+)
 @reaching
-def mkdir(reach: Reach, paths: tuple[str, ...], parents: bool) -> None:
+def mkdir(reach: Reach, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int) -> None:
     """Make directories."""
+    wanted_layout(chunk, stripe)  # or nothing is made
 
     async def work(fs: AsyncFileSystem) -> None:
         for path in paths:
             await fs.mkdir(path, parents=parents)
+            if chunk or stripe:
+                await fs.set_layout(path, chunk_bytes=chunk, stripe=stripe)
 
     reach.run(work)
     _done(reach, made=list(paths))

@@ -1,7 +1,6 @@
 """`threefs quota`: limits of trees and users."""
 
 import dataclasses
-import re
 
 import click
 from rich.table import Table
@@ -10,20 +9,7 @@ from threefs_client.quotas import Quota
 
 from threefs_cli import output
 from threefs_cli.reach import Reach, reaching
-
-_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-
-
-class Size(click.ParamType[int]):
-    """Bytes, or with a unit: 10G is 10 GiB."""
-
-    name = "size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+)([kmgtp]?)(i?b)?", str(value).lower())
-        if found is None:
-            self.fail(f"{value!r} is not a size: say for example 500M, 10G, 2T or a number of bytes", param, ctx)
-        return int(found[1]) << 10 * _UNITS[found[2]]
+from threefs_cli.sizes import Size
 
 
 @click.group()

@@ -11,6 +11,15 @@ def test_mkdir(threefs: CommandLine, fs: FileSystem) -> None:
     assert fs.stat("/made/a/b").is_directory
 
 
+def test_a_directory_of_files_with_other_chunks(threefs: CommandLine, fs: FileSystem) -> None:
+    threefs.ok("mkdir", "--chunk", "64K", "--stripe", "2", "/small")
+    fs.write_file("/small/file", b"x")
+    layout = fs.stat("/small/file").layout
+    assert layout is not None and (layout.chunk_bytes, layout.stripe) == (64 << 10, 2)
+    refused = threefs.run("mkdir", "--chunk", "100K", "/odd")
+    assert refused.exit_code == 2 and "power of two" in refused.output and not fs.exists("/odd")
+
+
 def test_rm(threefs: CommandLine, fs: FileSystem) -> None:
     fs.mkdir("/rm/full", parents=True)
     for path in ("/rm/a", "/rm/b", "/rm/full/c"):

@@ -2,9 +2,7 @@
 
 import time
 
-import click
 import pytest
-from threefs_cli.quota_commands import Size
 from threefs_client import FileSystem
 
 from tests.support.command_line import CommandLine
@@ -50,14 +48,3 @@ def test_what_is_no_quota(threefs: CommandLine) -> None:
     assert threefs.run("quota", "set", "--bytes", "1").exit_code == 2
     assert threefs.run("quota", "set", "/", "--user", "1").exit_code == 2
     assert threefs.run("quota", "set", "/", "--bytes", "much").exit_code == 2
-
-
-@pytest.mark.parametrize(("text", "value"), [("0", 0), ("10", 10), ("4k", 4096), ("3GiB", 3 << 30), ("2TB", 2 << 40)])
-def test_sizes(text: str, value: int) -> None:
-    assert Size().convert(text, None, None) == value
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1.5g", "g", "10x"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        Size().convert(text, None, None)
