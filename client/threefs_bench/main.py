@@ -86,15 +86,18 @@ def engines_command(urls: tuple[str, ...], seconds: float, file: Path | None) ->
 @main.command("mount")
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--files", default=mount.FILES, show_default=True, help="So many files are made.")
+@click.option("--apart", is_flag=True, help="Only by 64 processes, each in a directory of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def mount_command(directory: Path, files: int, as_json: bool) -> None:
-    """Rates of metadata in a directory, by one process and by four: a mount, or a local disk to compare with.
+def mount_command(directory: Path, files: int, apart: bool, as_json: bool) -> None:
+    """Rates of metadata in a directory: a mount, or a local disk to compare with.
+
+    By one process and by four in one directory, and by 64 in a directory for each. Root drops the kernel's caches.
 
     \b
     Example: python -m threefs_bench mount /mnt/data
     """
     try:
-        rows = mount.measure(directory, files=files)
+        rows = mount.measure(directory, files=files, processes=() if apart else mount.PROCESSES)
     except OSError as error:
         raise click.ClickException(str(error)) from None
     if as_json:

@@ -1,5 +1,6 @@
 """Metadata of any directory by plain system calls: what programs see of a mount, or of a local disk to compare with."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -13,7 +14,8 @@ from threefs.env.clock import CLOCK
 from threefs_bench.meters import busy_s
 
 FILES = 5000
-PROCESSES = (1, 4)
+PROCESSES = (1, 4)  # in one directory, where the kernel lets one change at a time through
+APART = (64,)  # each in a directory of its own: so many calls are in flight
 CAP_S = 15.0  # a step ends then, with what it has done
 _PERCENTILES = (0.5, 0.99)
 
@@ -22,7 +24,8 @@ Action = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of system call by so many processes at once, each on files of its own in one directory."""
+    """One kind of system call by so many processes at once, each on files of its own: `create_p4` in one directory,
+    `create_p64_apart` in a directory for each."""
 
     name: str
     per_s: float
@@ -33,27 +36,54 @@ class Row:
 
 
 def measure(
-    directory: Path, *, files: int = FILES, processes: Sequence[int] = PROCESSES, cap_s: float = CAP_S
+    directory: Path,
+    *,
+    files: int = FILES,
+    processes: Sequence[int] = PROCESSES,
+    apart: Sequence[int] = APART,
+    cap_s: float = CAP_S,
 ) -> list[Row]:
-    """Empty files are made, looked at, listed, renamed and removed."""
+    """Empty files are made, looked at, listed, renamed and removed. The kernel forgets what it knows of them between
+    these steps, if we may ask it to."""
     place = directory / f"bench-{os.getpid()}"
     place.mkdir()
     try:
-        return [row for count in processes for row in _steps(place / str(count), count, files, cap_s)]
+        rows = [
+            row for count in processes for row in _steps(place / str(count), f"p{count}", [""] * count, files, cap_s)
+        ]
+        for count in apart:
+            directories = [f"{part}/" for part in range(count)]
+            rows += _steps(place / f"{count}-apart", f"p{count}_apart", directories, files, cap_s)
+        return rows
     finally:
         shutil.rmtree(place)
 
 
-def _steps(place: Path, count: int, files: int, cap_s: float) -> Iterable[Row]:
-    place.mkdir()
-    names = [[f"{place}/{part}.{number}" for number in range(files // count)] for part in range(count)]
+def _steps(place: Path, label: str, directories: Sequence[str], files: int, cap_s: float) -> Iterable[Row]:
+    """By one process for each of the directories."""
+    count = len(directories)
+    for directory in {"", *directories}:
+        (place / directory).mkdir(exist_ok=True)
+    names = [
+        [f"{place}/{directory}{part}.{number}" for number in range(max(1, files // count))]
+        for part, directory in enumerate(directories)
+    ]
+    listed = [[f"{place}/{directory}"] for directory in directories]
     for name, action in (("create", _create), ("stat", os.stat), ("rename", _rename), ("unlink", _unlink)):
-        row, done = _step(f"{name}_p{count}", action, names, cap_s)
+        row, done = _step(f"{name}_{label}", action, names, cap_s)
         if name != "stat":  # what comes next uses what this one has finished
             names = [part[:number] for part, number in zip(names, done, strict=True)]
         yield row
         if name == "stat":
-            yield _step(f"readdir_p{count}", _list, [[str(place)]] * count, cap_s, each=sum(map(len, names)))[0]
+            together = sum(map(len, names)) // len(set(directories))
+            yield _step(f"readdir_{label}", _list, listed, cap_s, each=together)[0]
+
+
+def _forget_caches() -> None:
+    """Only root may. What was made a moment ago would be answered by the kernel alone."""
+    os.sync()
+    with contextlib.suppress(PermissionError):
+        Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
 
 
 def _create(path: str) -> None:
@@ -76,6 +106,7 @@ def _step(
     name: str, action: Action, items: Sequence[Sequence[str]], cap_s: float, each: int = 1
 ) -> tuple[Row, list[int]]:
     """One process for each list of items. An operation counts as `each`, for listings."""
+    _forget_caches()
     fork = multiprocessing.get_context("fork")
     gate = fork.Barrier(len(items) + 1)
     workers, pipes = [], []

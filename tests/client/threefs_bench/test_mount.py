@@ -11,16 +11,16 @@ STEPS = ("create", "stat", "readdir", "rename", "unlink")
 
 
 def test_all_steps_are_measured_and_the_directory_is_left_as_it_was(tmp_path: Path) -> None:
-    rows = mount.measure(tmp_path, files=40, processes=(1, 2))
-    assert [row.name for row in rows] == [f"{step}_p{count}" for count in (1, 2) for step in STEPS]
-    assert [row.operations for row in rows] == [40] * 5 + [40, 40, 80, 40, 40]
+    rows = mount.measure(tmp_path, files=40, processes=(1, 2), apart=(4,))
+    assert [row.name for row in rows] == [f"{step}_{of}" for of in ("p1", "p2", "p4_apart") for step in STEPS]
+    assert [row.operations for row in rows] == [40] * 5 + [40, 40, 80, 40, 40] + [40] * 5
     assert all(row.per_s > 0 and row.p50_ms <= row.p99_ms for row in rows)
     assert os.listdir(tmp_path) == []
     assert [mount.Row(**row) for row in json.loads(mount.as_json(rows))] == rows
 
 
 def test_a_step_that_takes_too_long_ends_and_the_next_ones_use_what_it_has_done(tmp_path: Path) -> None:
-    rows = mount.measure(tmp_path, files=20, processes=(1,), cap_s=0.0)
+    rows = mount.measure(tmp_path, files=20, processes=(1,), apart=(), cap_s=0.0)
     assert {row.name: row.operations for row in rows} == {f"{step}_p1": 1 for step in STEPS}
 
 
@@ -33,7 +33,7 @@ def test_what_fails_is_an_error(tmp_path: Path) -> None:
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "threefs_bench", "mount", str(tmp_path), "--files", "20", "--json"]
+    command = [sys.executable, "-m", "threefs_bench", "mount", str(tmp_path), "--files", "64", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)) == 10
+    assert len(json.loads(done.stdout)) == 10 + 5
