@@ -25,7 +25,17 @@ Outcome = Any | ThreefsError
 ALONE = object()
 
 #: Of other methods every call goes alone.
-SHARED = frozenset((methods.STAT, methods.LOOKUP, methods.CREATE, methods.REMOVE, methods.CLOSE, methods.SYNC))
+SHARED = frozenset(
+    (
+        methods.STAT,
+        methods.LOOKUP,
+        methods.CREATE,
+        methods.REMOVE,
+        methods.RENAME,
+        methods.CLOSE,
+        methods.SYNC,
+    )
+)
 
 
 class Sender(Protocol):
@@ -45,6 +55,7 @@ def key_of(method: Method[Any, Any], request: Any, caller: pb.Caller | None, tim
     elif (
         method is methods.CREATE
         or method is methods.REMOVE
+        or (method is methods.RENAME and not request.exchange and not request.whiteout)
         or ((method is methods.CLOSE or method is methods.SYNC) and not request.exact)
     ):
         changes, follow = True, False
@@ -66,6 +77,8 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
                 change.create.CopyFrom(request)
             elif method is methods.REMOVE:
                 change.remove.CopyFrom(request)
+            elif method is methods.RENAME:
+                change.rename.CopyFrom(request)
             elif method is methods.CLOSE:
                 change.close.CopyFrom(request)
             else:

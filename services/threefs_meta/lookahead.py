@@ -24,8 +24,7 @@ async def look_ahead(names: Namespace, actor: Actor, changes: Sequence[pb.Change
             inode_rows += [keys.inode(change.close.inode), keys.session(change.close.inode, change.close.session)]
         elif kind == "sync":
             inode_rows.append(keys.inode(change.sync.inode))
-        else:
-            place = change.create.place if kind == "create" else change.remove.place
+        for place in _places(change):
             above, _, name = place.path.rpartition(b"/")
             if (place.base, above) not in tried:
                 tried.add((place.base, above))
@@ -37,6 +36,17 @@ async def look_ahead(names: Namespace, actor: Actor, changes: Sequence[pb.Change
         if value is not None:
             inode_rows.append(_named(value, key))
     await names.tx.get_many(inode_rows)
+
+
+def _places(change: pb.Change) -> Sequence[pb.Place]:
+    match change.WhichOneof("kind"):
+        case "create":
+            return (change.create.place,)
+        case "remove":
+            return (change.remove.place,)
+        case "rename":
+            return change.rename.source, change.rename.destination
+    return ()
 
 
 async def _walk(names: Namespace, actor: Actor, place: pb.Place) -> None:

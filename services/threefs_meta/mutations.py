@@ -36,6 +36,14 @@ class Outside:
     run: Callable[[], Awaitable[None]]
 
 
+async def _nothing() -> None:
+    pass
+
+
+#: Of one among many changes: it is to be made by itself.
+BY_ITSELF = Outside(_nothing)
+
+
 async def mutate(
     context: Context,
     method: Method[Req, Rep],

@@ -606,16 +606,18 @@ class ChangeManyRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("create", "remove", "close", "sync")
+    __slots__ = ("create", "remove", "close", "sync", "rename")
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     SYNC_FIELD_NUMBER: _ClassVar[int]
+    RENAME_FIELD_NUMBER: _ClassVar[int]
     create: CreateRequest
     remove: RemoveRequest
     close: CloseRequest
     sync: SyncRequest
-    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ..., close: _Optional[_Union[CloseRequest, _Mapping]] = ..., sync: _Optional[_Union[SyncRequest, _Mapping]] = ...) -> None: ...
+    rename: RenameRequest
+    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ..., close: _Optional[_Union[CloseRequest, _Mapping]] = ..., sync: _Optional[_Union[SyncRequest, _Mapping]] = ..., rename: _Optional[_Union[RenameRequest, _Mapping]] = ...) -> None: ...
 
 class ChangeManyReply(_message.Message):
     __slots__ = ("results",)

@@ -34,11 +34,12 @@ from threefs_meta.claims import Adder, Claimed
 from threefs_meta.context import Context
 from threefs_meta.known import Known
 from threefs_meta.lookahead import look_ahead
-from threefs_meta.mutations import Outside
+from threefs_meta.mutations import BY_ITSELF, Outside
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.close import closing
 from threefs_meta.operations.create import creation
 from threefs_meta.operations.remove import removal
+from threefs_meta.operations.rename import renaming
 from threefs_meta.operations.sync import syncing
 
 MOST_CHANGES = 256
@@ -51,13 +52,6 @@ _BREATH = 16  # changes between two chances for other calls
 
 Reply = pb.CreateReply | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | Outside]]
-
-
-async def _nothing() -> None:
-    pass
-
-
-_LATER = Outside(_nothing)  # it might succeed when it is tried again
 
 
 async def change_many(context: Context, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
@@ -126,21 +120,22 @@ class _Many:
         adder = Adder(self._client, self._first)
         names = self._context.names(tx, known, adder)
         record = pb.ChangeManyReply()
-        claimed: list[tuple[pb.CreateReply, int, int]] = []
+        claimed: list[tuple[pb.CreateReply | pb.InodeReply, int, int]] = []
         if not self._context.engine.quick and end - start > 1:
             await look_ahead(names, self._actor, self._changes[start:end])
         for number in range(start, end):
             if results[number] is not None:
                 continue
             tx.savepoint()
-            adder.places = (self._changes[number].create.place,)
+            adder.places = _expected(self._changes[number])
             done = await self._change(number, names)
             if isinstance(done, ThreefsError):
                 results[number] = _failed(done)
             else:
                 results[number] = made = _add_result(record, self._first + number, done)
                 if names.claim or names.recalled:
-                    claimed.append((made.create, names.claim, names.recalled))
+                    reply = made.create if made.HasField("create") else made.file
+                    claimed.append((reply, names.claim, names.recalled))
                     names.claim = names.recalled = 0
             if isinstance(done, ThreefsError | Outside):
                 tx.rollback()
@@ -164,7 +159,7 @@ class _Many:
         except (Conflict, TooOld, Throttled, MaybeCommitted):
             raise
         except ThreefsError as error:
-            return error if error.retry is Retry.NEVER else _LATER
+            return error if error.retry is Retry.NEVER else BY_ITSELF  # it might succeed when it is tried again
 
     async def _kept(self, tx: Transaction) -> list[pb.Changed | None]:
         """Results of changes that were made before."""
@@ -195,11 +190,20 @@ def _work(context: Context, change: pb.Change, actor: Actor, client: bytes) -> W
         return creation(context, change.create, actor, client)
     if kind == "remove":
         return removal(context, change.remove, actor)
+    if kind == "rename":
+        return renaming(context, change.rename, actor, among_others=True)
     if kind == "close":
         return closing(context, change.close, actor)
     if kind == "sync":
         return syncing(context, change.sync, actor)
     raise InvalidArgument("a change of no known kind")
+
+
+def _expected(change: pb.Change) -> tuple[pb.Place, ...]:
+    """Where the client expects a name to appear."""
+    if change.WhichOneof("kind") == "rename":
+        return change.rename.source, change.rename.destination
+    return (change.create.place,)
 
 
 def _add_result(record: pb.ChangeManyReply, request: int, done: Reply | Outside) -> pb.Changed:

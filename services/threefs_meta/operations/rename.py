@@ -1,5 +1,7 @@
 """Give an entry another place in the tree, atomically replacing what is there or changing places with it."""
 
+from collections.abc import Awaitable, Callable
+
 from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory
 from threefs.ids import ROOT
 from threefs.rpc import methods
@@ -8,7 +10,7 @@ from threefs_meta import paths, permissions
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
 from threefs_meta.making import Birth, check_new_name, new_inode, parent_of, vacant
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import BY_ITSELF, Outside, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.remove import check_removable, remove_directory
 from threefs_meta.permissions import WRITE
@@ -19,10 +21,19 @@ from threefs_meta.walk import Spot, find, not_found, walk
 async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
     if request.exchange and (request.no_replace or request.whiteout):
         raise InvalidArgument("to exchange two entries excludes to replace none, and to leave something behind")
-    actor = actor_of(request)
+    work = renaming(context, request, actor_of(request))
+    return await mutate(context, methods.RENAME, request.mutation, work, request.source, request.destination)
+
+
+def renaming(
+    context: Context, request: pb.RenameRequest, actor: Actor, *, among_others: bool = False
+) -> Callable[[Namespace], Awaitable[pb.InodeReply | Outside]]:
+    """The transaction. Among other changes nothing is done after which paths lead elsewhere."""
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         source, inode = await find(names, request.source, actor, follow=False)
+        if among_others and (inode.type == pb.DIRECTORY or request.exchange or request.whiteout):
+            return BY_ITSELF
         target = await walk(names, request.destination, actor, follow=False)
         check_new_name(source, request.source)
         check_new_name(target, request.destination)
@@ -58,7 +69,7 @@ async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
             await _leave_whiteout(context, names, source, actor)
         return pb.InodeReply(inode=await names.shown(inode), replaced=replaced)
 
-    return await mutate(context, methods.RENAME, request.mutation, work, request.source, request.destination)
+    return work
 
 
 async def _put(names: Namespace, inode: pb.Inode, spot: Spot, now_ns: int) -> None:

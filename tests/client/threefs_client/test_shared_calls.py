@@ -74,10 +74,13 @@ def test_changes() -> None:
     made = pb.CreateReply(inode=pb.Inode(inode=3), created=True)
     closed = pb.InodeReply(inode=pb.Inode(inode=3, length=5))
     results = [pb.Changed(create=made), pb.Changed(), pb.Changed(code=AlreadyExists.code), pb.Changed(file=closed)]
-    reply = pb.ChangeManyReply(results=[*results, pb.Changed(alone=True), pb.Changed(file=closed)])
+    moved = pb.InodeReply(inode=pb.Inode(inode=9))
+    results += [pb.Changed(alone=True), pb.Changed(file=closed), pb.Changed(file=moved)]
+    reply = pb.ChangeManyReply(results=results)
     create = pb.CreateRequest(place=pb.Place(path=b"/a"), exclusive=True)
     remove = pb.RemoveRequest(place=pb.Place(path=b"/b"))
     close, sync = pb.CloseRequest(inode=3), pb.SyncRequest(inode=4)
+    rename = pb.RenameRequest(source=pb.Place(path=b"/a"), destination=pb.Place(path=b"/z"), no_replace=True)
     cut = pb.CreateRequest(place=pb.Place(path=b"/c"), truncate=True)
     calls = [
         (methods.CREATE, create),
@@ -86,16 +89,18 @@ def test_changes() -> None:
         (methods.CLOSE, close),
         (methods.CREATE, cut),
         (methods.SYNC, sync),
+        (methods.RENAME, rename),
     ]
     outcomes, sender = together(reply, *calls)
     assert outcomes[0] == made
     assert outcomes[3] == closed
     assert outcomes[4] is ALONE
     assert outcomes[5] == closed
+    assert outcomes[6] == moved
     assert isinstance(outcomes[2], AlreadyExists)
     ((method, request, _, caller),) = sender.sent
     assert method is methods.CHANGE_MANY and caller is None
-    assert request.mutation == sender.mutation(6)
+    assert request.mutation == sender.mutation(7)
     assert list(request.changes) == [
         pb.Change(create=create),
         pb.Change(remove=remove),
@@ -103,12 +108,15 @@ def test_changes() -> None:
         pb.Change(close=close),
         pb.Change(create=cut),
         pb.Change(sync=sync),
+        pb.Change(rename=rename),
     ]
 
 
 def test_what_cannot_share() -> None:
     assert key_of(methods.CLOSE, pb.CloseRequest(exact=True), None, 5.0) is None
     assert key_of(methods.SYNC, pb.SyncRequest(exact=True), None, 5.0) is None
+    assert key_of(methods.RENAME, pb.RenameRequest(exchange=True), None, 5.0) is None
+    assert key_of(methods.RENAME, pb.RenameRequest(whiteout=True), None, 5.0) is None
     assert key_of(methods.MKDIR, pb.MkdirRequest(), None, 5.0) is None
     stat = pb.StatRequest()
     keys = {

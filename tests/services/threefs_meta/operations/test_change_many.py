@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_meta import keys
 from threefs_meta.operations.change_many import MOST_CHANGES, change_many
+from threefs_meta.operations.claim import claim
 from threefs_meta.operations.create import create
 from threefs_meta.operations.remove import remove
+from threefs_meta.operations.rename import rename
 
 from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import (
@@ -35,6 +37,10 @@ def remove_of(path: str, **options: object) -> pb.Change:
     return pb.Change(remove=pb.RemoveRequest(place=at(path), **options))  # type: ignore[arg-type]
 
 
+def rename_of(source: str, destination: str, **options: object) -> pb.Change:
+    return pb.Change(rename=pb.RenameRequest(source=at(source), destination=at(destination), **options))  # type: ignore[arg-type]
+
+
 async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | None = None) -> list[int]:
     """Codes."""
     fs._request += len(changes)
@@ -45,7 +51,14 @@ async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | No
 
 part = st.sampled_from(["a", "b", "closed", "link", "f", "g", ".", "..", ""])
 path = st.lists(part, min_size=1, max_size=4).map("/".join)
+leaf = st.tuples(st.sampled_from(["/", "/a", "/a/b", "/closed", "/a/link", "/none"]), st.sampled_from("xyz")).map(
+    "/".join
+)
 change = st.one_of(
+    st.builds(create_of, leaf),
+    st.builds(remove_of, leaf),
+    st.builds(rename_of, leaf, leaf, no_replace=st.booleans()),
+    st.builds(rename_of, leaf, leaf),
     st.builds(create_of, path, exclusive=st.booleans(), parents=st.booleans(), session=st.sampled_from([b"", SESSION])),
     st.builds(remove_of, path, recursive=st.booleans(), kind=st.sampled_from([0, 1, 2])),
 )
@@ -58,6 +71,9 @@ async def plant(fs: MetaBench) -> None:
     await fs.create("/a/f")
     await fs.symlink("/a/b", "/a/link")
     await fs.mkdir("/a/b/b", mode=0o777)
+    for leaf in ("/x", "/a/y", "/a/b/x", "/closed/z"):
+        await fs.create(leaf)
+    await fs.link("/a/y", "/a/z")
 
 
 async def singly(fs: MetaBench, changes: list[pb.Change]) -> list[int]:
@@ -68,6 +84,10 @@ async def singly(fs: MetaBench, changes: list[pb.Change]) -> list[int]:
                 request = pb.CreateRequest(mutation=fs.mutation(), caller=fs.caller)
                 request.MergeFrom(one.create)
                 await create(fs.context, request)
+            elif one.WhichOneof("kind") == "rename":
+                renaming = pb.RenameRequest(mutation=fs.mutation(), caller=fs.caller)
+                renaming.MergeFrom(one.rename)
+                await rename(fs.context, renaming)
             else:
                 removal = pb.RemoveRequest(mutation=fs.mutation(), caller=fs.caller)
                 removal.MergeFrom(one.remove)
@@ -166,6 +186,82 @@ def test_files_are_synced_and_closed_together() -> None:
         assert await changed(fs, *closes) == [0, 0, 0, SessionLost.code]
         assert [(await fs.stat(f"/{number}")).length for number in range(3)] == [9, 1, 2]
         assert await changed(fs, closes[0]) == [SessionLost.code], "it was closed"
+
+    run(test)
+
+
+def test_files_are_renamed_together() -> None:
+    async def test(fs: MetaBench) -> None:
+        await plant(fs)
+        x, y = await fs.stat("/x"), await fs.stat("/a/y")
+        codes = await changed(
+            fs,
+            rename_of("/x", "/a/x"),
+            rename_of("/a/x", "/closed/z"),
+            rename_of("/a/y", "/a/z"),  # two names of one file: nothing is done
+            rename_of("/a/none", "/a/other"),
+            rename_of("/closed/z", "/a/z", no_replace=True),
+            create_of("/x"),
+        )
+        assert codes == [0, 0, 0, NotFound.code, AlreadyExists.code, 0]
+        assert (await fs.stat("/closed/z")).inode == x.inode != (await fs.stat("/x")).inode
+        assert (await fs.stat("/a/y")).inode == (await fs.stat("/a/z")).inode == y.inode
+        await fs.collect_all()
+
+    run(test)
+
+
+def test_what_changes_where_paths_lead_is_left_out() -> None:
+    async def test(fs: MetaBench) -> None:
+        await plant(fs)
+        changes = [
+            rename_of("/a/b", "/closed/b"),
+            rename_of("/x", "/a/y", exchange=True),
+            rename_of("/x", "/new", whiteout=True),
+            rename_of("/a/f", "/a/moved"),
+        ]
+        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes)
+        for _ in range(2):
+            assert [result.alone for result in (await change_many(fs.context, request)).results] == [True] * 3 + [False]
+        assert await fs.names("/a") == ["b", "link", "moved", "y", "z"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_files_are_renamed_once_however_often_it_is_asked_for(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        await plant(fs)
+        for number in range(8):
+            await fs.create(f"/a/{number}")
+        changes = [rename_of(f"/a/{number}", f"/a/{(number + 1) % 8}") for number in range(8)]
+        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes)
+        first, *others = await asyncio.gather(*(change_many(fs.context, request) for _ in range(3)))
+        assert others == [first, first] and not any(result.code for result in first.results)
+        assert [name for name in await fs.names("/a") if name.isdigit()] == ["0"]
+
+    run(test, conflict_rate=0.2, unknown_rate=0.3, seed=seed)
+
+
+def test_a_claim_is_told_to_who_renames_among_others() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = (await fs.mkdir("/d")).inode
+        for name in ("/d/1", "/d/2"):
+            await fs.create(name)
+        number = (await claim(fs.context, pb.ClaimRequest(mutation=fs.mutation(), directory=directory))).claim
+        moves = [
+            pb.RenameRequest(
+                source=pb.Place(base=directory, path=old), destination=pb.Place(base=directory, path=b"new " + old)
+            )
+            for old in (b"1", b"2")
+        ]
+        changes = [pb.Change(rename=move) for move in moves]
+        fs._request += len(changes)
+        mutation = pb.Mutation(client=CLIENT, request=fs._request - 1)
+        request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
+        assert number and [one.file.claim for one in (await change_many(fs.context, request)).results] == [number] * 2
+        assert [one.file.claim for one in (await change_many(fs.context, request)).results] == [0] * 2, "told once"
+        assert await fs.names("/d") == ["new 1", "new 2"]
 
     run(test)
 
