@@ -94,6 +94,7 @@ class Script:
             pb.Change(create=pb.CreateRequest(place=self._at("many-1"), mode=0o600, exclusive=True)),
             pb.Change(remove=pb.RemoveRequest(place=self._at("linked"))),
             pb.Change(create=pb.CreateRequest(place=self._at("many-2"), mode=0o600, exclusive=True)),
+            pb.Change(rename=pb.RenameRequest(source=self._at("many-1"), destination=self._at("many-3"))),
         ]
         await self._do(methods.CHANGE_MANY, len(changes), changes=changes)
         await self._do(methods.REMOVE, place=self._at("many-2"))
