@@ -48,9 +48,9 @@ def measure(
     place = directory / f"bench-{os.getpid()}"
     place.mkdir()
     try:
-        rows = [
-            row for count in processes for row in _steps(place / str(count), f"p{count}", [""] * count, files, cap_s)
-        ]
+        rows: list[Row] = []
+        for count in processes:
+            rows += _steps(place / f"{count}", f"p{count}", [""] * count, files, cap_s)
         for count in apart:
             directories = [f"{part}/" for part in range(count)]
             rows += _steps(place / f"{count}-apart", f"p{count}_apart", directories, files, cap_s)

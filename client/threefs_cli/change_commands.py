@@ -21,9 +21,7 @@ Examples:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("-p", "--parents", is_flag=True, help="Make missing directories above; one that exists is fine.")
 @click.option("--chunk", type=Size(), default=0, help="New files below have chunks of that size.")
-@click.option(
-    "--stripe", type=click.IntRange(0), default=0, help="New files below lie on so many chains, else as above."
-)
+@click.option("--stripe", type=click.IntRange(0), default=0, help="New files below lie on so many chains.")
 @reaching
 def mkdir(reach: Reach, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int) -> None:
     """Make directories."""

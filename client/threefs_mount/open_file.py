@@ -196,9 +196,9 @@ class OpenFile:
         """Whether only a round of sending can tell what a range holds."""
         if (self._tail or self._placing) and offset + size > self._placed_length:
             return True  # where it lies is not decided
-        return self._sending.locked() and not (
-            self._sent or self._placing
-        )  # the file is being cut, filled or copied to
+        if self._sent or self._placing:
+            return False
+        return self._sending.locked()  # it is being cut, filled or copied to
 
     # ---- writing ----
 

@@ -28,7 +28,7 @@ async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
 def renaming(
     context: Context, request: pb.RenameRequest, actor: Actor, *, among_others: bool = False
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | Outside]]:
-    """The transaction. Among other changes nothing is done after which paths lead elsewhere."""
+    """The transaction. Among other changes of one transaction directories stay where they are."""
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         source, inode = await find(names, request.source, actor, follow=False)
