@@ -24,18 +24,16 @@ Outcome = Any | ThreefsError
 #: The outcome of a call that has to be sent by itself.
 ALONE = object()
 
+#: How a change is called among many, and its result.
+_CHANGES = {
+    methods.CREATE: ("create", "create"),
+    methods.REMOVE: ("remove", "remove"),
+    methods.RENAME: ("rename", "file"),
+    methods.CLOSE: ("close", "file"),
+    methods.SYNC: ("sync", "file"),
+}
 #: Of other methods every call goes alone.
-SHARED = frozenset(
-    (
-        methods.STAT,
-        methods.LOOKUP,
-        methods.CREATE,
-        methods.REMOVE,
-        methods.RENAME,
-        methods.CLOSE,
-        methods.SYNC,
-    )
-)
+SHARED = frozenset((methods.STAT, methods.LOOKUP, *_CHANGES))
 
 
 class Sender(Protocol):
@@ -52,16 +50,18 @@ def key_of(method: Method[Any, Any], request: Any, caller: pb.Caller | None, tim
         changes, follow = False, request.follow
     elif method is methods.LOOKUP:
         changes, follow = False, False
-    elif (
-        method is methods.CREATE
-        or method is methods.REMOVE
-        or (method is methods.RENAME and not request.exchange and not request.whiteout)
-        or ((method is methods.CLOSE or method is methods.SYNC) and not request.exact)
-    ):
+    elif method in _CHANGES and not _goes_alone(method, request):
         changes, follow = True, False
     else:
         return None
     return Key(changes, follow, b"" if caller is None else b"c" + caller.SerializeToString(), timeout_s)
+
+
+def _goes_alone(method: Method[Any, Any], request: Any) -> bool:
+    """It moves directories, or has to wait for chunks."""
+    if method is methods.RENAME:
+        return bool(request.exchange or request.whiteout)
+    return (method is methods.CLOSE or method is methods.SYNC) and request.exact
 
 
 async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[Outcome]:
@@ -72,17 +72,7 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
     if key.changes:
         changes = pb.ChangeManyRequest(mutation=sender.mutation(len(calls)))
         for method, request in calls:
-            change = changes.changes.add()
-            if method is methods.CREATE:
-                change.create.CopyFrom(request)
-            elif method is methods.REMOVE:
-                change.remove.CopyFrom(request)
-            elif method is methods.RENAME:
-                change.rename.CopyFrom(request)
-            elif method is methods.CLOSE:
-                change.close.CopyFrom(request)
-            else:
-                change.sync.CopyFrom(request)
+            getattr(changes.changes.add(), _CHANGES[method][0]).CopyFrom(request)
         made = await sender.send(methods.CHANGE_MANY, changes, timeout_s=key.timeout_s, caller=caller)
         _check(len(made.results), len(calls))
         return [_outcome(method, one) for (method, _), one in zip(calls, made.results, strict=True)]
@@ -129,6 +119,4 @@ def _outcome(method: Method[Any, Any], made: pb.Changed) -> Outcome:
         return error_of(made.code, made.message)
     if made.alone:
         return ALONE
-    if method is methods.CREATE:
-        return made.create
-    return made.remove if method is methods.REMOVE else made.file
+    return getattr(made, _CHANGES[method][1])

@@ -56,7 +56,6 @@ class _Page:
     directory: int
     after: bytes
     since_s: float
-    until_s: float
     last: bytes  # the last name in it; empty: it reaches to the end of the directory
     kept: list[bytes] = field(default_factory=list)
     used: int = 0
@@ -100,7 +99,7 @@ class Ahead:
         if at is None:
             return None
         found = at.names.get(name)
-        if found is None or now_s >= found[0].until_s:
+        if found is None or now_s >= found[0].since_s + self._cache_s:
             return None
         page, inode = found
         page.used += 1
@@ -117,8 +116,7 @@ class Ahead:
 
     def _follow(self, at: _Directory, page: _Page, now_s: float) -> None:
         page.followed = True
-        if now_s > page.since_s:
-            at.pace = page.used / (now_s - page.since_s)
+        _note_pace(at, page, now_s)
         if page.last and not any(other.covers(page.last + b"\0") for other in at.pages):
             self._wish(at, page.directory, page.last, now_s)
 
@@ -183,7 +181,7 @@ class Ahead:
             at.credit -= len(found)
         if max(len(wish.inodes), len(wish.names)) >= _MOST_TOUCHED:
             return
-        page = _Page(wish.directory, wish.after, wish.since_s, wish.since_s + self._cache_s, last)
+        page = _Page(wish.directory, wish.after, wish.since_s, last)
         for name, inode in found:
             if inode.inode not in wish.inodes and name not in wish.names and _is_kept(inode):
                 self._keep(at, page, name, inode)
@@ -238,18 +236,24 @@ class Ahead:
     def expire(self, now_s: float) -> float | None:
         """Give up what is too old, or too much. When the next page will be, if there is any."""
         pages = self._pages
-        while pages and (pages[0].until_s <= now_s or len(self._places) > MOST_KEPT or len(pages) > _MOST_PAGES):
+        oldest_s = now_s - self._cache_s
+        while pages and (pages[0].since_s <= oldest_s or len(self._places) > MOST_KEPT or len(pages) > _MOST_PAGES):
             page = pages.popleft()
             at = self._directories[page.directory]
             at.pages.remove(page)
             if not page.followed:
-                at.pace = page.used / self._cache_s
+                _note_pace(at, page, now_s)
             for name in page.kept:
                 found = at.names.get(name)
                 if found is not None and found[0] is page:
                     del at.names[name]
                     del self._places[found[1].inode]
-        return pages[0].until_s if pages else None
+        return pages[0].since_s + self._cache_s if pages else None
+
+
+def _note_pace(at: _Directory, page: _Page, now_s: float) -> None:
+    if now_s > page.since_s:
+        at.pace = page.used / (now_s - page.since_s)
 
 
 def _is_kept(inode: pb.Inode) -> bool:

@@ -37,8 +37,12 @@ def remove_of(path: str, **options: object) -> pb.Change:
     return pb.Change(remove=pb.RemoveRequest(place=at(path), **options))  # type: ignore[arg-type]
 
 
-def rename_of(source: str, destination: str, **options: object) -> pb.Change:
-    return pb.Change(rename=pb.RenameRequest(source=at(source), destination=at(destination), **options))  # type: ignore[arg-type]
+def rename_of(
+    source: str, destination: str, *, no_replace: bool = False, exchange: bool = False, whiteout: bool = False
+) -> pb.Change:
+    request = pb.RenameRequest(source=at(source), destination=at(destination), no_replace=no_replace)
+    request.exchange, request.whiteout = exchange, whiteout
+    return pb.Change(rename=request)
 
 
 async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | None = None) -> list[int]:
