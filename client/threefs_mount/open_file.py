@@ -50,6 +50,7 @@ class OpenFile:
         self._sent: list[Extent] = []  # of it, what is on its way
         self._tail = bytearray()  # appended; where it lies is decided when it is sent
         self._placing = 0  # bytes of it that are being sent
+        self._placed_before = 0  # length before them
         self._sending = asyncio.Lock()  # one round at a time: what is written later must arrive later
         self._round: asyncio.Task[None] | None = None
         self._failure: ThreefsError | None = None  # of a round that nobody waited for
@@ -79,7 +80,7 @@ class OpenFile:
 
     @property
     def length(self) -> int:
-        return self._placed_length + self._placing + len(self._tail)
+        return max(self._placed_length, self._placed_before + self._placing) + len(self._tail)
 
     @property
     def _placed_length(self) -> int:
@@ -194,11 +195,10 @@ class OpenFile:
 
     def _hides(self, offset: int, size: int) -> bool:
         """Whether only a round of sending can tell what a range holds."""
-        if (self._tail or self._placing) and offset + size > self._placed_length:
+        if self._tail and offset + size > self._placed_length:
             return True  # where it lies is not decided
-        if self._sent or self._placing:
-            return False
-        return self._sending.locked()  # it is being cut, filled or copied to
+        # Else what is on its way is known, or the file is being appended to, cut, filled or copied to.
+        return self._sending.locked() and not self._sent
 
     # ---- writing ----
 
@@ -283,6 +283,7 @@ class OpenFile:
         async with self._sending:
             await self._send_extents()
             if self._tail:
+                await self._send_extents()  # what was written meanwhile, before it was appended
                 await self._send_tail()
 
     async def _send_extents(self) -> None:
@@ -305,7 +306,7 @@ class OpenFile:
     async def _send_tail(self) -> None:
         """The meta service says where it lies. It must know before what was written here and makes the file longer."""
         data, self._tail = self._tail, bytearray()
-        self._placing = len(data)
+        self._placing, self._placed_before = len(data), self._placed_length
         try:
             await self._handle.sync()
             await self._handle.append(memoryview(data))
@@ -313,7 +314,7 @@ class OpenFile:
             self._handle.wrote(unsure=not isinstance(error, Unavailable))
             raise
         finally:
-            self._placing = 0
+            self._placing = self._placed_before = 0
             self._room.give(len(data))
 
     def _raise_failure(self) -> None:

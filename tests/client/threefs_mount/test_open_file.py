@@ -70,6 +70,35 @@ def test_what_is_on_its_way_is_read_over_what_is_stored_and_below_what_came_late
     play(scene)
 
 
+def test_what_was_written_during_a_round_is_sent_before_what_was_appended_after_it() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        files.storage.pause_s = lambda: 0.01
+        await file.write(0, b"x")
+        file.start_sending()
+        await files.link.clock.sleep(0.005)
+        await file.write(0, b"yz")
+        await file.append(b"end")
+        await file.settle()
+        assert bytes(await file.read(0, 100)) == b"yzend"
+
+    play(scene)
+
+
+def test_what_is_being_appended_counts_once_and_is_read_when_it_has_arrived() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        files.storage.pause_s = lambda: 0.01
+        await file.append(b"abcd")
+        file.start_sending()
+        await files.link.clock.sleep(0.005)
+        assert file.length == 4 and bytes(await file.read(4, 1)) == b""
+        await file.append(b"ef")
+        file.start_sending()
+        await files.link.clock.sleep(0.005)
+        assert file.length == 6 and bytes(await file.read(3, 5)) == b"def"
+
+    play(scene)
+
+
 def test_what_is_held_in_many_pieces_is_sent_soon() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         for number in range(SEND_PIECES):
