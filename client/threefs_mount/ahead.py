@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from threefs.wire import meta_pb2 as pb
+from threefs_mount.habit import Habit
 
 #: So many looks in a directory show that there will be more.
 FIRST_LOOKS = 8
@@ -71,6 +72,7 @@ class _Directory:
     credit: int = _FIRST_CREDIT
     pace: float = math.inf  # looks per second, one name after the other, as far as is known
     wish: Wish | None = None
+    named_s: float = -math.inf  # when all its names, which are few, were told without attributes
     names: dict[bytes, tuple[_Page, pb.Inode]] = field(default_factory=dict)
     pages: list[_Page] = field(default_factory=list)
 
@@ -90,6 +92,7 @@ class Ahead:
         self._places: dict[int, tuple[_Directory, bytes]] = {}  # of all that is kept, by inode
         self._pages: deque[_Page] = deque()  # oldest first
         self._wishes: list[Wish] = []  # under way
+        self._habit = Habit()
 
     # ---- looks ----
 
@@ -132,6 +135,11 @@ class Ahead:
             return
         self.expire(now_s)
         at = self._directory(directory)
+        if now_s < at.named_s + self._cache_s:
+            at.named_s = -math.inf
+            self._habit.looked()
+            self._wish(at, directory, b"", now_s)
+            return
         if any(page.covers(name) or page.after == name for page in at.pages):
             return  # it is new, or was touched, or what is behind it was fetched when it was asked for the last time
         at.looks += 1
@@ -161,16 +169,21 @@ class Ahead:
             self._start(at.wish)
 
     def listed(self, directory: int, now_s: float) -> Wish | None:
-        """The names of the directory are about to be fetched; attributes may come with them. None: they must not."""
+        """The names of the directory are about to be fetched; attributes may come with them. None: they are not to."""
         if not self._cache_s:
             return None
         at = self._directory(directory)
         at.looks = max(at.looks, _LOOKS_OF_LISTING)
-        if at.wish is not None:
+        if at.wish is not None or not self._habit.wants_attributes():
             return None
         at.wish = Wish(directory, b"", 0, now_s)
         self._wishes.append(at.wish)
         return at.wish
+
+    def named(self, directory: int, now_s: float) -> None:
+        """All its names, which are few, have been told without attributes."""
+        if self._cache_s:
+            self._directory(directory).named_s = now_s
 
     # ---- what was wished for ----
 

@@ -41,4 +41,6 @@ async def names(
         prefetcher.arrived(wish, list(found), b"")
     elif wish is not None:
         prefetcher.ahead.failed(wish)
+    elif not after and not reply.unchanged and not reply.more and len(reply.types) <= SMALL:
+        prefetcher.ahead.named(directory, link.clock.monotonic())
     return None if reply.unchanged else entries.names(reply)

@@ -38,6 +38,13 @@ class Scene:
         self.asked(range(1, FIRST_LOOKS + 1))
         return self.wishes.pop()
 
+    def lists_and_looks(self, directory: int = 6) -> None:
+        """Somebody looks at an entry that was listed without attributes."""
+        assert self.ahead.listed(directory, self.now_s) is None
+        self.ahead.named(directory, self.now_s)
+        self.asked([1], directory)
+        self.ahead.failed(self.wishes.pop())
+
     def arrived(self, wish: Wish, numbers: Iterable[int], *, more: bool = True, mode: int = 0o644) -> None:
         found = [entry(number, mode=mode) for number in numbers]
         self.ahead.arrived(wish, found, found[-1][0] if more else b"", self.now_s)
@@ -102,19 +109,50 @@ def test_a_directory_changes_with_its_entries() -> None:
 
 def test_attributes_that_come_with_a_listing() -> None:
     scene = Scene()
+    scene.lists_and_looks()
     wish = scene.ahead.listed(7, scene.now_s)
     assert wish is not None and scene.ahead.listed(7, scene.now_s) is None
     scene.ahead.touch(1005)
     scene.arrived(wish, range(1, 10), more=False)
     assert scene.mode(1) is not None and scene.mode(5) is None
-    assert Scene(cache_s=0).ahead.listed(7, 100.0) is None
+    without = Scene(cache_s=0)
+    without.ahead.named(8, 100.0)
+    without.asked([1], directory=8)
+    assert without.ahead.listed(7, 100.0) is None
+
+
+def test_a_look_at_an_entry_that_was_listed_without_attributes_brings_those_of_all() -> None:
+    scene = Scene()
+    assert scene.ahead.listed(7, scene.now_s) is None
+    scene.ahead.named(7, scene.now_s)
+    scene.asked([5])
+    [wish] = scene.wishes
+    assert (wish.directory, wish.after) == (7, b"") and wish.limit >= 128
+    scene.arrived(wish, range(1, 10), more=False)
+    assert scene.mode(1) is not None
+
+
+def test_listings_come_with_attributes_as_long_as_somebody_looks_at_them() -> None:
+    scene = Scene()
+    for first in (100, 200):  # one without in 16 shows whether it is still so
+        scene.lists_and_looks()
+        wishes = [scene.ahead.listed(number, scene.now_s) for number in range(first, first + 16)]
+        assert all(wishes[:15]) and wishes[15] is None
+    assert scene.ahead.listed(300, scene.now_s) is None
+
+
+def test_who_looks_much_later_did_not_come_from_the_listing() -> None:
+    scene = Scene()
+    assert scene.ahead.listed(7, scene.now_s) is None
+    scene.ahead.named(7, scene.now_s)
+    scene.now_s += CACHE_S
+    scene.asked([5])
+    assert not scene.wishes and scene.ahead.listed(8, scene.now_s) is None
 
 
 def test_fewer_looks_show_a_walk_behind_a_listing() -> None:
     scene = Scene()
-    wish = scene.ahead.listed(7, scene.now_s)
-    assert wish is not None
-    scene.ahead.failed(wish)
+    assert scene.ahead.listed(7, scene.now_s) is None
     scene.asked(range(1, FIRST_LOOKS // 2))
     assert scene.wishes
 

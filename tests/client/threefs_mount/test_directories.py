@@ -29,7 +29,8 @@ async def settled(answer: Any) -> Any:
 
 def read(room: int, *, plus: bool, start: int = 0) -> bytes:
     async def scene() -> bytes:
-        directories = OpenDirectories(begin_with(NAMES), lambda inode, name: Entry(9) if name == b"b" else None)
+        shown = {b"b": Entry(9)}
+        directories = OpenDirectories(begin_with(NAMES), lambda inode, name: shown.get(name), lambda inode: 1)
         page = await settled(directories.get(directories.add(7)).read(start, Page(room, plus=plus)))
         return b"".join(map(bytes, page.parts))
 
@@ -54,7 +55,7 @@ def test_the_first_page_of_a_larger_directory_has_no_attributes() -> None:
     async def scene() -> None:
         for count in (SMALL, SMALL + 1):
             names = [b"%03d" % number for number in range(count)]
-            directories = OpenDirectories(begin_with(names, 1000), lambda inode, name: Entry(9))
+            directories = OpenDirectories(begin_with(names, 1000), lambda inode, name: Entry(9), lambda inode: SMALL)
             directory = directories.get(directories.add(7))
             first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
             assert len(first) == 160 * (2 if count > SMALL else 2 + SMALL)
@@ -66,9 +67,25 @@ def test_the_first_page_of_a_larger_directory_has_no_attributes() -> None:
     asyncio.run(scene())
 
 
+def test_names_alone_come_when_the_kernel_asks_for_them_without_attributes() -> None:
+    """Few come at once: the room for attributes that are not there is cheaper than to be asked again."""
+
+    async def scene() -> None:
+        for count, here in ((0, 0), (16, 16), (17, 0), (SMALL, 0)):
+            names = [b"%03d" % number for number in range(count)]
+            directories = OpenDirectories(begin_with(names, 1000), lambda inode, name: None, lambda inode: 0)
+            directory = directories.get(directories.add(7))
+            first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
+            assert len(first) == 160 * (2 + here)
+            rest = (await settled(directory.read(2 + here, Page(1 << 20, plus=False)))).parts[0]
+            assert len(rest) == 32 * (count - here)
+
+    asyncio.run(scene())
+
+
 def test_pages_that_are_there_are_given_out_together() -> None:
     async def scene() -> None:
-        directories = OpenDirectories(begin_with(NAMES, 1), lambda inode, name: None)
+        directories = OpenDirectories(begin_with(NAMES, 1), lambda inode, name: None, lambda inode: 0)
         directory = directories.get(directories.add(7))
         await settled(directory.read(0, Page(4096, plus=False)))
         page = directory.read(2, Page(4096, plus=False))
@@ -86,7 +103,7 @@ def test_it_goes_on_where_the_room_ended() -> None:
 def test_positions_lead_through_all_entries() -> None:
     async def scene() -> None:
         names = [b"%03d" % number for number in range(100)]
-        directories = OpenDirectories(begin_with(names, 7), lambda inode, name: None)
+        directories = OpenDirectories(begin_with(names, 7), lambda inode, name: None, lambda inode: 0)
         directory = directories.get(directories.add(7))
         for room in (32, 64, 100, 4096):
             seen, start = [], 0
@@ -102,7 +119,7 @@ def test_positions_lead_through_all_entries() -> None:
 def test_whoever_begins_again_sees_what_is_new() -> None:
     async def scene() -> None:
         names = list(NAMES)
-        directories = OpenDirectories(begin_with(names), lambda inode, name: None)
+        directories = OpenDirectories(begin_with(names), lambda inode, name: None, lambda inode: 0)
         directory = directories.get(directories.add(7))
         await settled(directory.read(0, Page(4096, plus=False)))
         names.append(b"e")
@@ -112,7 +129,7 @@ def test_whoever_begins_again_sees_what_is_new() -> None:
 
 
 def test_numbers_are_given_up() -> None:
-    directories = OpenDirectories(begin_with([]), lambda inode, name: None)
+    directories = OpenDirectories(begin_with([]), lambda inode, name: None, lambda inode: 0)
     number = directories.add(7)
     directories.remove(number)
     assert directories.add(7) != number

@@ -21,6 +21,14 @@ def test_names_and_the_attributes_of_few(cluster: LocalCluster) -> None:
             fetch = partial(directory_pages.names, fs.link, prefetcher, number)
             names = await fetch(b"", 1024, 0)
             assert names is not None and names.names == b"".join(b"%03d\0" % one for one in range(SMALL))
+            assert not prefetcher.ahead.count(number)
+            [first], _ = await directory_pages.attributes(fs.link, number, b"", 1)
+            prefetcher.ahead.asked(number, first.name, first.attributes, fs.link.clock.monotonic())
+            while not prefetcher.ahead.count(number):  # somebody looks at one of them, so all are fetched
+                await asyncio.sleep(0.001)
+            prefetcher.ahead.touch_name(number, b"005")
+            again = await fetch(b"", 1024, 0)
+            assert again is not None and again.names == names.names
             known = prefetcher.ahead.find(number, b"005", fs.link.clock.monotonic())
             assert known is not None and known.inode.inode == (await fs.stat("/pages/005")).inode
             assert await fetch(b"", 1024, names.token) is None
