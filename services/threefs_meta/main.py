@@ -2,8 +2,8 @@
 
 from threefs import program
 from threefs.env.net import RealNet
+from threefs.env.pace import Pace
 from threefs.kv import engines
-from threefs.kv.pace import Pace
 from threefs.managers import Managers
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings

@@ -19,7 +19,10 @@ class ChunkLocks:
         self._locks[chunk] = (lock, users + 1)
         try:
             try:
-                async with asyncio.timeout(wait_s):
+                if users:
+                    async with asyncio.timeout(wait_s):
+                        await lock.acquire()
+                else:
                     await lock.acquire()
             except TimeoutError:
                 raise DeadlineExceeded(f"other changes of chunk {chunk} took all the time") from None

@@ -1,8 +1,12 @@
 """The program `threefs-storage`."""
 
+from pathlib import Path
+
 from threefs import program
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
+from threefs.env.pace import Pace
+from threefs.kv.table import Table
 from threefs.managers import Managers
 from threefs.telemetry import logs
 from threefs_storage.node import StorageNode
@@ -32,12 +36,16 @@ async def serve(settings: Settings, stop: program.Stop) -> None:
     disk = RealDisk()
 
     def make(managers: Managers) -> StorageNode:
-        return StorageNode(settings, net=RealNet(), disk=disk, managers=lambda peers: managers)
+        return StorageNode(settings, net=RealNet(), disk=disk, managers=lambda peers: managers, open_table=_open_table)
 
     try:
         await program.serve_node(settings.controls, settings.token, make, stop)
     finally:
         await disk.close()
+
+
+async def _open_table(directory: Path) -> Table:
+    return await Table.open(directory, pace=Pace())
 
 
 main = program.command("threefs-storage", Settings, serve, about=_ABOUT, example=_EXAMPLE)

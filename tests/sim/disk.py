@@ -252,6 +252,9 @@ class SimFile:
             failed=lambda: content.fail_sync(number, self._disk.random),
         )
 
+    def sync_now(self, writes: Sequence[Write]) -> bool:
+        return False  # what goes on meanwhile is what there is to explore
+
     async def _write(self, writes: Sequence[Write]) -> None:
         # The memory is looked at in the end, so that a caller who uses it again too early is found out.
         def write() -> None:

@@ -81,6 +81,9 @@ class HeldFile:
     def _is_bad(self, offset: int, into: memoryview) -> bool:
         return any(name == self._name and offset <= at < offset + len(into) for name, at in self._disk.bad)
 
+    def sync_now(self, writes: Sequence[Write]) -> bool:
+        return False
+
     async def sync(self, writes: Sequence[Write] = ()) -> None:
         if self._disk.hold_sync is not None:
             await self._disk.hold_sync.passed()

@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from threefs.env.pace import Pace
 from threefs.kv import retry
-from threefs.kv.pace import Pace
 from threefs.kv.port import Transaction
 from threefs.kv.rocks import RocksEngine
 

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 import numpy as np
 
 from threefs.checksums import Buffer
+from threefs.env.begun import Begun
+from threefs.env.pace import Pace
 from threefs.errors import DiskFailed, NoSpace
 
 T = TypeVar("T")
@@ -33,6 +36,8 @@ DIRECT_BYTES = 4096
 
 _IO_THREADS = 16
 _MOST_PARTS = 1024  # of one pwritev
+#: More is not written and synced on the event loop, however quick the disk is.
+MOST_NOW_BYTES = 64 << 10
 _STAT_BLOCK_BYTES = 512
 _PUNCH_HOLE_KEEP_SIZE = 0x01 | 0x02
 
@@ -64,6 +69,10 @@ class File(Protocol):
 
     async def sync(self, writes: Sequence[Write] = ()) -> None:
         """Do these writes, then make them and all that ended before this call durable."""
+        ...
+
+    def sync_now(self, writes: Sequence[Write]) -> bool:
+        """The same while everything else waits. False: that may take too long, and nothing was done."""
         ...
 
     async def allocate(self, offset: int, length: int) -> None:
@@ -102,8 +111,18 @@ class Disk(Protocol):
 
 
 async def settled(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
-    """The result of `work`, which goes on to its end even if the caller is cancelled meanwhile; that is raised then."""
-    future = asyncio.ensure_future(work)
+    """The result of `work`, which goes on to its end even if the caller is cancelled meanwhile; that is raised then.
+
+    A coroutine is begun at once, and gets a task only if it has to wait (see `Begun`).
+    """
+    if asyncio.isfuture(work):
+        future = work
+    else:
+        try:
+            future = asyncio.ensure_future(Begun(work, work.send(None)))
+        except StopIteration as done:
+            result: T = done.value
+            return result
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -159,6 +178,7 @@ class RealFile:
         self._direct = direct
         self._run = run
         self._nowait = True
+        self._pace = Pace()
 
     def read_now(self, offset: int, into: memoryview) -> int:
         if not self._nowait:
@@ -183,6 +203,12 @@ class RealFile:
 
     async def sync(self, writes: Sequence[Write] = ()) -> None:
         await self._run(self._sync, writes)
+
+    def sync_now(self, writes: Sequence[Write]) -> bool:
+        if not self._pace.on_loop or sum(len(part) for _, parts in writes for part in parts) > MOST_NOW_BYTES:
+            return False
+        self._sync(writes)
+        return True
 
     async def allocate(self, offset: int, length: int) -> None:
         await self._run(self._allocate, offset, length)
@@ -232,10 +258,12 @@ class RealFile:
                     left[0] = left[0][count:]
 
     def _sync(self, writes: Sequence[Write]) -> None:
+        began = time.monotonic()
         for offset, parts in writes:
             self._write(self._cached, offset, parts)
         with _mapped(self._path):
             os.fdatasync(self._cached)
+        self._pace.took(time.monotonic() - began)
 
     def _allocate(self, offset: int, length: int) -> None:
         with _mapped(self._path):

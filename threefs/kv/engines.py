@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import grpc
 
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.pace import Pace
 from threefs.errors import InvalidSettings
 from threefs.kv.etcd import EtcdEngine
-from threefs.kv.pace import Pace
 from threefs.kv.port import Durable
 from threefs.kv.rocks import RocksEngine
 

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.pace import Pace
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError
 from threefs.kv.conflicts import History
-from threefs.kv.pace import Pace
 from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction

@@ -17,10 +17,10 @@ from typing import TypeVar
 from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch
 
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.pace import Pace
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.log_room import LogRoom
-from threefs.kv.pace import Pace
 from threefs.kv.port import Pair
 from threefs.kv.store import check_room, error_of, open_store
 from threefs.kv.wal import MARK_KEY, encode_mark

@@ -53,6 +53,30 @@ def test_who_waits_too_long_is_told_so_and_leaves_no_trace() -> None:
     run(test)
 
 
+def test_who_comes_while_another_one_is_about_to_get_it_waits_no_longer_than_asked() -> None:
+    async def test() -> None:
+        locks = ChunkLocks()
+        entered = asyncio.Event()
+
+        async def keep() -> None:
+            async with locks.hold(A, 30):
+                entered.set()
+                await asyncio.sleep(30)
+
+        async with locks.hold(A, 30):
+            keeper = asyncio.create_task(keep())
+            await asyncio.sleep(0)
+        assert not entered.is_set()  # it is free, and promised
+        with pytest.raises(DeadlineExceeded):
+            async with locks.hold(A, 0.01):
+                raise AssertionError("two hold it")
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        assert len(locks) == 0
+
+    run(test)
+
+
 def test_an_error_of_the_holder_or_a_cancelled_waiter_frees_the_lock() -> None:
     async def test() -> None:
         locks = ChunkLocks()

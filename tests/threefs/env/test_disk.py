@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import mmap
 import os
 import threading
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from threefs.env.disk import DIRECT_BYTES, RealDisk, RealFile, is_aligned, settled
+from threefs.env import pace
+from threefs.env.disk import DIRECT_BYTES, MOST_NOW_BYTES, RealDisk, RealFile, is_aligned, settled
 from threefs.errors import DiskFailed
 
 Body = Callable[[RealDisk], Awaitable[None]]
@@ -103,6 +105,52 @@ def test_sync_does_the_writes_of_a_batch(tmp_path: Path) -> None:
     with_disk(body)
 
 
+def test_a_quick_disk_is_written_and_synced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        threads: list[int] = []
+        fdatasync = os.fdatasync
+
+        def watched(descriptor: int) -> None:
+            threads.append(threading.get_ident())
+            fdatasync(descriptor)
+
+        monkeypatch.setattr(os, "fdatasync", watched)
+        assert not file.sync_now([(0, [b"x"])]) and file.size() == 0 and not threads  # nothing is known of the disk
+        monkeypatch.setattr(pace, "QUICK_S", 60.0)
+        while not file.sync_now([(3, [b"de", b"f"]), (0, [b"abc"])]):
+            await file.sync([(0, [b"ABCDEF"])])
+        assert await read(file, 0, 6) == b"abcdef"
+        assert threads.pop() == threading.get_ident() and threading.get_ident() not in threads and threads
+        large = bytes(MOST_NOW_BYTES)
+        assert file.sync_now([(0, [large])]) and not file.sync_now([(0, [large]), (len(large), [b"x"])])
+        assert file.size() == len(large)
+        monkeypatch.setattr(pace, "QUICK_S", 0.0)
+        while file.sync_now([(0, [b"x"])]):
+            pass  # it was not quick often enough
+        await file.close()
+
+    with_disk(body)
+
+
+def test_a_sync_that_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(disk: RealDisk) -> None:
+        file = await disk.open(tmp_path / "a")
+        monkeypatch.setattr(pace, "QUICK_S", 60.0)
+        while not file.sync_now([(0, [b"x"])]):
+            await file.sync([(0, [b"x"])])
+
+        def broken(descriptor: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "fdatasync", broken)
+        with pytest.raises(DiskFailed):
+            file.sync_now([(0, [b"x"])])
+        await file.close()
+
+    with_disk(body)
+
+
 def test_allocate_reserves_and_release_gives_back(tmp_path: Path) -> None:
     async def body(disk: RealDisk) -> None:
         file = await disk.open(tmp_path / "a")
@@ -187,6 +235,21 @@ def test_settled_gives_results_and_errors() -> None:
         assert await settled(asyncio.sleep(0, "result")) == "result"
         with pytest.raises(DiskFailed):
             await settled(fails())
+
+    asyncio.run(main())
+
+
+def test_settled_needs_a_task_only_to_wait() -> None:
+    async def main() -> None:
+        async def at_once() -> int:
+            return len(asyncio.all_tasks())
+
+        async def later() -> int:
+            await asyncio.sleep(0)
+            return len(asyncio.all_tasks())
+
+        assert await settled(at_once()) == 1
+        assert await settled(later()) == 2
 
     asyncio.run(main())
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from threefs.env.pace import Pace
 from threefs.kv.log_room import PIECE_BYTES, LogRoom
-from threefs.kv.pace import Pace
 from threefs.kv.table import Table
 
 

@@ -27,13 +27,28 @@ class CountingFile(SimFile):
             raise DiskFailed("the disk is broken")
 
 
+class QuickFile(CountingFile):
+    at_once = 0
+
+    def sync_now(self, writes: Sequence[Write]) -> bool:
+        self.at_once += 1
+        if self.fails:
+            raise DiskFailed("the disk is broken")
+        for offset, parts in writes:
+            self.content.write(offset, b"".join(parts))
+        self.content.sync(self.content.number)
+        return True
+
+
 def record(number: int) -> Record:
     return Record(pending=Version(number, 1, 0, 0, None, 4096, b""))
 
 
-async def fixture() -> tuple[Committer, RecordStore, SimDisk, list[CountingFile]]:
+async def fixture(
+    kind: type[CountingFile] = CountingFile,
+) -> tuple[Committer, RecordStore, SimDisk, list[CountingFile]]:
     disk = new_disk()
-    files = [CountingFile(disk, Content(disk.free_bytes)) for _ in range(2)]
+    files = [kind(disk, Content(disk.free_bytes)) for _ in range(2)]
     for number, file in enumerate(files):
         disk.files[Path(f"/{number}")] = file.content
         await file.allocate(0, 1 << 20)
@@ -87,5 +102,52 @@ def test_when_the_table_fails_every_caller_is_told() -> None:
         for _ in range(2):
             with pytest.raises(ConnectionError):
                 await committer.commit(ChunkId(1, 0), record(0), None, [])
+
+    simulate(main())
+
+
+def test_who_comes_alone_to_a_quick_disk_needs_no_task() -> None:
+    async def main() -> None:
+        committer, store, disk, [file, _] = await fixture(QuickFile)
+        assert isinstance(file, QuickFile)
+        for number in range(3):
+            work = committer.commit(ChunkId(1, number), record(number), file, [(number, [b"a"])])
+            waits = asyncio.ensure_future(work)
+            await asyncio.sleep(0)
+            assert store.get(ChunkId(1, number)) == record(number) and file.at_once == number + 1
+            await waits
+        assert file.syncs == 0
+        disk.cut_power()
+        into = memoryview(bytearray(3))
+        await file.read(0, into)
+        assert bytes(into) == b"aaa"
+
+    simulate(main())
+
+
+def test_those_who_come_together_share_a_sync_from_the_second_turn_on() -> None:
+    async def main() -> None:
+        committer, store, _, [file, _] = await fixture(QuickFile)
+        assert isinstance(file, QuickFile)
+        for turn, syncs in (0, 2), (1, 3), (2, 4):  # in the first one, the first has gone ahead
+            chunks = [ChunkId(turn, number) for number in range(10)]
+            commits = (committer.commit(chunk, record(1), file, [(0, [b"a"])]) for chunk in chunks)
+            await asyncio.gather(*commits)
+            assert file.at_once == syncs and all(store.get(chunk) == record(1) for chunk in chunks)
+        await committer.commit(ChunkId(9, 9), record(1), file, [(0, [b"a"])])
+        await committer.commit(ChunkId(9, 8), record(1), file, [(0, [b"a"])])
+        assert file.at_once == 6
+
+    simulate(main())
+
+
+def test_no_record_is_written_when_a_quick_disk_fails() -> None:
+    async def main() -> None:
+        committer, store, _, [file, _] = await fixture(QuickFile)
+        file.fails = True
+        for number in range(2):
+            with pytest.raises(DiskFailed):
+                await committer.commit(ChunkId(1, number), record(number), file, [(0, [b"a"])])
+            assert store.get(ChunkId(1, number)) is None
 
     simulate(main())

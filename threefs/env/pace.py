@@ -1,4 +1,4 @@
-"""Where a log is synced: at once on the event loop, or in a thread.
+"""Where a file is synced: at once on the event loop, or in a thread.
 
 A thread lets the loop go on meanwhile. But to wake it up and to be woken up by it costs about as much as the sync of a
 quick disk, and all of that is the latency of whoever changes one thing at a time. On the loop the sync itself is all
@@ -17,7 +17,7 @@ _WARY_SYNCS = 256
 
 
 class Pace:
-    """Of the syncs of one log, wherever they are done."""
+    """Of the syncs of one file, wherever they are done."""
 
     def __init__(self) -> None:
         self._balance = -_MOST_BALANCE  # of quick syncs against others; nothing is known yet

@@ -1,4 +1,4 @@
-from threefs.kv.pace import QUICK_S, STALL_S, Pace
+from threefs.env.pace import QUICK_S, STALL_S, Pace
 
 
 def after(*seconds: float) -> Pace:
