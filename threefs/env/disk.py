@@ -72,7 +72,7 @@ class File(Protocol):
         ...
 
     def sync_now(self, writes: Sequence[Write]) -> bool:
-        """The same while everything else waits. False: that may take too long, and nothing was done."""
+        """The same while everything else waits, for a few bytes. False: it may take too long, and nothing was done."""
         ...
 
     async def allocate(self, offset: int, length: int) -> None:
@@ -205,7 +205,8 @@ class RealFile:
         await self._run(self._sync, writes)
 
     def sync_now(self, writes: Sequence[Write]) -> bool:
-        if not self._pace.on_loop or sum(len(part) for _, parts in writes for part in parts) > MOST_NOW_BYTES:
+        size = sum(len(part) for _, parts in writes for part in parts)
+        if not 0 < size <= MOST_NOW_BYTES or not self._pace.on_loop:
             return False
         self._sync(writes)
         return True

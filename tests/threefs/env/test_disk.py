@@ -125,6 +125,7 @@ def test_a_quick_disk_is_written_and_synced_at_once(tmp_path: Path, monkeypatch:
         large = bytes(MOST_NOW_BYTES)
         assert file.sync_now([(0, [large])]) and not file.sync_now([(0, [large]), (len(large), [b"x"])])
         assert file.size() == len(large)
+        assert not file.sync_now([])  # what was written before may be much
         monkeypatch.setattr(pace, "QUICK_S", 0.0)
         while file.sync_now([(0, [b"x"])]):
             pass  # it was not quick often enough
