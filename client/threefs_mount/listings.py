@@ -14,7 +14,7 @@ from threefs_mount.listing import Listing, Names
 #: Bounds the memory, all directories together.
 MOST_BYTES = 16 << 20
 MOST_DIRECTORIES = 4096
-#: Names of a smaller directory come with attributes, so they are fetched anew each time.
+#: Names of a smaller directory may come with attributes, so they are fetched anew each time.
 SMALL = 128
 _FIRST_PAGE, _PAGE = 1024, 4096
 #: Of a directory that somebody may be about to list.
