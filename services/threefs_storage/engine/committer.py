@@ -48,6 +48,7 @@ class Committer:
         await self._store.flush(number)
 
     def _comes_alone(self) -> bool:
+        """To be asked once for each: it counts."""
         if not self._came:
             asyncio.get_running_loop().call_soon(self._end_turn)
         self._came += 1

@@ -40,6 +40,13 @@ class QuickFile(CountingFile):
         return True
 
 
+class SlowForLargeFile(QuickFile):
+    """What was written before may be much."""
+
+    def sync_now(self, writes: Sequence[Write]) -> bool:
+        return bool(writes) and super().sync_now(writes)
+
+
 def record(number: int) -> Record:
     return Record(pending=Version(number, 1, 0, 0, None, 4096, b""))
 
@@ -149,5 +156,22 @@ def test_no_record_is_written_when_a_quick_disk_fails() -> None:
             with pytest.raises(DiskFailed):
                 await committer.commit(ChunkId(1, number), record(number), file, [(0, [b"a"])])
             assert store.get(ChunkId(1, number)) is None
+
+    simulate(main())
+
+
+def test_who_comes_while_a_batch_is_synced_waits_for_it() -> None:
+    async def main() -> None:
+        committer, store, _, [file, _] = await fixture(SlowForLargeFile)
+        assert isinstance(file, SlowForLargeFile)
+        large = asyncio.ensure_future(committer.commit(ChunkId(1, 0), record(0), file, []))
+        while not file.syncs:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        small = asyncio.ensure_future(committer.commit(ChunkId(1, 1), record(1), file, [(0, [b"a"])]))
+        await asyncio.sleep(0)
+        assert not large.done() and file.at_once == 0 and store.get(ChunkId(1, 1)) is None
+        await asyncio.gather(large, small)
+        assert file.at_once == 1 and store.get(ChunkId(1, 1)) == record(1)
 
     simulate(main())
