@@ -199,8 +199,9 @@ class Page:
 
     def fill(self, dirents: Dirents, number: int, shown: Callable[[bytes], Entry | None] | None = None) -> int:
         """Add entries from that number on; how many there was room for. `shown` knows attributes of some names."""
-        if not self.plus:
-            part, count = dirents.part(number, self._room)
+        if not self.plus or shown is None:
+            without = dirents.spaced(number, self._room, _ENTRY.size) if self.plus else None
+            part, count = without or dirents.part(number, self._room)
             self._room -= len(part)
             self._parts.append(part)
             return count
@@ -208,8 +209,7 @@ class Page:
         while begin < len(packed):
             length = DIRENT.unpack_from(packed, begin)[2]
             end = begin + DIRENT.size + length
-            entry = None if shown is None else shown(bytes(packed[end - length : end]))
-            if not self._add(packed[begin : end + -length % 8], entry):
+            if not self._add(packed[begin : end + -length % 8], shown(bytes(packed[end - length : end]))):
                 break
             number += 1
             begin = end + -length % 8

@@ -9,14 +9,9 @@ from threefs_fuse.replies import Entry, Page
 from threefs_mount.listing import FIRST_POSITION, Listing
 from threefs_mount.listings import SMALL
 
-#: So many entries without attributes cost less than to be asked once more.
-_FEW = 16
-
 Begin = Callable[[int], Awaitable[Listing]]
 #: What is known of a name in a directory, without asking.
 Shown = Callable[[int, bytes], Entry | None]
-#: Of how many names in a directory.
-Count = Callable[[int], int]
 
 
 class OpenDirectory:
@@ -24,15 +19,15 @@ class OpenDirectory:
     that are fetched ahead as soon as somebody looks at names. So to list names alone fills nobody's memory with inodes.
 
     The kernel wants attributes with the first page, whoever reads, and with those behind it if somebody looks at names
-    meanwhile. Attributes cost several times what a name costs, so where they are not known, or many, the first page has
-    no entries.
+    meanwhile. They cost several times what a name costs, so the first page has only those that came with the names:
+    that somebody has looked at the same names before, one by one, does not say that they will be looked at again.
+    Entries without take as much room as those with, so of a large directory the first page has none.
     """
 
-    def __init__(self, inode: int, begin: Begin, shown: Shown, count: Count) -> None:
+    def __init__(self, inode: int, begin: Begin, shown: Shown) -> None:
         self.inode = inode
         self._begin = begin
         self._shown = shown
-        self._count = count
         self._listing: Listing | None = None
 
     def read(self, start: int, page: Page) -> Answer[Page]:
@@ -52,21 +47,19 @@ class OpenDirectory:
         for position, name in enumerate((b".", b"..")):
             if position >= start and not page.add(name, position + 1, self.inode, stat.S_IFDIR):
                 return page
-        if start < FIRST_POSITION and page.plus and not self._comes_with_attributes(len(self._listing)):
+        if start < FIRST_POSITION and page.plus and len(self._listing) > SMALL:
             self._listing.passed(len(self._listing))
             return page
+        shown = None if start < FIRST_POSITION and not self._listing.with_attributes else self._shown_of
         number = max(start - FIRST_POSITION, 0)
         while (found := await self._listing.rest(number)) is not None:
             number, dirents, index = found
-            count = page.fill(dirents, index, self._shown_of)
+            count = page.fill(dirents, index, shown)
             number += count
             self._listing.passed(number)
             if index + count < len(dirents):
                 break
         return page
-
-    def _comes_with_attributes(self, entries: int) -> bool:
-        return entries <= _FEW or (entries <= SMALL and self._count(self.inode) > 0)
 
     def _shown_of(self, name: bytes) -> Entry | None:
         return self._shown(self.inode, name)
@@ -75,17 +68,16 @@ class OpenDirectory:
 class OpenDirectories:
     """By the numbers under which the kernel knows them."""
 
-    def __init__(self, begin: Begin, shown: Shown, count: Count) -> None:
+    def __init__(self, begin: Begin, shown: Shown) -> None:
         self._begin = begin
         self._shown = shown
-        self._count = count
         self._open: dict[int, OpenDirectory] = {}
         self._next = 1
 
     def add(self, inode: int) -> int:
         number = self._next
         self._next += 1
-        self._open[number] = OpenDirectory(inode, self._begin, self._shown, self._count)
+        self._open[number] = OpenDirectory(inode, self._begin, self._shown)
         return number
 
     def get(self, number: int) -> OpenDirectory:

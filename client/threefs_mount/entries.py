@@ -63,7 +63,8 @@ def names(reply: pb.ListNamesReply) -> Names:
         or b"\0\0" in b"\0" + reply.names
     ):
         raise ProtocolError("the columns of a directory are not of the same length")
-    return Names(reply.names, reply.inodes, reply.types.translate(_DIRENT_TYPES), reply.more, reply.token)
+    types = reply.types.translate(_DIRENT_TYPES)
+    return Names(reply.names, reply.inodes, types, reply.more, reply.token, bool(reply.attributes))
 
 
 def space(reply: pb.StatFsReply) -> Space:

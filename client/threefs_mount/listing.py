@@ -24,6 +24,7 @@ class Names:
     types: bytes  # 1 byte each, as in d_type
     more: bool
     token: int  # as long as the directory has it, its entries are the same; 0: that is not known
+    with_attributes: bool = False  # those of all its entries came along
 
     @property
     def last(self) -> bytes:
@@ -56,6 +57,7 @@ class Listing:
     def __init__(self, first: Names, fetch: Fetch, grown: Callable[["Listing", int], None]) -> None:
         """`first` is the first page; `grown` is told how many bytes more are kept."""
         self.token = first.token  # 0 as soon as pages are of different times
+        self.with_attributes = first.with_attributes
         self.size = 0
         self._fetch = fetch
         self._grown = grown

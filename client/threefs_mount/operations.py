@@ -57,7 +57,7 @@ class Operations(FileSystem):
         self._ahead = self._prefetcher.ahead
         self._listings = Listings(partial(directory_pages.names, link, self._prefetcher))
         self._prefetcher.walked = self._listings.expect
-        self._directories = OpenDirectories(self._listings.begin, self._ahead_of, self._ahead.count)
+        self._directories = OpenDirectories(self._listings.begin, self._ahead_of)
         files.touched = self._ahead.touch
         self._known = KnownDirectories(cache_s)
         self._claimer = Claimer(link, cache_s)

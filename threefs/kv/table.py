@@ -11,6 +11,7 @@ writes until it is opened again, which `reopen` does while it stays in use.
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -366,19 +367,26 @@ class TableView:
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:
         """Pairs with begin <= key < end in key order (or reversed); limit 0 means all."""
         self._table._check_readable()
-        search = _backward if reverse else _forward
-        return self._table._checked(lambda: search(self._before(end), begin, end, limit))
+        return self._table._checked(lambda: self._scan(begin, end, limit, reverse))
 
-    def _before(self, end: bytes) -> RdictIter:
-        """For keys before `end`, which the caller keeps: the iterator points at its bytes, without a copy of its own.
-
-        One that knows its end does not step over what was removed beyond.
-        """
+    def _scan(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Pair]:
+        store = self._table._store
         if self._table.written != self._written:
-            return self._rows
+            return (_backward if reverse else _forward)(self._rows, begin, end, limit)
+        # One that knows its end does not step over what was removed beyond. It points at the bytes of `end`, which our
+        # caller keeps, without a copy of its own.
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        return self._table._store.iter(options)
+        if reverse:
+            return _backward(store.iter(options), begin, end, limit)
+        if begin <= MARK_KEY < end:
+            return _forward(store.iter(options), begin, end, limit)
+        # Four times as quick as steps, but it does not tell an end from a damaged block.
+        pairs: list[Pair] = list(islice(store.items(from_key=begin, read_opt=options), limit or None))
+        if not limit or len(pairs) < limit:
+            behind = pairs[-1][0] + b"\0" if pairs else begin
+            pairs += _forward(store.iter(options), behind, end, limit - len(pairs) if limit else 0)
+        return pairs
 
 
 def _forward(rows: RdictIter, begin: bytes, end: bytes, limit: int) -> list[Pair]:

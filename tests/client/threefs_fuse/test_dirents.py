@@ -30,3 +30,17 @@ def test_a_part_is_as_large_as_there_is_room(names: list[bytes], room: int, firs
     assert part == row.packed[row.begin(first) : row.begin(first + count)]
     if first + count < len(names):
         assert row.begin(first + count + 1) - row.begin(first) > room
+
+
+@given(NAMES, st.integers(0, 4000), st.integers(0, 20), st.sampled_from((8, 128)))
+def test_a_part_with_gaps(names: list[bytes], room: int, first: int, gap: int) -> None:
+    row = dirents(names)
+    first = min(first, len(names))
+    wanted, count = bytearray(), 0
+    for number in range(first, len(names)):
+        entry = bytes(gap) + row.packed[row.begin(number) : row.begin(number + 1)]
+        if len(wanted) + len(entry) > room:
+            break
+        wanted += entry
+        count += 1
+    assert row.spaced(first, room, gap) == (wanted, count)

@@ -11,11 +11,12 @@ from threefs_mount.listings import SMALL
 NAMES = [b"a", b"b", b"c", b"d"]
 
 
-def begin_with(names: list[bytes], pages: int = 3) -> Any:
+def begin_with(names: list[bytes], pages: int = 3, *, with_attributes: bool = False) -> Any:
     async def fetch(after: bytes) -> Names:
         rest = [name for name in names if name > after]
         page = rest[:pages]
-        return Names(b"".join(name + b"\0" for name in page), bytes(8 * len(page)), bytes(len(page)), rest != page, 1)
+        joined = b"".join(name + b"\0" for name in page)
+        return Names(joined, bytes(8 * len(page)), bytes(len(page)), rest != page, 1, with_attributes)
 
     async def begin(inode: int) -> Listing:
         return Listing(await fetch(b""), fetch, lambda listing, size: None)
@@ -30,11 +31,16 @@ async def settled(answer: Any) -> Any:
 def read(room: int, *, plus: bool, start: int = 0) -> bytes:
     async def scene() -> bytes:
         shown = {b"b": Entry(9)}
-        directories = OpenDirectories(begin_with(NAMES), lambda inode, name: shown.get(name), lambda inode: 1)
+        directories = OpenDirectories(begin_with(NAMES, with_attributes=True), lambda inode, name: shown.get(name))
         page = await settled(directories.get(directories.add(7)).read(start, Page(room, plus=plus)))
         return b"".join(map(bytes, page.parts))
 
     return asyncio.run(scene())
+
+
+def inodes_of(page: bytes) -> set[int]:
+    """Those that come with attributes, and 0 for entries without. Each entry takes 160 bytes."""
+    return {struct.unpack_from("=Q", page, at)[0] for at in range(0, len(page), 160)}
 
 
 def test_without_attributes() -> None:
@@ -49,31 +55,31 @@ def test_with_the_attributes_that_are_known() -> None:
     assert [struct.unpack_from("=Q", packed, 160 * number)[0] for number in range(6)] == [0, 0, 0, 9, 0, 0]
 
 
-def test_the_first_page_of_a_larger_directory_has_no_attributes() -> None:
-    """They take longer than all names together."""
+def test_the_first_page_has_attributes_only_if_they_came_with_the_names() -> None:
+    """That they are known does not say that they are wanted again."""
 
     async def scene() -> None:
-        for count in (SMALL, SMALL + 1):
-            names = [b"%03d" % number for number in range(count)]
-            directories = OpenDirectories(begin_with(names, 1000), lambda inode, name: Entry(9), lambda inode: SMALL)
-            directory = directories.get(directories.add(7))
-            first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
-            assert len(first) == 160 * (2 if count > SMALL else 2 + SMALL)
-            if count > SMALL:
-                for plus, size in (False, 32), (True, 160):  # the kernel asks for them if somebody looks at names
-                    page = await settled(directory.read(2, Page(1 << 20, plus=plus)))
-                    assert len(page.parts[0]) == size * count
+        names = [b"%03d" % number for number in range(SMALL)]
+        for came in (True, False):
+            begin = begin_with(names, 1000, with_attributes=came)
+            directories = OpenDirectories(begin, lambda inode, name: Entry(9))
+            opened = directories.get(directories.add(7))
+            first = (await settled(opened.read(0, Page(1 << 20, plus=True)))).parts[0]
+            assert inodes_of(first) == ({0, 9} if came else {0}) and len(first) == 160 * (2 + SMALL)
+            if not came:
+                rest = (await settled(opened.read(2, Page(1 << 20, plus=True)))).parts[0]
+                assert inodes_of(rest) == {9}  # the kernel asks like that if somebody looks at names
 
     asyncio.run(scene())
 
 
-def test_names_alone_come_when_the_kernel_asks_for_them_without_attributes() -> None:
-    """Few come at once: the room for attributes that are not there is cheaper than to be asked again."""
+def test_the_first_page_of_a_larger_directory_is_empty() -> None:
+    """Of a small one all come at once: the room for attributes is cheaper than to be asked again."""
 
     async def scene() -> None:
-        for count, here in ((0, 0), (16, 16), (17, 0), (SMALL, 0)):
+        for count, here in ((0, 0), (1, 1), (SMALL, SMALL), (SMALL + 1, 0)):
             names = [b"%03d" % number for number in range(count)]
-            directories = OpenDirectories(begin_with(names, 1000), lambda inode, name: None, lambda inode: 0)
+            directories = OpenDirectories(begin_with(names, 1000), lambda inode, name: None)
             directory = directories.get(directories.add(7))
             first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
             assert len(first) == 160 * (2 + here)
@@ -85,7 +91,7 @@ def test_names_alone_come_when_the_kernel_asks_for_them_without_attributes() -> 
 
 def test_pages_that_are_there_are_given_out_together() -> None:
     async def scene() -> None:
-        directories = OpenDirectories(begin_with(NAMES, 1), lambda inode, name: None, lambda inode: 0)
+        directories = OpenDirectories(begin_with(NAMES, 1), lambda inode, name: None)
         directory = directories.get(directories.add(7))
         await settled(directory.read(0, Page(4096, plus=False)))
         page = directory.read(2, Page(4096, plus=False))
@@ -103,7 +109,7 @@ def test_it_goes_on_where_the_room_ended() -> None:
 def test_positions_lead_through_all_entries() -> None:
     async def scene() -> None:
         names = [b"%03d" % number for number in range(100)]
-        directories = OpenDirectories(begin_with(names, 7), lambda inode, name: None, lambda inode: 0)
+        directories = OpenDirectories(begin_with(names, 7), lambda inode, name: None)
         directory = directories.get(directories.add(7))
         for room in (32, 64, 100, 4096):
             seen, start = [], 0
@@ -119,7 +125,7 @@ def test_positions_lead_through_all_entries() -> None:
 def test_whoever_begins_again_sees_what_is_new() -> None:
     async def scene() -> None:
         names = list(NAMES)
-        directories = OpenDirectories(begin_with(names), lambda inode, name: None, lambda inode: 0)
+        directories = OpenDirectories(begin_with(names), lambda inode, name: None)
         directory = directories.get(directories.add(7))
         await settled(directory.read(0, Page(4096, plus=False)))
         names.append(b"e")
@@ -129,7 +135,7 @@ def test_whoever_begins_again_sees_what_is_new() -> None:
 
 
 def test_numbers_are_given_up() -> None:
-    directories = OpenDirectories(begin_with([]), lambda inode, name: None, lambda inode: 0)
+    directories = OpenDirectories(begin_with([]), lambda inode, name: None)
     number = directories.add(7)
     directories.remove(number)
     assert directories.add(7) != number

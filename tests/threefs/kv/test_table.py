@@ -464,3 +464,32 @@ def test_many_keys_that_are_not_there_are_not_all_looked_for_in_order(current: b
         await table.close()
 
     asyncio.run(main())
+
+
+def test_a_scan_that_meets_damage_is_no_end(tmp_path: Path) -> None:
+    """An iterator ends there as it does behind the last row."""
+    rows: dict[bytes, bytes | None] = {b"%05d" % number: b"%050d" % number for number in range(2000)}
+
+    async def fill() -> None:
+        table = await Table.open(tmp_path)
+        table.write(rows)
+        await table.close()
+
+    async def scan() -> None:
+        table = await Table.open(tmp_path)
+        try:
+            with pytest.raises(Corrupt):
+                table.scan(b"00000", b"09999")
+            with pytest.raises(Corrupt):
+                table.scan(b"00000", b"09999", 1999)
+        finally:
+            await table.close()
+
+    asyncio.run(fill())
+    (file,) = tmp_path.glob("*.sst")
+    with file.open("r+b") as data:
+        data.seek(file.stat().st_size // 2)
+        (octet,) = data.read(1)
+        data.seek(-1, 1)
+        data.write(bytes([octet ^ 1]))
+    asyncio.run(scan())
