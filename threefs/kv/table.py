@@ -10,10 +10,10 @@ writes until it is opened again, which `reopen` does while it stays in use.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch
 
@@ -382,7 +382,8 @@ class TableView:
         if begin <= MARK_KEY < end:
             return _forward(store.iter(options), begin, end, limit)
         # Four times as quick as steps, but it does not tell an end from a damaged block.
-        pairs: list[Pair] = list(islice(store.items(from_key=begin, read_opt=options), limit or None))
+        rows: Iterator[Any] = store.items(from_key=begin, read_opt=options)
+        pairs: list[Pair] = list(islice(rows, limit or None))
         if not limit or len(pairs) < limit:
             behind = pairs[-1][0] + b"\0" if pairs else begin
             pairs += _forward(store.iter(options), behind, end, limit - len(pairs) if limit else 0)

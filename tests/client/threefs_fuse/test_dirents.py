@@ -43,4 +43,5 @@ def test_a_part_with_gaps(names: list[bytes], room: int, first: int, gap: int) -
             break
         wanted += entry
         count += 1
-    assert row.spaced(first, room, gap) == (wanted, count)
+    spaced, found = row.spaced(first, room, gap)
+    assert bytes(spaced) == wanted and found == count
