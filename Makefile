@@ -1,6 +1,7 @@
 # Every target sets up what it needs in .venv; nothing but Python 3.11, gcc and make has to be there.
 VENV := .venv
-PYTHON ?= python3
+# Set it to have exactly that one; otherwise the quickest Python of the same version is looked for.
+PYTHON ?=
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WIRE := threefs/wire
@@ -66,8 +67,8 @@ bench-meta: $(READY) ## Measure the metadata: mount, engines, failures, a large 
 
 venv: $(READY) ## Set up .venv with the versions of constraints.txt
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+$(READY): pyproject.toml constraints.txt deploy/make_venv.py
+	$(if $(PYTHON),$(PYTHON) -m venv $(VENV),python3 deploy/make_venv.py $(VENV))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
