@@ -21,7 +21,7 @@ FIRST_NAMES = 8
 #: A directory of more is not worth a listing, and all together bound the memory.
 MOST_NAMES = 16_384
 MOST_NAMES_TOGETHER = 65_536
-MOST_CLAIMS = 64
+MOST_CLAIMS = 256
 #: Without a name that was added for so long, a claim only makes others wait.
 IDLE_S = 2 * CLAIM_S
 #: For so long no directory is claimed again that others use, or that has too many names.

@@ -16,6 +16,7 @@ class Known:
     directories: dict[int, pb.Inode] = field(default_factory=dict)  # as stored, not to be changed
     touched: dict[int, int] = field(default_factory=dict)  # directories: when an entry was last changed
     touching: dict[int, int | None] = field(default_factory=dict)  # by the step that is being made; None: removed
+    lease: int = 0  # the number of the client's, who is the same for all steps; 0: nobody has asked for it
 
     def forget(self) -> None:
         self.places.clear()
@@ -32,4 +33,5 @@ class Known:
     def step_failed(self) -> None:
         """Nothing of it is left, and what it has found may have been its own."""
         self.touching.clear()
+        self.lease = 0
         self.forget()

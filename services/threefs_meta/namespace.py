@@ -282,7 +282,11 @@ class Namespace:
 
     async def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> int:
         """The number of the client's lease, with which the session ends."""
-        lease = await leases.join(self.tx, client, self.stamp)
+        lease = 0 if self.known is None else self.known.lease
+        if not lease:
+            lease = await leases.join(self.tx, client, self.stamp)
+            if self.known is not None:
+                self.known.lease = lease
         record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
         self.tx.set(keys.session(inode, session), records.encode(record))
         return lease

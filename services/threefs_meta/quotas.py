@@ -76,7 +76,7 @@ class Quotas:
 
     def is_over(self, inode: pb.Inode) -> bool:
         """The file may not become longer."""
-        return any(standing.bytes_are_up for _, standing in self._above(inode))
+        return bool(self._standings) and any(standing.bytes_are_up for _, standing in self._above(inode))
 
     def _above(self, inode: pb.Inode) -> Iterable[tuple[Account, Standing]]:
         if not (inode.tree or inode.by_user) or not self._standings:

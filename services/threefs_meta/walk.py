@@ -30,12 +30,12 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
     NameTooLong, InvalidArgument, and AccessDenied where the actor may not search a directory on the way.
     """
     known = names.known
-    if known is not None:
-        spot = await _known(names, place, follow)
+    if place.base:
+        spot = await _child(names, place.base, place.path, actor, follow)
         if spot is not None:
             return spot
-    elif place.base:
-        spot = await _child(names, place.base, place.path, actor, follow)
+    if known is not None:
+        spot = await _known(names, place, follow)
         if spot is not None:
             return spot
     rest = paths.split(place.path)
