@@ -2,10 +2,6 @@
 
 import gc
 
-#: So many objects come, and do not go, before the youngest are looked at. Nearly all go by themselves; with Python's
-#: own 700 a service that answers thousands of calls a second spends a thirtieth of its time on looking.
-_YOUNG = 10_000
-
 
 def leave_alone() -> None:
     """What exists now stays: a full collection looks at none of it any more. To be called once a program has started.
@@ -15,4 +11,3 @@ def leave_alone() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
