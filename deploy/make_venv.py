@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 #: Distributions divide Python into packages, and small installations lack some.
@@ -17,7 +18,9 @@ _NEEDED = "import asyncio, bz2, ctypes, lzma, multiprocessing, sqlite3, ssl, ven
 
 def quickest(running: Path, built_with: str, system: Path) -> Path:
     """`running` is the Python that runs this, and `built_with` what its `configure` was told; `system` may exist."""
-    if "--enable-optimizations" in built_with or not system.exists():
+    if "--enable-optimizations" in built_with or not system.exists() or system.samefile(running):
+        return running
+    if find_spec("pip") is None:  # see `make`
         return running
     works = subprocess.run([system, "-c", _NEEDED], stderr=subprocess.DEVNULL, check=False).returncode == 0
     return system if works else running

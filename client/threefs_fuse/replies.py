@@ -200,8 +200,8 @@ class Page:
     def fill(self, dirents: Dirents, number: int, shown: Callable[[bytes], Entry | None] | None = None) -> int:
         """Add entries from that number on; how many there was room for. `shown` knows attributes of some names."""
         if not self.plus or shown is None:
-            without = dirents.spaced(number, self._room, _ENTRY.size) if self.plus else None
-            part, count = without or dirents.part(number, self._room)
+            room = self._room
+            part, count = dirents.spaced(number, room, _ENTRY.size) if self.plus else dirents.part(number, room)
             self._room -= len(part)
             self._parts.append(part)
             return count
