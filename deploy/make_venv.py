@@ -8,35 +8,21 @@ was not: then that of the system is taken, if there is one of the same version.
 import subprocess
 import sys
 import sysconfig
-from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 #: Distributions divide Python into packages, and small installations lack some.
-_NEEDED = "import asyncio, bz2, ctypes, lzma, multiprocessing, sqlite3, ssl, venv"
+_NEEDED = "import asyncio, bz2, ctypes, ensurepip, lzma, multiprocessing, sqlite3, ssl, venv"
 
 
 def quickest(running: Path, built_with: str, system: Path) -> Path:
     """`running` is the Python that runs this, and `built_with` what its `configure` was told; `system` may exist."""
-    if "--enable-optimizations" in built_with or not system.exists() or system.samefile(running):
-        return running
-    if find_spec("pip") is None:  # see `make`
+    if "--enable-optimizations" in built_with or not system.exists():
         return running
     works = subprocess.run([system, "-c", _NEEDED], stderr=subprocess.DEVNULL, check=False).returncode == 0
     return system if works else running
 
 
-def make(directory: Path, running: Path, python: Path) -> None:
-    """pip comes from the Python that runs this, for that of the system may have none to give."""
-    if python == running:
-        subprocess.run([python, "-m", "venv", "--clear", directory], check=True)
-        return
-    subprocess.run([python, "-m", "venv", "--clear", "--without-pip", directory], check=True)
-    pip = [str(running), "-m", "pip", "--python", f"{directory}/bin/python", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--quiet", f"pip=={metadata.version('pip')}"], check=True)
-
-
 if __name__ == "__main__":
-    this = Path(sys.executable)
     of_system = Path("/usr/bin") / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    make(Path(sys.argv[1]), this, quickest(this, str(sysconfig.get_config_var("CONFIG_ARGS")), of_system))
+    python = quickest(Path(sys.executable), str(sysconfig.get_config_var("CONFIG_ARGS")), of_system)
+    sys.exit(subprocess.run([python, "-m", "venv", "--clear", sys.argv[1]], check=False).returncode)
