@@ -5,7 +5,7 @@ call, each file at most once; what cannot be told is given up, as it is lost whe
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -61,6 +61,10 @@ class AccessTimes:
     def waits(self, inode: int) -> bool:
         """Whether the meta service may not know yet that this file was read."""
         return inode in self._read_at or inode in self._going
+
+    def among(self, inodes: Sequence[int]) -> set[int]:
+        """For which of them that is so."""
+        return (self._read_at.keys() & inodes) | set(inodes).intersection(self._going)
 
     async def settle(self, timeout_s: float = _TIMEOUT_S) -> None:
         """What was read so far is told when this returns, or given up."""

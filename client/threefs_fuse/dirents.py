@@ -1,13 +1,19 @@
 """Entries of a directory as the kernel takes them, packed once for all who read them."""
 
 import bisect
-from struct import Struct
+from collections.abc import Sequence
+from struct import Struct, unpack
 
 import numpy as np
 
 #: Inode, position behind it, length of the name, type; then the name, and zeros up to a multiple of 8.
 HEAD = Struct("=QQII")
 _WORD_BYTES = 8
+_LENGTH_AT = 16
+_length = Struct("=I").unpack_from
+#: So many are packed one by one. A directory is listed now and then, and numpy, which is ten times as quick for many,
+#: takes long to be back in the processor's caches.
+_FEW = 256
 
 
 class Dirents:
@@ -18,23 +24,8 @@ class Dirents:
 
         `following` is the position behind the first.
         """
-        text = np.frombuffer(names, np.uint8)
-        stops = np.flatnonzero(text == 0)
-        starts = np.concatenate((np.zeros(1, stops.dtype), stops[:-1] + 1)) if len(stops) else stops
-        lengths = stops - starts
-        sizes = HEAD.size + lengths + -lengths % _WORD_BYTES
-        ends = np.cumsum(sizes)
-        self._ends = ends.data  # quicker than an array to look single numbers up in
-        begins = ends - sizes
-        # Names first: the zero byte behind one may be where the next entry begins, or behind the last.
-        packed = np.zeros((int(ends[-1]) if len(stops) else 0) + _WORD_BYTES, np.uint8)
-        packed[np.arange(len(text)) + np.repeat(begins + HEAD.size - starts, lengths + 1)] = text
-        words, halves, heads = packed.view(np.uint64), packed.view(np.uint32), begins // _WORD_BYTES
-        words[heads] = np.frombuffer(inodes, "<u8")
-        words[heads + 1] = following + np.arange(len(stops), dtype=np.uint64)
-        halves[2 * heads + 4] = lengths
-        halves[2 * heads + 5] = np.frombuffer(types, np.uint8)
-        self.packed = packed.data[:-_WORD_BYTES]
+        pack = _pack_few if len(types) <= _FEW else _pack_many
+        self.packed, self._ends = pack(names, inodes, types, following)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -49,19 +40,52 @@ class Dirents:
         count = bisect.bisect_right(self._ends, begin + room) - number
         return self.packed[begin : self.begin(number + count)], count
 
-    def spaced(self, number: int, room: int, gap: int) -> tuple[memoryview, int]:
-        """The same with so many zero bytes before each, a multiple of 8."""
-        begin = self.begin(number)
-        gaps = np.arange(gap, room + 1, gap)
-        ends = np.frombuffer(self._ends, np.int64)[number : number + len(gaps)] - begin
-        wide = ends + gaps[: len(ends)]
-        count = int(wide.searchsorted(room, "right"))
-        if not count:
-            return memoryview(b""), 0
-        words = np.frombuffer(self.packed[begin : begin + int(ends[count - 1])], np.uint64)
-        lengths = ends[:count].copy()
-        lengths[1:] -= ends[: count - 1]
-        before = np.repeat(gaps[:count] // _WORD_BYTES, lengths // _WORD_BYTES)
-        spaced = np.zeros(int(wide[count - 1]) // _WORD_BYTES, np.uint64)
-        spaced[np.arange(len(words)) + before] = words
-        return spaced.view(np.uint8).data, count
+    def each(self, number: int, room: int, before: int) -> list[memoryview]:
+        """The same one by one, where so many bytes come before each."""
+        packed, at, found = self.packed, self.begin(number), []
+        for end in self._ends[number : number + room // (before + HEAD.size)]:
+            room -= before + end - at
+            if room < 0:
+                break
+            found.append(packed[at:end])
+            at = end
+        return found
+
+    def names(self, number: int, count: int) -> list[bytes]:
+        """Of so many entries from that number on."""
+        packed, at, found = self.packed, self.begin(number), []
+        for end in self._ends[number : number + count]:
+            begin = at + HEAD.size
+            found.append(bytes(packed[begin : begin + _length(packed, at + _LENGTH_AT)[0]]))
+            at = end
+        return found
+
+
+def _pack_few(names: bytes, inodes: bytes, types: bytes, following: int) -> tuple[memoryview, Sequence[int]]:
+    pack, packed, ends = HEAD.pack, bytearray(), []
+    numbers = unpack(f"<{len(types)}Q", inodes)
+    for position, (name, inode, kind) in enumerate(zip(names.split(b"\0"), numbers, types, strict=False), following):
+        packed += pack(inode, position, len(name), kind)
+        packed += name
+        packed += bytes(-len(name) % _WORD_BYTES)
+        ends.append(len(packed))
+    return memoryview(packed).toreadonly(), ends
+
+
+def _pack_many(names: bytes, inodes: bytes, types: bytes, following: int) -> tuple[memoryview, Sequence[int]]:
+    text = np.frombuffer(names, np.uint8)
+    stops = np.flatnonzero(text == 0)
+    starts = np.concatenate((np.zeros(1, stops.dtype), stops[:-1] + 1))
+    lengths = stops - starts
+    sizes = HEAD.size + lengths + -lengths % _WORD_BYTES
+    ends = np.cumsum(sizes)
+    begins = ends - sizes
+    # Names first: the zero byte behind one may be where the next entry begins, or behind the last.
+    packed = np.zeros(int(ends[-1]) + _WORD_BYTES, np.uint8)
+    packed[np.arange(len(text)) + np.repeat(begins + HEAD.size - starts, lengths + 1)] = text
+    words, halves, heads = packed.view(np.uint64), packed.view(np.uint32), begins // _WORD_BYTES
+    words[heads] = np.frombuffer(inodes, "<u8")
+    words[heads + 1] = following + np.arange(len(stops), dtype=np.uint64)
+    halves[2 * heads + 4] = lengths
+    halves[2 * heads + 5] = np.frombuffer(types, np.uint8)
+    return packed.data[:-_WORD_BYTES], ends.data  # quicker than an array to look single numbers up in

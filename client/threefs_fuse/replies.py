@@ -1,9 +1,11 @@
 """What the kernel is answered, as bytes."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from struct import Struct
+from typing import NamedTuple, TypeAlias
 
 from threefs_fuse.dirents import HEAD as DIRENT
 from threefs_fuse.dirents import Dirents
@@ -11,9 +13,9 @@ from threefs_fuse.protocol import OpenFlag
 from threefs_fuse.requests import Lock
 
 HEADER = Struct("=IiQ")  # length, -errno, number of the request
-_ATTRIBUTES = "QQQQQQIIIIIIIIII"
-_ENTRY = Struct("=QQQQII" + _ATTRIBUTES)
-_GETATTR = Struct("=QII" + _ATTRIBUTES)
+_ENTRY = Struct("=QQQQII" + "QQQQQQIIIIIIIIII")
+_ATTRIBUTES_AT = 40
+_GETATTR = Struct("=QII")  # and the attributes
 _STATX = Struct("=QII16x IIQIIIH2xQQQQ qI4xqI4xqI4xqI4x IIII112x")
 _OPEN = Struct("=QII")
 _WRITE = Struct("=II")
@@ -24,16 +26,19 @@ _LSEEK = Struct("=Q")
 _NS = 1_000_000_000
 _BASIC_STATS, _BIRTH_TIME = 0x7FF, 0x800  # which attributes of statx are there
 _UNSIGNED = (1 << 64) - 1
+_DEVICE = (1 << 32) - 1
 _NO_ENTRY = bytes(_ENTRY.size)
+_pack_entry = _ENTRY.pack
 #: An open file as the kernel treats it by itself.
 PLAINLY = OpenFlag(0)
 
+#: What is known of so many entries from a number on.
+Shown: TypeAlias = Callable[[Dirents, int, int], Sequence["Entry | None"]]
 #: Parts of an answer, sent one behind the other.
 Parts = tuple[bytes | bytearray | memoryview, ...]
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An inode as the kernel sees it. Times are Unix times in nanoseconds. Inode 0: there is nothing of that name."""
 
     inode: int
@@ -79,33 +84,22 @@ def plain(result: bytes | bytearray | memoryview) -> Parts:
     return (result,)
 
 
-def _attributes(entry: Entry) -> tuple[int, ...]:
-    atime, atime_ns = divmod(entry.atime_ns, _NS)
-    mtime, mtime_ns = divmod(entry.mtime_ns, _NS)
-    ctime, ctime_ns = divmod(entry.ctime_ns, _NS)
-    return (
-        entry.inode, entry.size, entry.blocks, atime & _UNSIGNED, mtime & _UNSIGNED, ctime & _UNSIGNED,
-        atime_ns, mtime_ns, ctime_ns, entry.mode, entry.nlink, entry.uid, entry.gid, device(entry.rdev),
-        entry.block_bytes, 0,
-    )  # fmt: skip
-
-
 def device(number: int) -> int:
     """As the kernel has it in 32 bits: what makedev() made, whose low bits are the same."""
-    return number & 0xFFFFFFFF
+    return number & _DEVICE
 
 
 def _packed(entry: Entry) -> bytes:
-    name_s, attributes_s = int(entry.name_s), int(entry.attributes_s)
-    return _ENTRY.pack(
-        entry.inode,
-        entry.generation,
-        name_s,
-        attributes_s,
-        int((entry.name_s - name_s) * _NS),
-        int((entry.attributes_s - attributes_s) * _NS),
-        *_attributes(entry),
-    )
+    # Taken apart at once, packed at once: this comes for every name that is looked at.
+    (inode, mode, nlink, uid, gid, rdev, size, blocks, block_bytes, atime_ns, mtime_ns, ctime_ns, _,
+     name_s, attributes_s, generation) = entry  # fmt: skip
+    whole_s, attributes_whole_s = int(name_s), int(attributes_s)
+    return _pack_entry(
+        inode, generation, whole_s, attributes_whole_s,
+        int((name_s - whole_s) * _NS), int((attributes_s - attributes_whole_s) * _NS),
+        inode, size, blocks, atime_ns // _NS & _UNSIGNED, mtime_ns // _NS & _UNSIGNED, ctime_ns // _NS & _UNSIGNED,
+        atime_ns % _NS, mtime_ns % _NS, ctime_ns % _NS, mode, nlink, uid, gid, rdev & _DEVICE, block_bytes, 0,
+    )  # fmt: skip
 
 
 def entry(result: Entry) -> Parts:
@@ -115,7 +109,7 @@ def entry(result: Entry) -> Parts:
 def attributes(result: Entry) -> Parts:
     seconds = int(result.attributes_s)
     rest_ns = int((result.attributes_s - seconds) * _NS)
-    return (_GETATTR.pack(seconds, rest_ns, 0, *_attributes(result)),)
+    return (_GETATTR.pack(seconds, rest_ns, 0) + _packed(result)[_ATTRIBUTES_AT:],)
 
 
 def more_attributes(result: Entry) -> Parts:
@@ -187,7 +181,7 @@ class Page:
         head = DIRENT.pack(inode, following, len(name), mode >> 12 & 0o17)
         return self._add(head + name + bytes(-len(name) % 8), entry)
 
-    def _add(self, dirent: bytes | memoryview, entry: Entry | None) -> bool:
+    def _add(self, dirent: bytes, entry: Entry | None) -> bool:
         size = len(dirent) + (_ENTRY.size if self.plus else 0)
         if size > self._room:
             return False
@@ -197,23 +191,19 @@ class Page:
         self._parts.append(dirent)
         return True
 
-    def fill(self, dirents: Dirents, number: int, shown: Callable[[bytes], Entry | None] | None = None) -> int:
-        """Add entries from that number on; how many there was room for. `shown` knows attributes of some names."""
-        if not self.plus or shown is None:
-            room = self._room
-            part, count = dirents.spaced(number, room, _ENTRY.size) if self.plus else dirents.part(number, room)
+    def fill(self, dirents: Dirents, number: int, shown: Shown | None = None) -> int:
+        """Add entries from that number on; how many there was room for. `shown` knows attributes of some."""
+        if not self.plus:
+            part, count = dirents.part(number, self._room)
             self._room -= len(part)
             self._parts.append(part)
             return count
-        packed, first, begin = dirents.packed, number, dirents.begin(number)
-        while begin < len(packed):
-            length = DIRENT.unpack_from(packed, begin)[2]
-            end = begin + DIRENT.size + length
-            if not self._add(packed[begin : end + -length % 8], shown(bytes(packed[end - length : end]))):
-                break
-            number += 1
-            begin = end + -length % 8
-        return number - first
+        parts = dirents.each(number, self._room, _ENTRY.size)
+        entries = repeat(None) if shown is None else shown(dirents, number, len(parts))
+        for entry, part in zip(entries, parts, strict=False):
+            self._parts += (_NO_ENTRY if entry is None else _packed(entry), part)
+        self._room -= sum(map(len, parts)) + len(parts) * _ENTRY.size
+        return len(parts)
 
     @property
     def parts(self) -> Parts:

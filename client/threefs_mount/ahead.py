@@ -5,8 +5,8 @@ behind the last one are fetched in one call, and the following looks are answere
 the kernel may keep names and attributes anyway, counted from when the call was sent.
 
 Only names that were there are kept, and no files with more than one name. That a name does not exist is never known
-here. What is changed here, or heard of more freshly, is given up at once, also if a page that is
-under way at that time shows it as it was before.
+here. What is changed here, or heard of more freshly, is given up at once, also if a page that is under way at that
+time shows it as it was before.
 """
 
 import math
@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.habit import Habit
+from threefs_mount.habit import Habits
+from threefs_mount.touches import Touches
 
 #: So many looks in a directory show that there will be more.
 FIRST_LOOKS = 8
@@ -37,7 +38,6 @@ _FOLLOWED_WITHIN = 1 / 4
 MOST_KEPT = 32_768
 _MOST_PAGES = 1024
 _MOST_DIRECTORIES = 256
-_MOST_TOUCHED = 8192
 
 
 @dataclass(slots=True, eq=False)
@@ -46,10 +46,9 @@ class Wish:
 
     directory: int
     after: bytes
-    limit: int  # 0: it comes with a listing
+    limit: int
     since_s: float
-    inodes: set[int] = field(default_factory=set)  # heard of since then
-    names: set[bytes] = field(default_factory=set)
+    mark: int  # of what is touched
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +71,8 @@ class _Directory:
     credit: int = _FIRST_CREDIT
     pace: float = math.inf  # looks per second, one name after the other, as far as is known
     wish: Wish | None = None
-    named_s: float = -math.inf  # when all its names, which are few, were told without attributes
+    named_s: float = -math.inf  # when all its names, which are few, were told without attributes ...
+    named_to: int = 0  # ... and which program
     names: dict[bytes, tuple[_Page, pb.Inode]] = field(default_factory=dict)
     pages: list[_Page] = field(default_factory=list)
 
@@ -91,8 +91,8 @@ class Ahead:
         self._directories: dict[int, _Directory] = {}  # the one that was asked about last at the end
         self._places: dict[int, tuple[_Directory, bytes]] = {}  # of all that is kept, by inode
         self._pages: deque[_Page] = deque()  # oldest first
-        self._wishes: list[Wish] = []  # under way
-        self._habit = Habit()
+        self.touches = Touches()
+        self._habits = Habits()
 
     # ---- looks ----
 
@@ -131,13 +131,13 @@ class Ahead:
     def asked(self, directory: int, name: bytes, inode: pb.Inode | None, now_s: float) -> None:
         """What the cluster has said of a name just now; None: there is no such name."""
         self.touch_name(directory, name)
-        if inode is None or not _is_kept(inode) or not self._cache_s:
+        if inode is None or not is_kept(inode) or not self._cache_s:
             return
         self.expire(now_s)
         at = self._directory(directory)
         if now_s < at.named_s + self._cache_s:
             at.named_s = -math.inf
-            self._habit.looked()
+            self._habits.looked(at.named_to)
             self._wish(at, directory, b"", now_s)
             return
         if any(page.covers(name) or page.after == name for page in at.pages):
@@ -164,39 +164,35 @@ class Ahead:
     def _wish(self, at: _Directory, directory: int, after: bytes, now_s: float) -> None:
         if at.wish is None and at.credit >= _LEAST_NAMES:
             useful = max(_LEAST_NAMES, at.pace * self._cache_s * _USED_WITHIN)
-            at.wish = Wish(directory, after, int(min(at.credit, _MOST_NAMES, useful)), now_s)
-            self._wishes.append(at.wish)
+            at.wish = Wish(directory, after, int(min(at.credit, _MOST_NAMES, useful)), now_s, self.touches.mark)
             self._start(at.wish)
 
-    def listed(self, directory: int, now_s: float) -> Wish | None:
-        """The names of the directory are about to be fetched; attributes may come with them. None: they are not to."""
+    def listed(self, directory: int, program: int) -> bool:
+        """A program is about to list the directory. Whether attributes are to come along, if it has few names."""
         if not self._cache_s:
-            return None
+            return False
         at = self._directory(directory)
         at.looks = max(at.looks, _LOOKS_OF_LISTING)
-        if at.wish is not None or not self._habit.wants_attributes():
-            return None
-        at.wish = Wish(directory, b"", 0, now_s)
-        self._wishes.append(at.wish)
-        return at.wish
+        return self._habits.wants_attributes(program)
 
-    def named(self, directory: int, now_s: float) -> None:
+    def named(self, directory: int, program: int, now_s: float) -> None:
         """All its names, which are few, have been told without attributes."""
         if self._cache_s:
-            self._directory(directory).named_s = now_s
+            at = self._directory(directory)
+            at.named_s, at.named_to = now_s, program
 
     # ---- what was wished for ----
 
     def arrived(self, wish: Wish, found: Sequence[tuple[bytes, pb.Inode]], last: bytes, now_s: float) -> None:
         """The page is there. It reaches to the name `last`, or if that is empty to the end of the directory."""
         at = self._ended(wish)
-        if wish.limit:
-            at.credit -= len(found)
-        if max(len(wish.inodes), len(wish.names)) >= _MOST_TOUCHED:
+        at.credit -= len(found)
+        touched = self.touches.since(wish.mark)
+        if touched is None:
             return
         page = _Page(wish.directory, wish.after, wish.since_s, last)
         for name, inode in found:
-            if inode.inode not in wish.inodes and name not in wish.names and _is_kept(inode):
+            if is_kept(inode) and inode.inode not in touched and (wish.directory, name) not in touched:
                 self._keep(at, page, name, inode)
         at.pages.append(page)
         self._pages.append(page)
@@ -216,7 +212,6 @@ class Ahead:
         self._ended(wish)
 
     def _ended(self, wish: Wish) -> _Directory:
-        self._wishes.remove(wish)
         at = self._directory(wish.directory)
         at.wish = None
         return at
@@ -226,20 +221,16 @@ class Ahead:
     def touch(self, inode: int) -> None:
         """It was changed here, or heard of more freshly."""
         self._drop(inode)
-        for wish in self._wishes:
-            wish.inodes.add(inode)
+        self.touches.note(inode)
 
     def touch_name(self, directory: int, name: bytes) -> None:
         """It may stand for something else by now."""
         self.touch(directory)
+        self.touches.note((directory, name))
         at = self._directories.get(directory)
-        if at is None:
-            return
-        found = at.names.pop(name, None)
+        found = None if at is None else at.names.pop(name, None)
         if found is not None:
             del self._places[found[1].inode]
-        if at.wish is not None:
-            at.wish.names.add(name)
 
     def _drop(self, inode: int) -> None:
         place = self._places.pop(inode, None)
@@ -269,5 +260,6 @@ def _note_pace(at: _Directory, page: _Page, now_s: float) -> None:
         at.pace = page.used / (now_s - page.since_s)
 
 
-def _is_kept(inode: pb.Inode) -> bool:
+def is_kept(inode: pb.Inode) -> bool:
+    """Whether its attributes change under one name alone."""
     return inode.nlink == 1 or (inode.type == pb.DIRECTORY and inode.nlink > 0)

@@ -1,40 +1,50 @@
 """Open directories, and the entries of them that the kernel is told."""
 
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
 
 from threefs_fuse.filesystem import Answer
-from threefs_fuse.replies import Entry, Page
+from threefs_fuse.replies import Entry, Page, Shown
 
-from threefs_mount.listing import FIRST_POSITION, Listing
+from threefs_mount.listing import FIRST_POSITION, Listed, Listing
 from threefs_mount.listings import SMALL
 
-Begin = Callable[[int], Awaitable[Listing]]
-#: What is known of a name in a directory, without asking.
-Shown = Callable[[int, bytes], Entry | None]
+#: The entries of a directory, for a program.
+Begin = Callable[[int, int], Awaitable[Listing]]
+
+
+class Unasked(Protocol):
+    """What is known of names without asking."""
+
+    def names(self, directory: int, names: Iterable[bytes]) -> Sequence[Entry | None]: ...
+    def listed(self, listed: Listed, first: int, count: int) -> Sequence[Entry | None]: ...
 
 
 class OpenDirectory:
-    """Attributes come along as far as they are known: those of small directories if programs look at them, and those
-    that are fetched ahead as soon as somebody looks at names. So to list names alone fills nobody's memory with inodes.
+    """Attributes come along as far as they are known: those of small directories unless the program is known not to
+    look at them, and those that are fetched ahead as soon as somebody looks at names. So to list names alone fills
+    nobody's memory with inodes.
 
     The kernel wants attributes with the first page, whoever reads, and with those behind it if somebody looks at names
-    meanwhile. They cost several times what a name costs, so the first page has only those that came with the names:
-    that somebody has looked at the same names before, one by one, does not say that they will be looked at again.
-    Entries without take as much room as those with, so of a large directory the first page has none.
+    meanwhile. The first page has only those that came with the names: that somebody has looked at the same names
+    before, one by one, does not say that they will be looked at again. Entries without take as much room as those
+    with, so of a large directory the first page has none.
     """
 
-    def __init__(self, inode: int, begin: Begin, shown: Shown) -> None:
+    def __init__(self, inode: int, program: int, begin: Begin, unasked: Unasked) -> None:
         self.inode = inode
+        self._program = program
         self._begin = begin
-        self._shown = shown
+        self._unasked = unasked
         self._listing: Listing | None = None
 
     def read(self, start: int, page: Page) -> Answer[Page]:
         """Positions 0 and 1 are "." and ".."; the entries follow."""
         if start >= FIRST_POSITION and self._listing is not None:
             number = start - FIRST_POSITION
-            while (found := self._listing.at_once(number)) is not None and (count := page.fill(*found, self._shown_of)):
+            shown = self._shown(self._listing)
+            while (found := self._listing.at_once(number)) is not None and (count := page.fill(*found, shown)):
                 number += count
             if number > start - FIRST_POSITION:
                 self._listing.passed(number)
@@ -43,14 +53,14 @@ class OpenDirectory:
 
     async def _read(self, start: int, page: Page) -> Page:
         if start == 0 or self._listing is None:
-            self._listing = await self._begin(self.inode)
+            self._listing = await self._begin(self.inode, self._program)
         for position, name in enumerate((b".", b"..")):
             if position >= start and not page.add(name, position + 1, self.inode, stat.S_IFDIR):
                 return page
         if start < FIRST_POSITION and page.plus and len(self._listing) > SMALL:
             self._listing.passed(len(self._listing))
             return page
-        shown = None if start < FIRST_POSITION and not self._listing.with_attributes else self._shown_of
+        shown = None if start < FIRST_POSITION and self._listing.listed is None else self._shown(self._listing)
         number = max(start - FIRST_POSITION, 0)
         while (found := await self._listing.rest(number)) is not None:
             number, dirents, index = found
@@ -61,23 +71,26 @@ class OpenDirectory:
                 break
         return page
 
-    def _shown_of(self, name: bytes) -> Entry | None:
-        return self._shown(self.inode, name)
+    def _shown(self, listing: Listing) -> Shown:
+        inode, listed, unasked = self.inode, listing.listed, self._unasked
+        if listed is not None:
+            return lambda dirents, number, count: unasked.listed(listed, number, count)
+        return lambda dirents, number, count: unasked.names(inode, dirents.names(number, count))
 
 
 class OpenDirectories:
     """By the numbers under which the kernel knows them."""
 
-    def __init__(self, begin: Begin, shown: Shown) -> None:
+    def __init__(self, begin: Begin, unasked: Unasked) -> None:
         self._begin = begin
-        self._shown = shown
+        self._unasked = unasked
         self._open: dict[int, OpenDirectory] = {}
         self._next = 1
 
-    def add(self, inode: int) -> int:
+    def add(self, inode: int, program: int) -> int:
         number = self._next
         self._next += 1
-        self._open[number] = OpenDirectory(inode, self._begin, self._shown)
+        self._open[number] = OpenDirectory(inode, program, self._begin, self._unasked)
         return number
 
     def get(self, number: int) -> OpenDirectory:

@@ -1,16 +1,19 @@
 """What the kernel is told of inodes."""
 
 import stat
+from dataclasses import replace
+from struct import unpack
 
 from threefs_fuse.replies import Entry, Space
 
 from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.listing import Names
+from threefs_mount.listing import Listed, Names
 
 #: Programs take it as the size of their buffers: few requests for sequential work, and no waste for many small files.
 BLOCK_BYTES = 128 << 10
 _SECTOR_BYTES = 512
+_GENERATION = 0  # a number is never given to another inode
 _NAME_BYTES = 255
 _UNIT_BYTES = 4096
 TYPE_BITS = {
@@ -27,28 +30,34 @@ _DIRENT_TYPES = bytes(sum(bits >> 12 for one, bits in TYPE_BITS.items() if one =
 TYPES = {bits: kind for kind, bits in TYPE_BITS.items()}
 #: Nothing has that name, for now: the kernel asks again each time.
 ABSENT = Entry(0)
+_SYMLINK = pb.SYMLINK
+_made = tuple.__new__  # quicker than the constructor: one for every name that is looked at
 
 
 def entry(inode: pb.Inode, cache_s: float) -> Entry:
     """The kernel may keep it for `cache_s` seconds."""
     kind = inode.type
-    length = len(inode.target) if kind == pb.SYMLINK else inode.length
-    return Entry(
-        inode.inode,
-        TYPE_BITS[kind] | inode.mode,
-        inode.nlink,
-        inode.uid,
-        inode.gid,
-        inode.rdev,
-        length,
-        (length + _SECTOR_BYTES - 1) // _SECTOR_BYTES,
-        BLOCK_BYTES,
-        inode.atime_ns,
-        inode.mtime_ns,
-        inode.ctime_ns,
-        inode.birth_ns,
-        cache_s,
-        cache_s,
+    length = len(inode.target) if kind == _SYMLINK else inode.length
+    return _made(
+        Entry,
+        (
+            inode.inode,
+            TYPE_BITS[kind] | inode.mode,
+            inode.nlink,
+            inode.uid,
+            inode.gid,
+            inode.rdev,
+            length,
+            (length + _SECTOR_BYTES - 1) // _SECTOR_BYTES,
+            BLOCK_BYTES,
+            inode.atime_ns,
+            inode.mtime_ns,
+            inode.ctime_ns,
+            inode.birth_ns,
+            cache_s,
+            cache_s,
+            _GENERATION,
+        ),
     )
 
 
@@ -61,10 +70,18 @@ def names(reply: pb.ListNamesReply) -> Names:
         or reply.names.count(b"\0") != count
         or len(reply.inodes) != 8 * count
         or b"\0\0" in b"\0" + reply.names
+        or len(reply.attributes) not in (0, count)
     ):
         raise ProtocolError("the columns of a directory are not of the same length")
     types = reply.types.translate(_DIRENT_TYPES)
-    return Names(reply.names, reply.inodes, types, reply.more, reply.token, bool(reply.attributes))
+    return Names(reply.names, reply.inodes, types, reply.more, reply.token)
+
+
+def names_and_attributes(reply: pb.ListNamesReply, directory: int, since_s: float, mark: int) -> Names:
+    """Which were so at that time, or later. Raises ProtocolError."""
+    found = names(reply)
+    numbers = unpack(f"<{len(reply.types)}Q", reply.inodes)
+    return replace(found, listed=Listed(directory, reply.names, numbers, list(reply.attributes), since_s, mark))
 
 
 def space(reply: pb.StatFsReply) -> Space:

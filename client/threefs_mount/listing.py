@@ -2,17 +2,35 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from threefs_fuse.dirents import Dirents
 
 from threefs.errors import ThreefsError
+from threefs_mount.touches import Thing
 
 #: Of a larger directory only the pages read last are kept.
 MOST_BYTES = 2 << 20
 #: Positions 0 and 1 are "." and "..".
 FIRST_POSITION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Attributes that came along with all the names of a directory, in their order."""
+
+    directory: int
+    names: bytes  # each ends with a zero byte
+    numbers: Sequence[int]
+    inodes: Sequence[bytes]  # an Inode each, serialized
+    since_s: float  # they were so then, or later
+    mark: int  # of what was touched until then
+
+    def among(self, touched: set[Thing]) -> set[int]:
+        """The numbers of those that were touched, or whose names were."""
+        rows = zip(self.numbers, self.names.split(b"\0"), strict=False)
+        return {number for number, name in rows if number in touched or (self.directory, name) in touched}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +42,7 @@ class Names:
     types: bytes  # 1 byte each, as in d_type
     more: bool
     token: int  # as long as the directory has it, its entries are the same; 0: that is not known
-    with_attributes: bool = False  # those of all its entries came along
+    listed: Listed | None = None
 
     @property
     def last(self) -> bytes:
@@ -57,7 +75,7 @@ class Listing:
     def __init__(self, first: Names, fetch: Fetch, grown: Callable[["Listing", int], None]) -> None:
         """`first` is the first page; `grown` is told how many bytes more are kept."""
         self.token = first.token  # 0 as soon as pages are of different times
-        self.with_attributes = first.with_attributes
+        self.listed = first.listed
         self.size = 0
         self._fetch = fetch
         self._grown = grown

@@ -20,8 +20,9 @@ _FIRST_PAGE, _PAGE = 1024, 4096
 #: Of a directory that somebody may be about to list.
 MOST_EXPECTED = 16_384
 
-#: The page of a directory behind a name, of at most so many; None: the directory still has the token.
-Fetch = Callable[[int, bytes, int, int], Awaitable[Names | None]]
+#: The page of a directory behind a name, of at most so many, unless it still has the token: None then. With attributes,
+#: perhaps, for the program that begins to read it.
+Fetch = Callable[[int, bytes, int, int, int | None], Awaitable[Names | None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -38,14 +39,14 @@ class Listings:
         self._fetch = fetch
         self._directories: dict[int, _Directory] = {}  # the one that was read last at the end
 
-    async def begin(self, number: int) -> Listing:
+    async def begin(self, number: int, program: int) -> Listing:
         """The entries that the directory has now, or those that come."""
         at = self._directory(number)
         at.expected = False
         if not at.turn.locked():
-            return await self._check(number, at)
+            return await self._check(number, at, program)
         if at.next is None:  # the question that is under way may be from before an entry came
-            at.next = asyncio.get_running_loop().create_task(self._check(number, at))
+            at.next = asyncio.get_running_loop().create_task(self._check(number, at, program))
         return await asyncio.shield(at.next)
 
     async def expect(self, number: int) -> None:
@@ -54,7 +55,7 @@ class Listings:
         if at.expected or at.turn.locked():
             return
         at.expected = True
-        listing = await self._check(number, at)
+        listing = await self._check(number, at, None)
         while listing.token and len(listing) < MOST_EXPECTED and await listing.rest(len(listing)) is not None:
             pass
 
@@ -63,14 +64,14 @@ class Listings:
         self._directories[number] = at
         return at
 
-    async def _check(self, number: int, at: _Directory) -> Listing:
+    async def _check(self, number: int, at: _Directory, program: int | None) -> Listing:
         async with at.turn:
             at.next = None
             known = at.listing
             if known is not None and (not known.token or len(known) <= SMALL):
                 self._forget(at)
                 known = None
-            names = await self._fetch(number, b"", _FIRST_PAGE, 0 if known is None else known.token)
+            names = await self._fetch(number, b"", _FIRST_PAGE, 0 if known is None else known.token, program)
             if names is None:
                 assert known is not None, "only what is known is unchanged"
                 return known
@@ -81,7 +82,7 @@ class Listings:
             return listing
 
     async def _page(self, number: int, after: bytes) -> Names:
-        names = await self._fetch(number, after, _PAGE, 0)
+        names = await self._fetch(number, after, _PAGE, 0, None)
         assert names is not None, "nothing was known"
         return names
 

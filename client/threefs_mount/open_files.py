@@ -65,6 +65,10 @@ class OpenFiles:
     def get(self, inode: int) -> OpenFile | None:
         return self._files.get(inode)
 
+    def among(self, inodes: Iterable[int]) -> set[int]:
+        """Which of them are open here."""
+        return self._files.keys() & inodes
+
     def handle(self, number: int) -> OpenHandle:
         return self._handles[number]
 

@@ -31,6 +31,7 @@ from threefs_mount.open_file import OpenFile
 from threefs_mount.open_files import OpenFiles
 from threefs_mount.prefetcher import Prefetcher
 from threefs_mount.renewals import Renewals
+from threefs_mount.unasked import Unasked
 
 _CAPABILITY = b"security.capability"
 _KERNEL = Caller(0, 0, 0)
@@ -55,9 +56,10 @@ class Operations(FileSystem):
         self._locks = FileLocks(link, self._renewals.locked)
         self._prefetcher = Prefetcher(cache_s, partial(directory_pages.attributes, link), link.clock)
         self._ahead = self._prefetcher.ahead
-        self._listings = Listings(partial(directory_pages.names, link, self._prefetcher))
+        self._listings = Listings(partial(directory_pages.names, link, self._ahead))
         self._prefetcher.walked = self._listings.expect
-        self._directories = OpenDirectories(self._listings.begin, self._ahead_of)
+        self._unasked = Unasked(link, files, self._ahead, cache_s)
+        self._directories = OpenDirectories(self._listings.begin, self._unasked)
         files.touched = self._ahead.touch
         self._known = KnownDirectories(cache_s)
         self._claimer = Claimer(link, cache_s)
@@ -115,18 +117,7 @@ class Operations(FileSystem):
         if self._claims.lacks(parent, name, self._link.clock.monotonic()):
             self._ahead.touch_name(parent, name)
             return entries.ABSENT
-        return self._ahead_of(parent, name) or self._lookup(parent, name)
-
-    def _ahead_of(self, parent: int, name: bytes) -> Entry | None:
-        """What was fetched ahead. Not of files that are open here: their attributes change here."""
-        now_s = self._link.clock.monotonic()
-        known = self._ahead.find(parent, name, now_s)
-        if known is None or self._files.get(known.inode.inode) is not None:
-            return None
-        if self._link.access.waits(known.inode.inode):
-            return None
-        self._files.told.note(known.inode, known.since_s)
-        return entries.entry(known.inode, self._cache_s - (now_s - known.since_s))
+        return self._unasked.name(parent, name) or self._lookup(parent, name)
 
     async def _lookup(self, parent: int, name: bytes) -> Entry:
         renewal = self._renewals.number
@@ -186,7 +177,7 @@ class Operations(FileSystem):
     # ---- directories ----
 
     def opendir(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
-        return Opened(self._directories.add(inode))
+        return Opened(self._directories.add(inode, caller.pid))
 
     def readdir(self, inode: int, caller: Caller, handle: int, offset: int, page: Page) -> Answer[Page]:
         return self._directories.get(handle).read(offset, page)

@@ -46,16 +46,13 @@ class Prefetcher:
             self.ahead.failed(wish)
             return
         last = entries[-1].name if more and entries else b""
-        self.arrived(wish, [(one.name, one.attributes) for one in entries], last)
-        if not last and self.walked is not None and self.ahead.count(wish.directory) > SMALL:
-            with contextlib.suppress(ThreefsError):  # whoever lists it will be told
-                await self.walked(wish.directory)
-
-    def arrived(self, wish: Wish, found: Sequence[tuple[bytes, pb.Inode]], last: bytes) -> None:
-        self.ahead.arrived(wish, found, last, self._clock.monotonic())
+        self.ahead.arrived(wish, [(one.name, one.attributes) for one in entries], last, self._clock.monotonic())
         if not self._sweeping:
             self._sweeping = True
             self._spawn(self._sweep())
+        if not last and self.walked is not None and self.ahead.count(wish.directory) > SMALL:
+            with contextlib.suppress(ThreefsError):  # whoever lists it will be told
+                await self.walked(wish.directory)
 
     async def _sweep(self) -> None:
         """Old pages take memory, even if nobody asks any more."""

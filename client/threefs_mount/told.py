@@ -1,6 +1,8 @@
 """What the kernel was told of inodes, for as long as it may keep it. No I/O happens here."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from itertools import repeat
+from typing import NamedTuple, TypeAlias
 
 from threefs.wire import meta_pb2 as pb
 
@@ -18,6 +20,9 @@ class _Told(NamedTuple):
     has: int  # which kinds of extended attributes
 
 
+#: An inode, serialized, and until when. Of those of a listing hardly any is asked about later.
+_Unread: TypeAlias = tuple[bytes, float]
+
 _made = tuple.__new__  # quicker than the constructor: one for every name that is looked up
 
 
@@ -26,20 +31,24 @@ class Told:
 
     def __init__(self, cache_s: float) -> None:
         self._cache_s = cache_s
-        self._inodes: dict[int, _Told] = {}
+        self._inodes: dict[int, _Told | _Unread] = {}
 
     def note(self, inode: pb.Inode, now_s: float) -> None:
         """It is told now."""
-        has = _OTHERS if inode.xattr_bytes else 0
-        if inode.HasField("access_acl"):
-            has |= 1
-        if inode.HasField("default_acl"):
-            has |= 2
-        number, inodes = inode.inode, self._inodes
+        inodes, number = self._inodes, inode.inode
         inodes.pop(number, None)
-        inodes[number] = _made(_Told, (_version(inode), now_s + self._cache_s, has))
+        inodes[number] = _read(inode, now_s + self._cache_s)
         if len(inodes) > MOST_INODES:
-            del inodes[next(iter(inodes))]
+            self._forget_oldest()
+
+    def note_all(self, numbers: Iterable[int], inodes: Iterable[bytes], now_s: float) -> None:
+        """The same for those of a listing, which are serialized."""
+        self._inodes.update(zip(numbers, zip(inodes, repeat(now_s + self._cache_s)), strict=False))
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        while len(self._inodes) > MOST_INODES:
+            del self._inodes[next(iter(self._inodes))]
 
     def forget(self, inode: int) -> None:
         """Something of it has changed."""
@@ -47,7 +56,7 @@ class Told:
 
     def is_news(self, inode: pb.Inode) -> bool:
         """Whether the kernel may believe other attributes than these."""
-        told = self._inodes.get(inode.inode)
+        told = self._of(inode.inode)
         return told is None or told.version != _version(inode)
 
     def lacks(self, inode: int, name: bytes, now_s: float) -> bool:
@@ -55,8 +64,25 @@ class Told:
 
         Programs that list a directory ask for some of every file, and few files have any.
         """
-        told = self._inodes.get(inode)
+        told = self._of(inode)
         return told is not None and now_s < told.until and not told.has & _ACLS.get(name, _OTHERS)
+
+    def _of(self, inode: int) -> _Told | None:
+        told = self._inodes.get(inode)
+        if told is None or isinstance(told, _Told):
+            return told
+        body, until = told
+        self._inodes[inode] = read = _read(pb.Inode.FromString(body), until)
+        return read
+
+
+def _read(inode: pb.Inode, until: float) -> _Told:
+    has = _OTHERS if inode.xattr_bytes else 0
+    if inode.HasField("access_acl"):
+        has |= 1
+    if inode.HasField("default_acl"):
+        has |= 2
+    return _made(_Told, (_version(inode), until, has))
 
 
 def _version(inode: pb.Inode) -> Version:

@@ -4,13 +4,32 @@ Most are shown as they are stored: to take such a record apart and to put it tog
 find it.
 """
 
+from collections.abc import Iterable
+
+from threefs.errors import Corrupt
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
+from threefs_meta import keys
 from threefs_meta.namespace import Namespace
 
 #: An inode's record begins with its number and its type, as protobuf writes them: tag, eight bytes, tag, one byte.
 _TYPE_AT = 10
 _INODE_TAG, _TYPE_TAG_AT, _TYPE_TAG = 0x09, 9, 0x10
+
+
+async def stored(names: Namespace, inodes: Iterable[int]) -> dict[int, bytes]:
+    """Of inodes that entries name. Raises Corrupt."""
+    # In the order in which they lie: for the store that is a step from one to the next, or nearly so.
+    numbers = sorted(inodes)
+    rows = keys.inodes(numbers)
+    found: dict[int, bytes] = {}
+    for number, body in zip(numbers, records.bodies(await names.tx.get_many(rows), rows), strict=True):
+        if body is None:
+            raise Corrupt(f"an entry names inode {number}, which does not exist")
+        if isinstance(body, Corrupt):
+            raise body
+        found[number] = body
+    return found
 
 
 async def shown(names: Namespace, body: bytes, key: bytes) -> bytes:

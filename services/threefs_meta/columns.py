@@ -6,6 +6,7 @@ what each byte contributes at its place.
 """
 
 from collections.abc import Sequence
+from struct import pack, unpack
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,9 @@ _ROW = np.dtype(
     ]
 )
 _BODY_AT = 5
+#: So many are decoded one by one. A directory is listed now and then, and numpy, which is ten times as quick for many,
+#: takes long to be back in the processor's caches.
+_FEW = 256
 _BODY_BYTES = _ROW.itemsize - _BODY_AT
 _ZEROS = crc32c_behind(FORMAT_CRC, bytes(_BODY_BYTES))
 
@@ -53,18 +57,21 @@ class Columns(NamedTuple):
 
 def of_entries(pairs: Sequence[Pair]) -> Columns:
     """Of stored entries. Raises Corrupt."""
-    if not pairs:
-        return Columns(b"", b"", b"")
-    names = b"\0".join(keys.names_of([key for key, _ in pairs])) + b"\0"
+    names = b"".join([name + b"\0" for name in keys.names_of([key for key, _ in pairs])])
     values = [value for _, value in pairs]
-    if set(map(len, values)) == {_ROW.itemsize}:
+    if len(values) > _FEW and set(map(len, values)) == {_ROW.itemsize}:
         stored = b"".join(values)
         rows = np.frombuffer(stored, _ROW)
         if _usual(rows, stored):
             return Columns(names, rows["inode"].tobytes(), rows["type"].tobytes())
     found = [entries.decode(value, key) for key, value in pairs]
-    inodes = np.array([entry.inode for entry in found], "<u8")
-    return Columns(names, inodes.tobytes(), bytes(entry.type if 0 < entry.type < 128 else 0 for entry in found))
+    inodes = pack(f"<{len(found)}Q", *[entry.inode for entry in found])
+    return Columns(names, inodes, bytes([entry.type if 0 < entry.type < 128 else 0 for entry in found]))
+
+
+def numbers(inodes: bytes) -> Sequence[int]:
+    """The column of inodes as such."""
+    return unpack(f"<{len(inodes) // 8}Q", inodes)
 
 
 def _usual(rows: "np.ndarray[tuple[int], np.dtype[np.void]]", stored: bytes) -> bool:

@@ -5,8 +5,7 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 
-from threefs.errors import Corrupt, InvalidArgument, NotADirectory
-from threefs.kv import records
+from threefs.errors import InvalidArgument, NotADirectory
 from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import bodies, keys, paths, permissions
@@ -59,18 +58,11 @@ async def list_entries(context: Context, request: pb.ListRequest) -> Serialized[
 
 async def _put_with_attributes(pieces: list[bytes], names: Namespace, found: Sequence[tuple[bytes, Entry]]) -> int:
     """How many there was room for."""
-    # In the order in which they lie: for the store that is a step from one to the next, or nearly so.
-    numbers = sorted([entry.inode for _, entry in found])
-    rows = keys.inodes(numbers)
-    stored = dict(zip(numbers, records.bodies(await names.tx.get_many(rows), rows), strict=True))
+    stored = await bodies.stored(names, [entry.inode for _, entry in found])
     size = 0
     for count, (name, entry) in enumerate(found, 1):
         inode, kind = entry
         body = stored[inode]
-        if body is None:
-            raise Corrupt(f"an entry names inode {inode}, which does not exist")
-        if isinstance(body, Corrupt):
-            raise body
         if kind == pb.DIRECTORY:
             body = await bodies.shown(names, body, keys.inode(inode))
         _put(pieces, name, entry, head(_ATTRIBUTES_TAG, len(body)) + body)

@@ -1,8 +1,10 @@
 """A page of a directory as columns, unless the caller knows it already."""
 
+from collections.abc import Iterable, Sequence
+
 from threefs.errors import InvalidArgument, NotADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import columns, keys, paths, permissions
+from threefs_meta import bodies, columns, keys, paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import look
@@ -37,9 +39,15 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
         reply.names, reply.inodes, reply.types = columns.of_entries(pairs)
         few = not reply.more and len(pairs) <= min(request.attributes_up_to, MOST_WITH_ATTRIBUTES)
         if few and not request.after and permissions.permits(directory, actor, SEARCH):
-            for start in range(0, len(reply.inodes), 8):
-                inode = await names.named(int.from_bytes(reply.inodes[start : start + 8], "little"))
-                reply.attributes.append((await names.shown(inode)).SerializeToString())
+            reply.attributes.extend(await _attributes(names, columns.numbers(reply.inodes), reply.types))
         return reply
 
     return await look(context, work)
+
+
+async def _attributes(names: Namespace, inodes: Sequence[int], types: bytes) -> Iterable[bytes]:
+    stored = await bodies.stored(names, inodes)
+    for number, kind in zip(inodes, types, strict=True):
+        if kind == pb.DIRECTORY:
+            stored[number] = await bodies.shown(names, stored[number], keys.inode(number))
+    return map(stored.__getitem__, inodes)

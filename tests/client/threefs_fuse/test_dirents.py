@@ -1,6 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_fuse.dirents import HEAD, Dirents
+from threefs_fuse.dirents import HEAD, Dirents, _pack_few, _pack_many
 
 NAMES = st.lists(st.binary(min_size=1, max_size=255).filter(lambda name: b"\0" not in name), max_size=20)
 
@@ -32,16 +32,24 @@ def test_a_part_is_as_large_as_there_is_room(names: list[bytes], room: int, firs
         assert row.begin(first + count + 1) - row.begin(first) > room
 
 
-@given(NAMES, st.integers(0, 4000), st.integers(0, 20), st.sampled_from((8, 128)))
-def test_a_part_with_gaps(names: list[bytes], room: int, first: int, gap: int) -> None:
+@given(NAMES, st.integers(0, 4000), st.integers(0, 20), st.sampled_from((0, 8, 128)))
+def test_one_by_one_with_something_before_each(names: list[bytes], room: int, first: int, before: int) -> None:
     row = dirents(names)
     first = min(first, len(names))
-    wanted, count = bytearray(), 0
+    wanted: list[bytes] = []
     for number in range(first, len(names)):
-        entry = bytes(gap) + row.packed[row.begin(number) : row.begin(number + 1)]
-        if len(wanted) + len(entry) > room:
+        wanted.append(bytes(row.packed[row.begin(number) : row.begin(number + 1)]))
+        if sum(map(len, wanted)) + before * len(wanted) > room:
+            wanted.pop()
             break
-        wanted += entry
-        count += 1
-    spaced, found = row.spaced(first, room, gap)
-    assert bytes(spaced) == wanted and found == count
+    assert [bytes(one) for one in row.each(first, room, before)] == wanted
+    assert row.names(first, len(wanted)) == names[first : first + len(wanted)]
+
+
+@given(NAMES.filter(bool), st.integers(1, 1 << 40))
+def test_few_are_packed_like_many(names: list[bytes], following: int) -> None:
+    joined = b"".join(name + b"\0" for name in names)
+    inodes, types = bytes(range(8)) * len(names), bytes(range(len(names)))
+    few, some = _pack_few(joined, inodes, types, following)
+    many, others = _pack_many(joined, inodes, types, following)
+    assert few == many and list(some) == list(others)

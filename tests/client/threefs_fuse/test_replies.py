@@ -1,5 +1,4 @@
 import struct
-from dataclasses import replace
 
 from threefs_fuse import replies
 from threefs_fuse.dirents import Dirents
@@ -28,7 +27,7 @@ def test_attributes() -> None:
 
 
 def test_more_attributes() -> None:
-    (packed,) = replies.more_attributes(replace(FILE, birth_ns=10**18 + 3))
+    (packed,) = replies.more_attributes(FILE._replace(birth_ns=10**18 + 3))
     assert len(packed) == 288
     assert struct.unpack_from("=QII", packed) == (2, 250_000_000, 0)
     assert struct.unpack_from("=IIQIIIH2xQQQQ", packed, 32) == (
@@ -77,6 +76,6 @@ def test_a_page_takes_packed_entries_as_far_as_there_is_room() -> None:
     assert Page(95, plus=False).fill(row, 0) == 2
     assert Page(319, plus=True).fill(row, 0) == 1
     page = Page(320, plus=True)
-    assert page.fill(row, 1, lambda name: FILE if name == b"c" else None) == 2
+    assert page.fill(row, 1, lambda dirents, number, count: [None, FILE][number - 1 :][:count]) == 2
     (packed,) = page.parts
     assert packed == bytes(128) + row.packed[32:64] + replies.entry(FILE)[0] + row.packed[64:]

@@ -3,6 +3,7 @@ from collections.abc import Iterable
 import pytest
 from threefs_mount import ahead
 from threefs_mount.ahead import FIRST_LOOKS, MOST_KEPT, Ahead, Wish
+from threefs_mount.touches import MOST_TOUCHED
 
 from threefs.wire import meta_pb2 as pb
 
@@ -38,12 +39,11 @@ class Scene:
         self.asked(range(1, FIRST_LOOKS + 1))
         return self.wishes.pop()
 
-    def lists_and_looks(self, directory: int = 6) -> None:
-        """Somebody looks at an entry that was listed without attributes."""
-        assert self.ahead.listed(directory, self.now_s) is None
-        self.ahead.named(directory, self.now_s)
-        self.asked([1], directory)
-        self.ahead.failed(self.wishes.pop())
+    def listed(self, directory: int = 7, program: int = 1) -> None:
+        """A program has listed the directory without attributes."""
+        while self.ahead.listed(directory, program):
+            pass
+        self.ahead.named(directory, program, self.now_s)
 
     def arrived(self, wish: Wish, numbers: Iterable[int], *, more: bool = True, mode: int = 0o644) -> None:
         found = [entry(number, mode=mode) for number in numbers]
@@ -107,24 +107,17 @@ def test_a_directory_changes_with_its_entries() -> None:
     assert scene.ahead.find(7, b"d", 100.0) is None
 
 
-def test_attributes_that_come_with_a_listing() -> None:
-    scene = Scene()
-    scene.lists_and_looks()
-    wish = scene.ahead.listed(7, scene.now_s)
-    assert wish is not None and scene.ahead.listed(7, scene.now_s) is None
-    scene.ahead.touch(1005)
-    scene.arrived(wish, range(1, 10), more=False)
-    assert scene.mode(1) is not None and scene.mode(5) is None
-    without = Scene(cache_s=0)
-    without.ahead.named(8, 100.0)
-    without.asked([1], directory=8)
-    assert without.ahead.listed(7, 100.0) is None
+def test_without_a_cache_no_attributes_come_with_a_listing() -> None:
+    scene = Scene(cache_s=0)
+    assert not scene.ahead.listed(7, 1)
+    scene.ahead.named(7, 1, 100.0)
+    scene.asked([1])
+    assert not scene.wishes and not scene.ahead.listed(7, 1)
 
 
 def test_a_look_at_an_entry_that_was_listed_without_attributes_brings_those_of_all() -> None:
     scene = Scene()
-    assert scene.ahead.listed(7, scene.now_s) is None
-    scene.ahead.named(7, scene.now_s)
+    scene.listed()
     scene.asked([5])
     [wish] = scene.wishes
     assert (wish.directory, wish.after) == (7, b"") and wish.limit >= 128
@@ -132,27 +125,25 @@ def test_a_look_at_an_entry_that_was_listed_without_attributes_brings_those_of_a
     assert scene.mode(1) is not None
 
 
-def test_listings_come_with_attributes_as_long_as_somebody_looks_at_them() -> None:
+def test_the_program_that_listed_gets_attributes_from_then_on_whoever_looks() -> None:
     scene = Scene()
-    for first in (100, 200):  # one without in 16 shows whether it is still so
-        scene.lists_and_looks()
-        wishes = [scene.ahead.listed(number, scene.now_s) for number in range(first, first + 16)]
-        assert all(wishes[:15]) and wishes[15] is None
-    assert scene.ahead.listed(300, scene.now_s) is None
+    scene.listed(7, program=1)
+    scene.listed(8, program=2)
+    scene.asked([5], 7)
+    assert scene.ahead.listed(9, 1) and not scene.ahead.listed(9, 2)
 
 
 def test_who_looks_much_later_did_not_come_from_the_listing() -> None:
     scene = Scene()
-    assert scene.ahead.listed(7, scene.now_s) is None
-    scene.ahead.named(7, scene.now_s)
+    scene.listed()
     scene.now_s += CACHE_S
     scene.asked([5])
-    assert not scene.wishes and scene.ahead.listed(8, scene.now_s) is None
+    assert not scene.wishes and not scene.ahead.listed(8, 1)
 
 
 def test_fewer_looks_show_a_walk_behind_a_listing() -> None:
     scene = Scene()
-    assert scene.ahead.listed(7, scene.now_s) is None
+    scene.ahead.listed(7, 1)
     scene.asked(range(1, FIRST_LOOKS // 2))
     assert scene.wishes
 
@@ -203,10 +194,10 @@ def test_a_page_under_way_does_not_bring_back_what_was_changed() -> None:
 def test_a_page_behind_too_many_changes_is_not_believed() -> None:
     scene = Scene()
     wish = scene.walked()
-    for number in range(ahead._MOST_TOUCHED):
+    for number in range(MOST_TOUCHED + 1):
         scene.ahead.touch(100_000 + number)
     scene.arrived(wish, range(9, 20))
-    assert scene.mode(9) is None
+    assert scene.mode(9) is None and not scene.ahead.count(7)
 
 
 def test_a_later_page_counts_more() -> None:
@@ -217,8 +208,7 @@ def test_a_later_page_counts_more() -> None:
     scene.ahead.arrived(later, [entry(20), (name(600), inode(1009))], b"", scene.now_s)
     assert scene.mode(20) == 0o644 and scene.mode(21) == 0o600
     assert scene.mode(9) is None and scene.mode(600) is not None
-    later = Wish(7, b"", 10, scene.now_s)
-    scene.ahead._wishes.append(later)
+    later = Wish(7, b"", 10, scene.now_s, scene.ahead.touches.mark)
     scene.ahead.arrived(later, [(name(600), inode(77))], name(600), scene.now_s)
     scene.ahead.touch(1009)
     known = scene.ahead.find(7, name(600), scene.now_s)

@@ -1,24 +1,41 @@
 import asyncio
 import inspect
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 from threefs_fuse.replies import Entry, Page
 from threefs_mount.directories import OpenDirectories
-from threefs_mount.listing import Listing, Names
+from threefs_mount.listing import Listed, Listing, Names
 from threefs_mount.listings import SMALL
 
 NAMES = [b"a", b"b", b"c", b"d"]
 
 
+class Known:
+    """What is known without asking: of some names, and of those that are listed with attributes."""
+
+    def __init__(self, *known: bytes) -> None:
+        self._known = known
+
+    def names(self, directory: int, names: Iterable[bytes]) -> list[Entry | None]:
+        return [Entry(9) if name in self._known else None for name in names]
+
+    def listed(self, listed: Listed, first: int, count: int) -> list[Entry | None]:
+        return [Entry(number) for number in listed.numbers[first : first + count]]
+
+
 def begin_with(names: list[bytes], pages: int = 3, *, with_attributes: bool = False) -> Any:
+    listed = Listed(7, b"", range(100, 100 + len(names)), (), 0.0, 0) if with_attributes else None
+
     async def fetch(after: bytes) -> Names:
         rest = [name for name in names if name > after]
         page = rest[:pages]
         joined = b"".join(name + b"\0" for name in page)
-        return Names(joined, bytes(8 * len(page)), bytes(len(page)), rest != page, 1, with_attributes)
+        return Names(joined, bytes(8 * len(page)), bytes(len(page)), rest != page, 1, listed)
 
-    async def begin(inode: int) -> Listing:
+    async def begin(inode: int, program: int) -> Listing:
+        assert (inode, program) == (7, 1)
         return Listing(await fetch(b""), fetch, lambda listing, size: None)
 
     return begin
@@ -30,9 +47,8 @@ async def settled(answer: Any) -> Any:
 
 def read(room: int, *, plus: bool, start: int = 0) -> bytes:
     async def scene() -> bytes:
-        shown = {b"b": Entry(9)}
-        directories = OpenDirectories(begin_with(NAMES, with_attributes=True), lambda inode, name: shown.get(name))
-        page = await settled(directories.get(directories.add(7)).read(start, Page(room, plus=plus)))
+        directories = OpenDirectories(begin_with(NAMES, 9, with_attributes=True), Known(b"b"))
+        page = await settled(directories.get(directories.add(7, 1)).read(start, Page(room, plus=plus)))
         return b"".join(map(bytes, page.parts))
 
     return asyncio.run(scene())
@@ -49,10 +65,24 @@ def test_without_attributes() -> None:
     assert packed[24:25] == b"." and packed[56:58] == b".." and packed[64 + 24 : 64 + 25] == b"a"
 
 
-def test_with_the_attributes_that_are_known() -> None:
-    packed = read(4096, plus=True)
-    assert len(packed) == 6 * 160
-    assert [struct.unpack_from("=Q", packed, 160 * number)[0] for number in range(6)] == [0, 0, 0, 9, 0, 0]
+def inodes_in_order(packed: bytes) -> list[int]:
+    return [struct.unpack_from("=Q", packed, at)[0] for at in range(0, len(packed), 160)]
+
+
+def test_with_the_attributes_that_came_along() -> None:
+    assert inodes_in_order(read(4096, plus=True)) == [0, 0, 100, 101, 102, 103]
+    assert inodes_in_order(read(500, plus=True, start=3)) == [101, 102, 103]
+
+
+def test_with_the_attributes_that_were_fetched_ahead() -> None:
+    async def scene() -> None:
+        directories = OpenDirectories(begin_with(NAMES, 9), Known(b"b"))
+        opened = directories.get(directories.add(7, 1))
+        await settled(opened.read(0, Page(160, plus=True)))
+        rest = await settled(opened.read(2, Page(4096, plus=True)))
+        assert inodes_in_order(rest.parts[0]) == [0, 9, 0, 0]
+
+    asyncio.run(scene())
 
 
 def test_the_first_page_has_attributes_only_if_they_came_with_the_names() -> None:
@@ -62,10 +92,10 @@ def test_the_first_page_has_attributes_only_if_they_came_with_the_names() -> Non
         names = [b"%03d" % number for number in range(SMALL)]
         for came in (True, False):
             begin = begin_with(names, 1000, with_attributes=came)
-            directories = OpenDirectories(begin, lambda inode, name: Entry(9))
-            opened = directories.get(directories.add(7))
+            directories = OpenDirectories(begin, Known(*names))
+            opened = directories.get(directories.add(7, 1))
             first = (await settled(opened.read(0, Page(1 << 20, plus=True)))).parts[0]
-            assert inodes_of(first) == ({0, 9} if came else {0}) and len(first) == 160 * (2 + SMALL)
+            assert len(inodes_of(first)) == (1 + SMALL if came else 1) and len(first) == 160 * (2 + SMALL)
             if not came:
                 rest = (await settled(opened.read(2, Page(1 << 20, plus=True)))).parts[0]
                 assert inodes_of(rest) == {9}  # the kernel asks like that if somebody looks at names
@@ -79,8 +109,8 @@ def test_the_first_page_of_a_larger_directory_is_empty() -> None:
     async def scene() -> None:
         for count, here in ((0, 0), (1, 1), (SMALL, SMALL), (SMALL + 1, 0)):
             names = [b"%03d" % number for number in range(count)]
-            directories = OpenDirectories(begin_with(names, 1000), lambda inode, name: None)
-            directory = directories.get(directories.add(7))
+            directories = OpenDirectories(begin_with(names, 1000), Known())
+            directory = directories.get(directories.add(7, 1))
             first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
             assert len(first) == 160 * (2 + here)
             rest = (await settled(directory.read(2 + here, Page(1 << 20, plus=False)))).parts[0]
@@ -91,8 +121,8 @@ def test_the_first_page_of_a_larger_directory_is_empty() -> None:
 
 def test_pages_that_are_there_are_given_out_together() -> None:
     async def scene() -> None:
-        directories = OpenDirectories(begin_with(NAMES, 1), lambda inode, name: None)
-        directory = directories.get(directories.add(7))
+        directories = OpenDirectories(begin_with(NAMES, 1), Known())
+        directory = directories.get(directories.add(7, 1))
         await settled(directory.read(0, Page(4096, plus=False)))
         page = directory.read(2, Page(4096, plus=False))
         assert isinstance(page, Page) and len(page.parts[0]) == 32 * len(NAMES)
@@ -109,8 +139,8 @@ def test_it_goes_on_where_the_room_ended() -> None:
 def test_positions_lead_through_all_entries() -> None:
     async def scene() -> None:
         names = [b"%03d" % number for number in range(100)]
-        directories = OpenDirectories(begin_with(names, 7), lambda inode, name: None)
-        directory = directories.get(directories.add(7))
+        directories = OpenDirectories(begin_with(names, 7), Known())
+        directory = directories.get(directories.add(7, 1))
         for room in (32, 64, 100, 4096):
             seen, start = [], 0
             while packed := b"".join(map(bytes, (await settled(directory.read(start, Page(room, plus=False)))).parts)):
@@ -125,8 +155,8 @@ def test_positions_lead_through_all_entries() -> None:
 def test_whoever_begins_again_sees_what_is_new() -> None:
     async def scene() -> None:
         names = list(NAMES)
-        directories = OpenDirectories(begin_with(names), lambda inode, name: None)
-        directory = directories.get(directories.add(7))
+        directories = OpenDirectories(begin_with(names), Known())
+        directory = directories.get(directories.add(7, 1))
         await settled(directory.read(0, Page(4096, plus=False)))
         names.append(b"e")
         assert len((await settled(directory.read(0, Page(4096, plus=False)))).parts[0]) == 7 * 32
@@ -135,7 +165,7 @@ def test_whoever_begins_again_sees_what_is_new() -> None:
 
 
 def test_numbers_are_given_up() -> None:
-    directories = OpenDirectories(begin_with([]), lambda inode, name: None)
-    number = directories.add(7)
+    directories = OpenDirectories(begin_with([]), Known())
+    number = directories.add(7, 1)
     directories.remove(number)
-    assert directories.add(7) != number
+    assert directories.add(7, 1) != number

@@ -1,7 +1,9 @@
 import stat
+import struct
 
 import pytest
 from threefs_mount import entries
+from threefs_mount.listing import Listed
 
 from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
@@ -40,6 +42,16 @@ def test_names_as_columns() -> None:
     assert found.names == b"a\0b\0" and found.more and found.token == 5
     assert found.types == bytes((stat.S_IFREG >> 12, stat.S_IFDIR >> 12))
     assert entries.names(pb.ListNamesReply()).names == b""
+
+
+def test_names_with_attributes() -> None:
+    reply = pb.ListNamesReply(names=b"a\0b\0", inodes=struct.pack("<2Q", 5, 6), types=bytes((pb.FILE, pb.FILE)))
+    reply.attributes.append(b"x")
+    with pytest.raises(ProtocolError):
+        entries.names_and_attributes(reply, 7, 1.5, 3)
+    reply.attributes.append(b"y")
+    found = entries.names_and_attributes(reply, 7, 1.5, 3)
+    assert found.names == b"a\0b\0" and found.listed == Listed(7, b"a\0b\0", (5, 6), [b"x", b"y"], 1.5, 3)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,58 @@
-from threefs_mount.habit import Habit
+from threefs_mount.habit import MOST_PROGRAMS, Habits
 
 
-def test_nobody_looks_until_somebody_did() -> None:
-    habit = Habit()
-    assert not any(habit.wants_attributes() for _ in range(100))
+def listings(habits: Habits, program: int = 1) -> int:
+    """How many come with attributes before the next one without."""
+    count = 0
+    while habits.wants_attributes(program):
+        count += 1
+    return count
 
 
-def test_after_a_look_one_listing_in_sixteen_is_without_attributes() -> None:
-    habit = Habit()
-    habit.looked()
-    assert [habit.wants_attributes() for _ in range(17)] == [True] * 15 + [False] * 2
-    habit.looked()
-    assert habit.wants_attributes()
+def test_who_does_not_look_gets_names_alone_after_two_listings() -> None:
+    habits = Habits()
+    assert [habits.wants_attributes(1) for _ in range(50)] == [True] * 2 + [False] * 48
+
+
+def test_who_looks_again_and_again_gets_attributes_for_longer_each_time() -> None:
+    habits = Habits()
+    counts = []
+    for _ in range(5):
+        counts.append(listings(habits))
+        habits.looked(1)
+    assert counts == [2, 15, 60, 240, 255]
+
+
+def test_who_has_stopped_to_look_starts_again() -> None:
+    habits = Habits()
+    for _ in range(3):
+        listings(habits)
+        habits.looked(1)
+    assert listings(habits) == 240 and listings(habits) == 0
+    habits.looked(1)
+    assert listings(habits) == 15
+
+
+def test_several_looks_count_as_one() -> None:
+    habits = Habits()
+    listings(habits)
+    for _ in range(5):
+        habits.looked(1)
+    assert listings(habits) == 15
+
+
+def test_each_program_has_habits_of_its_own() -> None:
+    habits = Habits()
+    listings(habits, 1)
+    listings(habits, 2)
+    habits.looked(2)
+    habits.looked(3)
+    assert not habits.wants_attributes(1) and habits.wants_attributes(2) and habits.wants_attributes(3)
+
+
+def test_programs_that_listed_long_ago_are_forgotten() -> None:
+    habits = Habits()
+    listings(habits, 0)
+    for program in range(1, MOST_PROGRAMS + 1):
+        habits.wants_attributes(program)
+    assert len(habits._programs) == MOST_PROGRAMS and habits.wants_attributes(0)

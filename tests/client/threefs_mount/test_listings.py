@@ -16,7 +16,7 @@ class Cluster:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def fetch(self, directory: int, after: bytes, limit: int, known: int) -> Names | None:
+    async def fetch(self, directory: int, after: bytes, limit: int, known: int, program: int | None) -> Names | None:
         self.calls.append((directory, after, known))
         token, count = self.token, self.count
         await self.gate.wait()
@@ -32,11 +32,11 @@ def test_what_is_unchanged_is_not_fetched_again() -> None:
     async def scene() -> None:
         cluster = Cluster()
         listings = Listings(cluster.fetch)
-        listing = await listings.begin(7)
-        assert await listings.begin(7) is listing and cluster.calls == [(7, b"", 0), (7, b"", 1)]
+        listing = await listings.begin(7, 1)
+        assert await listings.begin(7, 1) is listing and cluster.calls == [(7, b"", 0), (7, b"", 1)]
         cluster.token = 2
-        assert await listings.begin(7) is not listing
-        assert (await listings.begin(7)).token == 2
+        assert await listings.begin(7, 1) is not listing
+        assert (await listings.begin(7, 1)).token == 2
         await listings.close()
 
     asyncio.run(scene())
@@ -50,7 +50,7 @@ def test_what_nothing_is_known_of_is_fetched_each_time() -> None:
             cluster = Cluster(count)
             cluster.token = token
             listings = Listings(cluster.fetch)
-            assert await listings.begin(7) is not await listings.begin(7)
+            assert await listings.begin(7, 1) is not await listings.begin(7, 1)
             assert [known for _, _, known in cluster.calls] == [0, 0]
 
     asyncio.run(scene())
@@ -61,9 +61,9 @@ def test_those_who_begin_at_the_same_time_share_the_pages_but_not_an_older_answe
         cluster = Cluster()
         listings = Listings(cluster.fetch)
         cluster.gate.clear()
-        first = asyncio.create_task(listings.begin(7))
+        first = asyncio.create_task(listings.begin(7, 1))
         await asyncio.sleep(0)
-        later = [asyncio.create_task(listings.begin(7)) for _ in range(3)]
+        later = [asyncio.create_task(listings.begin(7, 1)) for _ in range(3)]
         await asyncio.sleep(0)
         assert len(cluster.calls) == 1
         cluster.gate.set()
@@ -71,10 +71,10 @@ def test_those_who_begin_at_the_same_time_share_the_pages_but_not_an_older_answe
         assert all(one is found[0] for one in found) and cluster.calls[1:] == [(7, b"", 1)]
 
         cluster.gate.clear()
-        first = asyncio.create_task(listings.begin(7))
+        first = asyncio.create_task(listings.begin(7, 1))
         await asyncio.sleep(0)
         cluster.token = 2  # an entry comes after the question was answered
-        newer = asyncio.create_task(listings.begin(7))
+        newer = asyncio.create_task(listings.begin(7, 1))
         cluster.gate.set()
         assert (await first).token == 1 and (await newer).token == 2
 
@@ -86,7 +86,7 @@ def test_one_who_gives_up_does_not_stop_the_others() -> None:
         cluster = Cluster()
         listings = Listings(cluster.fetch)
         cluster.gate.clear()
-        tasks = [asyncio.create_task(listings.begin(7)) for _ in range(3)]
+        tasks = [asyncio.create_task(listings.begin(7, 1)) for _ in range(3)]
         await asyncio.sleep(0)
         tasks[0].cancel()
         tasks[1].cancel()
@@ -103,10 +103,10 @@ def test_what_somebody_may_list_is_there_before() -> None:
         listings = Listings(cluster.fetch)
         await listings.expect(7)
         assert [known for _, _, known in cluster.calls] == [0, 0, 0]
-        listing = await listings.begin(7)
+        listing = await listings.begin(7, 1)
         assert cluster.calls[3:] == [(7, b"", 1)] and len(listing) == 6000 and listing.at_once(5999) is not None
         cluster.token = 2
-        newer = await listings.begin(7)
+        newer = await listings.begin(7, 1)
         assert newer is not listing and newer.token == 2
         await listings.close()
 
@@ -122,7 +122,7 @@ def test_what_nobody_lists_is_fetched_once_and_a_huge_directory_not_to_its_end()
         assert calls < 10
         await listings.expect(7)
         assert len(cluster.calls) == calls
-        await listings.begin(7)
+        await listings.begin(7, 1)
         await listings.expect(7)  # it was worth while
         assert len(cluster.calls) > calls + 1
         await listings.close()
@@ -138,7 +138,7 @@ def test_an_answer_from_before_a_listing_began_is_not_shown_to_it() -> None:
         expected = asyncio.create_task(listings.expect(7))
         await asyncio.sleep(0)
         cluster.token = 2  # an entry comes after the question was answered
-        reader = asyncio.create_task(listings.begin(7))
+        reader = asyncio.create_task(listings.begin(7, 1))
         await asyncio.sleep(0)
         cluster.gate.set()
         await expected
@@ -156,14 +156,14 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster = Cluster(1500)
         listings = Listings(cluster.fetch)
         for directory in range(20):
-            listing = await listings.begin(directory)
+            listing = await listings.begin(directory, 1)
             await listing.rest(1100)
             held = [at.listing for at in listings._directories.values() if at.listing is not None]
             assert listings.size == sum(one.size for one in held) <= 100_000
             assert listing in held and len(listings._directories) <= 5
         cluster.count = 1
         for directory in range(20):
-            await listings.begin(directory)
+            await listings.begin(directory, 1)
         assert len(listings._directories) <= 5
         await listings.close()
 

@@ -27,8 +27,24 @@ def test_what_an_inode_lacks_is_known_for_a_while() -> None:
     assert not told.lacks(5, b"system.posix_acl_default", 0.0)
 
 
+def test_inodes_of_a_listing() -> None:
+    inodes = [pb.Inode(inode=5, mtime_ns=1), pb.Inode(inode=6, xattr_bytes=7)]
+    told = Told(1.0)
+    told.note_all((5, 6), [one.SerializeToString() for one in inodes], 3.0)
+    for _ in range(2):
+        assert not told.is_news(inodes[0]) and told.is_news(pb.Inode(inode=5, mtime_ns=2))
+        assert told.lacks(5, b"user.a", 3.9) and not told.lacks(5, b"user.a", 4.0)
+        assert not told.lacks(6, b"user.a", 3.9) and told.is_news(pb.Inode(inode=7))
+    told.forget(6)
+    assert told.is_news(inodes[1])
+
+
 def test_it_is_bounded() -> None:
     told = Told(1.0)
     for number in range(MOST_INODES + 10):
         told.note(pb.Inode(inode=number), 0.0)
     assert told.lacks(MOST_INODES, b"user.a", 0.0) and not told.lacks(9, b"user.a", 0.0)
+    numbers = range(MOST_INODES + 10, MOST_INODES + 20)
+    told.note_all(numbers, [b""] * len(numbers), 0.0)
+    assert told.lacks(MOST_INODES + 19, b"user.a", 0.0) and not told.lacks(19, b"user.a", 0.0)
+    assert len(told._inodes) == MOST_INODES

@@ -43,3 +43,27 @@ def test_what_is_no_inode_is_corrupt_and_what_is_written_otherwise_is_taken_apar
         assert pb.Inode.FromString(await bodies.shown(names, swapped, b"k")) == pb.Inode(inode=5, type=pb.FILE)
 
     run(test)
+
+
+def test_what_entries_name_is_there_and_not_damaged() -> None:
+    async def test(fs: MetaBench) -> None:
+        found = [(await fs.create(f"/{name}")).inode for name in "ab"]
+        names = Namespace(fs.engine.begin())
+        stored = await bodies.stored(names, [inode.inode for inode in found])
+        assert [pb.Inode.FromString(stored[inode.inode]) for inode in found] == [
+            await fs.stat("/a"),
+            await fs.stat("/b"),
+        ]
+        key = keys.inode(found[0].inode)
+        value = await names.tx.get(key)
+        assert value is not None
+        for damaged, reason in ((value[:-1] + b"\xff", "checksum"), (None, "does not exist")):
+            names = Namespace(fs.engine.begin())
+            if damaged is None:
+                names.tx.clear(key)
+            else:
+                names.tx.set(key, damaged)
+            with pytest.raises(Corrupt, match=reason):
+                await bodies.stored(names, [inode.inode for inode in found])
+
+    run(test)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from threefs_meta import columns, entries, keys
 from threefs_meta.columns import Columns
@@ -21,6 +21,12 @@ def pairs(rows: dict[bytes, tuple[int, pb.InodeType]]) -> list[tuple[bytes, byte
     return [(keys.entry(7, name), entries.encode(Entry(*row))) for name, row in rows.items()]
 
 
+@pytest.fixture(params=["one by one", "as a table"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_FEW", {"one by one": 256, "as a table": 0}[request.param])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS)
 def test_as_one_by_one(rows: dict[bytes, tuple[int, pb.InodeType]]) -> None:
     found = columns.of_entries(pairs(rows))
