@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -17,6 +18,9 @@ FILES = 5000
 PROCESSES = (1, 4)  # in one directory, where the kernel lets one change at a time through
 APART = (64,)  # each in a directory of its own: so many calls are in flight
 CAP_S = 15.0  # a step ends then, with what it has done
+#: A directory is listed in milliseconds, so it is listed several times, each time by other processes.
+_LISTINGS = 3
+_PAUSE_S = 1.1  # before each: most systems keep attributes for a second
 _PERCENTILES = (0.5, 0.99)
 
 Action = Callable[[str], object]
@@ -43,8 +47,8 @@ def measure(
     apart: Sequence[int] = APART,
     cap_s: float = CAP_S,
 ) -> list[Row]:
-    """Empty files are made, looked at, listed, renamed and removed. The kernel forgets what it knows of them between
-    these steps, if we may ask it to."""
+    """Empty files are made, looked at, listed, listed and looked at, renamed and removed. The kernel forgets what it
+    knows of them between these steps, if we may ask it to."""
     place = directory / f"bench-{os.getpid()}"
     place.mkdir()
     try:
@@ -76,7 +80,8 @@ def _steps(place: Path, label: str, directories: Sequence[str], files: int, cap_
         yield row
         if name == "stat":
             together = sum(map(len, names)) // len(set(directories))
-            yield _step(f"readdir_{label}", _list, listed, cap_s, each=together)[0]
+            for name, action in (("readdir", _list), ("scan", _scan)):
+                yield _step(f"{name}_{label}", action, listed, cap_s, each=together, times=_LISTINGS)[0]
 
 
 def _forget_caches() -> None:
@@ -102,10 +107,34 @@ def _list(path: str) -> None:
     os.listdir(path)
 
 
+def _scan(path: str) -> None:
+    with os.scandir(path) as entries:
+        for entry in entries:
+            entry.stat()
+
+
 def _step(
-    name: str, action: Action, items: Sequence[Sequence[str]], cap_s: float, each: int = 1
+    name: str, action: Action, items: Sequence[Sequence[str]], cap_s: float, each: int = 1, times: int = 1
 ) -> tuple[Row, list[int]]:
-    """One process for each list of items. An operation counts as `each`, for listings."""
+    """One process for each list of items; so many times, one after the other. An operation counts as `each`, for
+    listings. How many of its items each process has done the last time."""
+    latencies: list[float] = []
+    seconds = busy = 0.0
+    for number in range(times):
+        if number:
+            time.sleep(_PAUSE_S)
+        answers, took, used = _together(action, items, cap_s)
+        latencies += [one for answer in answers for one in answer]
+        seconds, busy = seconds + took, busy + used
+    latencies.sort()
+    operations = len(latencies) * each
+    middle, high = (latencies[min(len(latencies) - 1, int(at * len(latencies)))] * 1e3 for at in _PERCENTILES)
+    row = Row(name, operations / seconds, middle, high, busy / operations * 1000, operations)
+    return row, [len(answer) for answer in answers]
+
+
+def _together(action: Action, items: Sequence[Sequence[str]], cap_s: float) -> tuple[list[list[float]], float, float]:
+    """What each operation of each process took, what all took, and what that cost the machine, in seconds."""
     _forget_caches()
     fork = multiprocessing.get_context("fork")
     gate = fork.Barrier(len(items) + 1)
@@ -126,11 +155,7 @@ def _step(
     for answer in answers:
         if isinstance(answer, str):
             raise OSError(answer)
-    latencies = sorted(one for answer in answers for one in answer)
-    operations = len(latencies) * each
-    middle, high = (latencies[min(len(latencies) - 1, int(at * len(latencies)))] * 1e3 for at in _PERCENTILES)
-    row = Row(name, operations / seconds, middle, high, busy / operations * 1000, operations)
-    return row, [len(answer) for answer in answers]
+    return answers, seconds, busy
 
 
 def _work(action: Action, items: Sequence[str], cap_s: float, start: Callable[[], object], answer: Connection) -> None:

@@ -4,7 +4,7 @@ import pytest
 from threefs_bench.mount import Row
 from threefs_bench.peers import Harness, PeerFailedError
 
-STEPS = ("create", "stat", "readdir", "rename", "unlink")
+STEPS = ("create", "stat", "readdir", "scan", "rename", "unlink")
 ROW = {"name": "meta_create_p1", "unit": "ops/s", "value": 120.5, "p50_ms": 1.0, "p99_ms": 2.0, "ops": 7}
 ROW |= {"cpu_s_per_kop": 0.25}
 
