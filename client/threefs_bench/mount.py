@@ -22,6 +22,7 @@ CAP_S = 15.0  # a step ends then, with what it has done
 _LISTINGS = 3
 _PAUSE_S = 1.1  # before each: most systems keep attributes for a second
 _PERCENTILES = (0.5, 0.99)
+_READY_S = 0.001
 
 Action = Callable[[str], object]
 
@@ -37,6 +38,15 @@ class Row:
     p99_ms: float
     cpu_s_per_1000: float  # of the whole machine
     operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """By one process: when it began and ended, and what each operation took, in seconds."""
+
+    begin_s: float
+    end_s: float
+    latencies: list[float]
 
 
 def measure(
@@ -146,35 +156,39 @@ def _together(action: Action, items: Sequence[Sequence[str]], cap_s: float) -> t
         sender.close()
         workers.append(worker)
         pipes.append(receiver)
+    while gate.n_waiting < len(items):  # until then they use the processor too
+        time.sleep(_READY_S)
+    busy = busy_s()
     gate.wait()
-    busy, begin = busy_s(), CLOCK.monotonic()
     answers = [pipe.recv() for pipe in pipes]
-    seconds, busy = max(CLOCK.monotonic() - begin, 1e-9), busy_s() - busy
+    busy = busy_s() - busy
     for worker in workers:
         worker.join()
-    for answer in answers:
-        if isinstance(answer, str):
-            raise OSError(answer)
-    return answers, seconds, busy
+    done = [answer for answer in answers if isinstance(answer, _Done)]
+    if len(done) < len(answers):
+        raise OSError(next(answer for answer in answers if isinstance(answer, str)))
+    # By their own clocks, which are one: when we wake up, the first may have ended.
+    seconds = max(answer.end_s for answer in done) - min(answer.begin_s for answer in done)
+    return [answer.latencies for answer in done], max(seconds, 1e-9), busy
 
 
 def _work(action: Action, items: Sequence[str], cap_s: float, start: Callable[[], object], answer: Connection) -> None:
-    """In a process of its own: seconds that each operation took, or what went wrong."""
+    """In a process of its own: what it has done, or what went wrong."""
     start()
     latencies: list[float] = []
-    end = CLOCK.monotonic() + cap_s
+    first = now = CLOCK.monotonic()
     try:
         for item in items:
             begin = CLOCK.monotonic()
             action(item)
             now = CLOCK.monotonic()
             latencies.append(now - begin)
-            if now > end:
+            if now > first + cap_s:
                 break
     except OSError as error:
         answer.send(f"{type(error).__name__}: {error}")
     else:
-        answer.send(latencies)
+        answer.send(_Done(first, now, latencies))
 
 
 def as_json(rows: Iterable[Row]) -> str:
