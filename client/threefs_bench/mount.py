@@ -1,11 +1,11 @@
 """Metadata of any directory by plain system calls: what programs see of a mount, or of a local disk to compare with."""
 
+import asyncio
 import contextlib
 import json
 import multiprocessing
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -101,6 +101,10 @@ def _forget_caches() -> None:
         Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
 
 
+def _pause(seconds: float) -> None:
+    asyncio.run(CLOCK.sleep(seconds))
+
+
 def _create(path: str) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
@@ -132,7 +136,7 @@ def _step(
     seconds = busy = 0.0
     for number in range(times):
         if number:
-            time.sleep(_PAUSE_S)
+            _pause(_PAUSE_S)
         answers, took, used = _together(action, items, cap_s)
         latencies += [one for answer in answers for one in answer]
         seconds, busy = seconds + took, busy + used
@@ -157,7 +161,7 @@ def _together(action: Action, items: Sequence[Sequence[str]], cap_s: float) -> t
         workers.append(worker)
         pipes.append(receiver)
     while gate.n_waiting < len(items):  # until then they use the processor too
-        time.sleep(_READY_S)
+        _pause(_READY_S)
     busy = busy_s()
     gate.wait()
     answers = [pipe.recv() for pipe in pipes]
