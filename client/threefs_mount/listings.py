@@ -14,7 +14,7 @@ from threefs_mount.listing import Listing, Names
 #: Bounds the memory, all directories together.
 MOST_BYTES = 16 << 20
 MOST_DIRECTORIES = 4096
-#: Names of a smaller directory may come with attributes, so they are fetched anew each time.
+#: Names of a smaller directory may come with attributes, so they are fetched anew each time, and not kept.
 SMALL = 128
 _FIRST_PAGE, _PAGE = 1024, 4096
 #: Of a directory that somebody may be about to list.
@@ -68,7 +68,7 @@ class Listings:
         async with at.turn:
             at.next = None
             known = at.listing
-            if known is not None and (not known.token or len(known) <= SMALL):
+            if known is not None and not known.token:
                 self._forget(at)
                 known = None
             names = await self._fetch(number, b"", _FIRST_PAGE, 0 if known is None else known.token, program)
@@ -76,8 +76,10 @@ class Listings:
                 assert known is not None, "only what is known is unchanged"
                 return known
             self._forget(at)
-            at.listing = listing = Listing(names, partial(self._page, number), partial(self._grown, at))
-            self.size += listing.size
+            listing = Listing(names, partial(self._page, number), partial(self._grown, at))
+            if len(listing) > SMALL:
+                at.listing = listing
+                self.size += listing.size
             self._bound()
             return listing
 
