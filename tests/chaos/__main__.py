@@ -64,7 +64,7 @@ async def run(cluster: Cluster, seconds: float, seed: int, clients: int) -> dict
     for chunk in range(CHUNKS):
         await load.read(last, "last", chunk)
     await load.close()
-    problems += await audit.replicas(cluster.address)
+    problems += await audit.replicas(cluster.address, _SETTLE_S)
     problems += await audit.fsck(cluster.address)
     problems += load.errors + faults.problems
     problems += cluster.end()

@@ -9,7 +9,9 @@ from threefs_fsck.check import check
 from tests.chaos.load import CHUNKS, FIRST_INODE, place
 from tests.support.namespace_audit import audit as audit_namespace
 from threefs.cluster import Cluster
+from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
+from threefs.errors import ThreefsError
 from threefs.kv.rocks import RocksEngine
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import READ
@@ -17,17 +19,25 @@ from threefs.rpc.peers import Peers
 from threefs.wire import storage_pb2 as pb
 
 _LENGTH = 64 << 10
+_PAUSE_S = 0.1
 
 
-async def replicas(address: str) -> list[str]:
-    """I4: (code, version, bytes) of each chunk are equal on all targets of its chain."""
+async def replicas(address: str, limit_s: float) -> list[str]:
+    """I4: (code, version, bytes) of each chunk are equal on all targets of its chain.
+
+    I13: these serve, within that time. A manager that was restarted believes what it has stored, until it has heard
+    that a storage process was restarted with it: what it says is no proof that nobody is being filled again.
+    """
     peers = Peers(RealNet(), Identity("", "0" * 32, "", "audit"))
     cluster = Cluster(peers, [address])
-    found = []
+    found, end = [], CLOCK.monotonic() + limit_s
     try:
         await cluster.start(10)
         for chunk in range(CHUNKS):
             states = await _states(peers, cluster, chunk)
+            while len(states) != 3 and CLOCK.monotonic() < end:
+                await CLOCK.sleep(_PAUSE_S)
+                states = await _states(peers, cluster, chunk)
             if len(states) != 3 or len(set(states.values())) != 1:
                 shown = {target: (code, version, data[:16]) for target, (code, version, data) in states.items()}
                 found.append(f"I4: chunk {chunk} differs: {shown}")
@@ -38,6 +48,7 @@ async def replicas(address: str) -> list[str]:
 
 
 async def _states(peers: Peers, cluster: Cluster, chunk: int) -> dict[int, tuple[int, int, bytes]]:
+    """By target; of those that serve and answer."""
     inode, layout = place(chunk)
     routing = cluster.routing
     chain = routing.chains[layout.chain_of(routing.tables[layout.table_id], 0)]
@@ -47,7 +58,12 @@ async def _states(peers: Peers, cluster: Cluster, chunk: int) -> dict[int, tuple
         request = pb.ReadRequest(
             target=[target], chain_version=[chain.version], inode=[inode], index=[0], offset=[0], length=[_LENGTH]
         )
-        reply = await peers.call(routing.address_of(target), READ, request, timeout_s=10, sink=partial(_front, into))
+        try:
+            reply = await peers.call(
+                routing.address_of(target), READ, request, timeout_s=10, sink=partial(_front, into)
+            )
+        except ThreefsError:
+            continue
         states[int(target)] = (reply.code[0], reply.version[0], bytes(into[: reply.length[0]]))
     return states
 
