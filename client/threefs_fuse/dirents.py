@@ -11,7 +11,7 @@ HEAD = Struct("=QQII")
 _WORD_BYTES = 8
 _LENGTH_AT = 16
 _length = Struct("=I").unpack_from
-#: So many are packed one by one. A directory is listed now and then, and numpy, which is ten times as quick for many,
+#: So many are packed one by one. A directory is listed now and then, and numpy, which is quicker for many,
 #: takes long to be back in the processor's caches.
 _FEW = 256
 

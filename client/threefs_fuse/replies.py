@@ -14,7 +14,7 @@ from threefs_fuse.requests import Lock
 
 HEADER = Struct("=IiQ")  # length, -errno, number of the request
 _ENTRY = Struct("=QQQQII" + "QQQQQQIIIIIIIIII")
-_ATTRIBUTES_AT = 40
+_ATTRIBUTES_AT = 40  # in an entry
 _GETATTR = Struct("=QII")  # and the attributes
 _STATX = Struct("=QII16x IIQIIIH2xQQQQ qI4xqI4xqI4xqI4x IIII112x")
 _OPEN = Struct("=QII")
@@ -179,9 +179,7 @@ class Page:
         Without its `entry` the kernel gets only what it needs for the name.
         """
         head = DIRENT.pack(inode, following, len(name), mode >> 12 & 0o17)
-        return self._add(head + name + bytes(-len(name) % 8), entry)
-
-    def _add(self, dirent: bytes, entry: Entry | None) -> bool:
+        dirent = head + name + bytes(-len(name) % 8)
         size = len(dirent) + (_ENTRY.size if self.plus else 0)
         if size > self._room:
             return False

@@ -27,7 +27,7 @@ _ROW = np.dtype(
     ]
 )
 _BODY_AT = 5
-#: So many are decoded one by one. A directory is listed now and then, and numpy, which is ten times as quick for many,
+#: So many are decoded one by one. A directory is listed now and then, and numpy, which is quicker for many,
 #: takes long to be back in the processor's caches.
 _FEW = 256
 _BODY_BYTES = _ROW.itemsize - _BODY_AT
