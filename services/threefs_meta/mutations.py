@@ -69,8 +69,7 @@ async def mutate(
         if not isinstance(reply, Outside):
             replay = Replay(method=method.number, tick=names.stamp, reply=reply.SerializeToString())
             tx.set(key, records.encode(replay))
-            if names.claim or names.recalled:
-                _tell(names, reply)  # now, and never again: a repeated answer is about a time that has passed
+            reply.MergeFromString(names.told())  # not kept: a repeated answer is about a time that has passed
         return reply
 
     return await settle(context, attempt)
@@ -99,14 +98,6 @@ async def look(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T
     return await retry.run(
         context.engine, lambda tx: work(Namespace(tx)), clock=context.clock, random=context.random, replayable=True
     )
-
-
-def _tell(names: Namespace, reply: object) -> None:
-    """How the client's claim stands, of the directory to which it has added a name."""
-    assert isinstance(reply, pb.CreateReply | pb.InodeReply | pb.ClaimReply), "names are added by these"
-    reply.claim = names.claim
-    if not isinstance(reply, pb.ClaimReply):
-        reply.recalled = names.recalled
 
 
 def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:

@@ -134,8 +134,8 @@ class Namespace:
             inode.nlink = 2 + len(facts) if len(facts) <= MOST_COUNTED else 1
         return inode
 
-    def put_inode(self, inode: pb.Inode) -> None:
-        """One that was read here before, or is new."""
+    def put_inode(self, inode: pb.Inode) -> bytes:
+        """One that was read here before, or is new; the message as it is stored."""
         number = inode.inode
         if inode.tree or inode.by_user:
             self._marks[number] = inode.tree, inode.by_user
@@ -144,7 +144,9 @@ class Namespace:
             self._charge(number, NOTHING)
         self._changes(inode.type)
         self._stored.pop(number, None)
-        self.tx.set(keys.inode(number), records.encode(inode))
+        body = inode.SerializeToString()
+        self.tx.set(keys.inode(number), records.encode_body(body))
+        return body
 
     def clear_inode(self, inode: pb.Inode) -> None:
         self._charge(inode.inode, NOTHING)
@@ -210,6 +212,15 @@ class Namespace:
         if standing is claims.Standing.OURS:
             self.claim, self.recalled = (0, claim.number) if claim.recalled else (claim.number, 0)
 
+    def told(self) -> bytes:
+        """What the adder is told of the claim that its name has come under, serialized: to be put behind a reply, which
+        has the same numbers for that in all kinds. Now, and never again."""
+        if not self.claim and not self.recalled:
+            return b""
+        told = pb.InodeReply(claim=self.claim, recalled=self.recalled).SerializeToString()
+        self.claim = self.recalled = 0
+        return told
+
     def count(self, parent: int, directory: int) -> None:
         """Among the links of its parent."""
         self.tx.set(keys.subdirectory(parent, directory), _PRESENT)
@@ -225,14 +236,18 @@ class Namespace:
             self.discount(parent, entry.inode)
         self.touch(parent, now_ns)
 
-    async def add(self, parent: int, name: bytes, inode: pb.Inode) -> None:
-        """A new inode under its first name. It counts for whom its directory does. Raises QuotaExceeded, Claimed."""
+    async def add(self, parent: int, name: bytes, inode: pb.Inode) -> bytes:
+        """A new inode under its first name; the message as it is stored. It counts for whom its directory does.
+
+        Raises QuotaExceeded, Claimed.
+        """
         if parent in self._marks:
             inode.tree, inode.by_user = self._marks[parent]
             if self._quotas is not None:
                 self._quotas.check_new(inode)
-        self.put_inode(inode)
+        body = self.put_inode(inode)
         await self.put_entry(parent, name, inode, inode.birth_ns)
+        return body
 
     def touch(self, directory: int, now_ns: int) -> None:
         """Something in the directory has changed."""

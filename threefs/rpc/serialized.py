@@ -31,9 +31,14 @@ Answer: TypeAlias = Rep | Serialized[Rep]
 @lru_cache(maxsize=4096)
 def head(tag: bytes, length: int) -> bytes:
     """What stands before so many bytes of a field."""
+    return number(tag, length)
+
+
+def number(tag: bytes, value: int) -> bytes:
+    """A field that is a number, 0 or more."""
     found = bytearray(tag)
-    while length > 127:
-        found.append(length & 127 | 128)
-        length >>= 7
-    found.append(length)
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
     return bytes(found)

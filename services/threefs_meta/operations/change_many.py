@@ -10,7 +10,7 @@ one that was left out stays left out, for by now it may have been made under ano
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from threefs.errors import (
@@ -26,16 +26,18 @@ from threefs.errors import (
 from threefs.kv import records, retry
 from threefs.kv.port import Transaction
 from threefs.rpc import methods
+from threefs.rpc.serialized import Serialized
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
-from threefs_meta import keys, recalls
-from threefs_meta.actors import Actor, actor_of
+from threefs_meta import keys, outcomes, recalls
+from threefs_meta.actors import actor_of
 from threefs_meta.claims import Adder, Claimed
 from threefs_meta.context import Context
 from threefs_meta.known import Known
 from threefs_meta.lookahead import look_ahead
 from threefs_meta.mutations import BY_ITSELF, Outside
 from threefs_meta.namespace import Namespace
+from threefs_meta.new_files import make_together
 from threefs_meta.operations.close import closing
 from threefs_meta.operations.create import creation
 from threefs_meta.operations.remove import removal
@@ -47,14 +49,13 @@ _MOST_RECALLS = 16
 #: For that long a transaction of several changes is tried before its halves are.
 _TOGETHER_S = 0.2
 _ALONE_S = 10.0
-_MOST_MESSAGE_CHARS = 1024
-_BREATH = 16  # changes between two chances for other calls
+_BREATH = 32  # changes between two chances for other calls
 
-Reply = pb.CreateReply | pb.RemoveReply | pb.InodeReply
+Reply = Serialized[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | Outside]]
 
 
-async def change_many(context: Context, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+async def change_many(context: Context, request: pb.ChangeManyRequest) -> Serialized[pb.ChangeManyReply]:
     count = len(request.changes)
     mutation = request.mutation
     if count > MOST_CHANGES:
@@ -63,20 +64,23 @@ async def change_many(context: Context, request: pb.ChangeManyRequest) -> pb.Cha
         raise InvalidArgument(f"changes need the identity of their client in {keys.CLIENT_BYTES} bytes, and numbers")
     many = _Many(context, request)
     await many.settle(0, count)
-    return pb.ChangeManyReply(results=many.results)
+    return Serialized(pb.ChangeManyReply, many.results)
 
 
 class _Many:
+    """All changes of a request. Results are pieces as of `outcomes`; None: there is none yet."""
+
     def __init__(self, context: Context, request: pb.ChangeManyRequest) -> None:
-        self._context = context
-        self._client = request.mutation.client
-        self._first = request.mutation.request
-        self._actor = actor_of(request)
-        self._changes = request.changes
-        self._results: list[pb.Changed | None] = [None] * len(request.changes)
+        self.context = context
+        self.client = request.mutation.client
+        self.first = request.mutation.request
+        self.actor = actor_of(request)
+        self.changes = list(request.changes)
+        self.kinds = [change.WhichOneof("kind") for change in self.changes]
+        self._results: list[bytes | None] = [None] * len(self.changes)
 
     @property
-    def results(self) -> list[pb.Changed]:
+    def results(self) -> list[bytes]:
         return [result for result in self._results if result is not None]
 
     async def settle(self, start: int, end: int) -> None:
@@ -89,14 +93,14 @@ class _Many:
             if end - start == 1:
                 if error.retry is not Retry.NEVER:
                     raise
-                self._results[start] = _failed(error)
+                self._results[start] = outcomes.failed(error)
                 return
             middle = (start + end) // 2
             await self.settle(start, middle)
             await self.settle(middle, end)
 
     async def _run(self, start: int, end: int, timeout_s: float) -> None:
-        context = self._context
+        context = self.context
         for _ in range(_MOST_RECALLS):
             try:
                 self._results[start:end] = await retry.run(
@@ -114,110 +118,150 @@ class _Many:
             await recalls.wait(context, found)
         raise Conflict("others keep claiming the directory; try again")
 
-    async def _attempt(self, start: int, end: int, tx: Transaction) -> list[pb.Changed | None]:
-        results = await self._kept(tx)
-        known = Known()
-        adder = Adder(self._client, self._first)
-        names = self._context.names(tx, known, adder)
-        record = pb.ChangeManyReply()
-        claimed: list[tuple[pb.CreateReply | pb.InodeReply, int, int]] = []
-        if not self._context.engine.quick and end - start > 1:
-            await look_ahead(names, self._actor, self._changes[start:end])
-        for number in range(start, end):
-            if results[number] is not None:
-                continue
-            tx.savepoint()
-            adder.places = _expected(self._changes[number])
-            done = await self._change(number, names)
-            if isinstance(done, ThreefsError):
-                results[number] = _failed(done)
-            else:
-                results[number] = made = _add_result(record, self._first + number, done)
-                if names.claim or names.recalled:
-                    reply = made.create if made.HasField("create") else made.file
-                    claimed.append((reply, names.claim, names.recalled))
-                    names.claim = names.recalled = 0
-            if isinstance(done, ThreefsError | Outside):
-                tx.rollback()
-                known.step_failed()
-                names = self._context.names(tx, known, adder)  # what the other one has counted is not so
-            else:
-                known.step_made()
-            if number % _BREATH == _BREATH - 1 and number + 1 < end:
+    async def _attempt(self, start: int, end: int, tx: Transaction) -> list[bytes | None]:
+        attempt = _Attempt(self, tx, await self._kept(tx))
+        if not self.context.engine.quick and end - start > 1:
+            await look_ahead(attempt.names, self.actor, self.changes[start:end])
+        for some in range(start, end, _BREATH):
+            if some > start:
                 await asyncio.sleep(0)
-        for directory, now_ns in known.touched.items():
-            names.set_times(directory, now_ns, now_ns)
-        self._keep(tx, record)
-        for reply, claim, recalled in claimed:  # told now, and never again
-            reply.claim, reply.recalled = claim, recalled
-        return results[start:end]
+            await attempt.make(some, min(some + _BREATH, end))
+        attempt.keep()
+        return attempt.results[start:end]
 
-    async def _change(self, number: int, names: Namespace) -> Reply | Outside | ThreefsError:
-        """Raises what is not of this change but of the whole transaction."""
-        try:
-            return await _work(self._context, self._changes[number], self._actor, self._client)(names)
-        except (Conflict, TooOld, Throttled, MaybeCommitted):
-            raise
-        except ThreefsError as error:
-            return error if error.retry is Retry.NEVER else BY_ITSELF  # it might succeed when it is tried again
-
-    async def _kept(self, tx: Transaction) -> list[pb.Changed | None]:
+    async def _kept(self, tx: Transaction) -> list[bytes | None]:
         """Results of changes that were made before."""
-        results: list[pb.Changed | None] = [None] * len(self._changes)
-        first = self._first
-        some = keys.replay(self._client, first), keys.replay(self._client, first + len(results))
+        results: list[bytes | None] = [None] * len(self.changes)
+        first = self.first
+        some = keys.replay(self.client, first), keys.replay(self.client, first + len(results))
         for key, value in await tx.get_range(*some):
             replay = records.decode(value, Replay, key)
             if replay.method != methods.CHANGE_MANY.number:
                 raise InvalidArgument("the identity of this request was used for another method before")
             for result in pb.ChangeManyReply.FromString(replay.reply).results:
                 if first <= result.request < first + len(results):
-                    results[result.request - first] = result
+                    results[result.request - first] = outcomes.kept(result)
         return results
 
-    def _keep(self, tx: Transaction, record: pb.ChangeManyReply) -> None:
-        if record.results:
-            key = keys.replay(self._client, record.results[0].request)
-            tick = self._context.ticks.stamp()
-            replay = Replay(method=methods.CHANGE_MANY.number, tick=tick, reply=record.SerializeToString())
-            tx.set(key, records.encode(replay))
 
+class _Attempt:
+    """One transaction of some of the changes. Those that have results were made before."""
 
-def _work(context: Context, change: pb.Change, actor: Actor, client: bytes) -> Work:
-    """Raises InvalidArgument."""
-    kind = change.WhichOneof("kind")
-    if kind == "create":
-        return creation(context, change.create, actor, client)
-    if kind == "remove":
-        return removal(context, change.remove, actor)
-    if kind == "rename":
-        return renaming(context, change.rename, actor, among_others=True)
-    if kind == "close":
-        return closing(context, change.close, actor)
-    if kind == "sync":
-        return syncing(context, change.sync, actor)
-    raise InvalidArgument("a change of no known kind")
+    def __init__(self, many: _Many, tx: Transaction, results: list[bytes | None]) -> None:
+        self.results = results
+        self._many = many
+        self._tx = tx
+        self._known = Known()
+        self._adder = Adder(many.client, many.first)
+        self._record: dict[int, bytes] = {}  # what is kept, by the identities
+        self._one_by_one = 0  # up to this change
+        self.names = self._fresh()
 
+    def _fresh(self) -> Namespace:
+        return self._many.context.names(self._tx, self._known, self._adder)
 
-def _expected(change: pb.Change) -> tuple[pb.Place, ...]:
-    """Where the client expects a name to appear."""
-    if change.WhichOneof("kind") == "rename":
-        return change.rename.source, change.rename.destination
-    return (change.create.place,)
+    async def make(self, start: int, end: int) -> None:
+        number = start
+        while number < end:
+            number += await self._make_files(number, end)
+            if number < end:
+                await self._make_one(number)
+                number += 1
 
+    async def _make_files(self, start: int, end: int) -> int:
+        """New files next to each other, which many changes mostly are; how many were made."""
+        if start < self._one_by_one or start + 1 == end:
+            return 0
+        self._tx.savepoint()
+        try:
+            made = await make_together(
+                self._many.context, self.names, self._creates(start, end), self._many.actor, self._adder
+            )
+        except ThreefsError:  # whoever makes that one by itself will meet it again
+            self._take_back()
+            self._one_by_one = end
+            return 0
+        for number, (reply, claim) in enumerate(made, start):
+            self._made(number, reply.SerializeToString(), claim)
+        self._known.step_made()
+        return len(made)
 
-def _add_result(record: pb.ChangeManyReply, request: int, done: Reply | Outside) -> pb.Changed:
-    result = record.results.add(request=request)
-    if isinstance(done, pb.CreateReply):
-        result.create.CopyFrom(done)
-    elif isinstance(done, pb.InodeReply):
-        result.file.CopyFrom(done)
-    elif isinstance(done, pb.RemoveReply):
-        result.remove.CopyFrom(done)
-    else:
-        result.alone = True
-    return result
+    def _creates(self, start: int, end: int) -> Iterator[pb.CreateRequest]:
+        for number in range(start, end):
+            if self._many.kinds[number] != "create" or self.results[number] is not None:
+                return
+            yield self._many.changes[number].create
 
+    async def _make_one(self, number: int) -> None:
+        if self.results[number] is not None:
+            return
+        self._tx.savepoint()
+        self._adder.places = self._expected(number)
+        done = await self._change(number)
+        if not isinstance(done, ThreefsError | Outside):
+            self._made(number, done.SerializeToString(), self.names.told())
+            self._known.step_made()
+            return
+        if isinstance(done, ThreefsError):
+            self.results[number] = outcomes.failed(done)
+        else:
+            identity = self._many.first + number
+            self.results[number] = self._record[identity] = outcomes.left_alone(identity)
+        self._take_back()
 
-def _failed(error: ThreefsError) -> pb.Changed:
-    return pb.Changed(code=error.code, message=error.message[:_MOST_MESSAGE_CHARS])
+    def _made(self, number: int, reply: bytes, told: bytes) -> None:
+        """`told`: what is said of claims now, and never again."""
+        kind, identity = self._many.kinds[number], self._many.first + number
+        assert kind is not None, "nothing is made of no kind"
+        self.results[number] = self._record[identity] = outcomes.made(kind, identity, reply)
+        if told:
+            self.results[number] = outcomes.made(kind, identity, reply + told)
+
+    def _take_back(self) -> None:
+        """What the last step has written, and counted."""
+        self._tx.rollback()
+        self._known.step_failed()
+        self.names = self._fresh()
+
+    async def _change(self, number: int) -> Reply | Outside | ThreefsError:
+        """Raises what is not of this change but of the whole transaction."""
+        try:
+            return await self._work(number)(self.names)
+        except (Conflict, TooOld, Throttled, MaybeCommitted):
+            raise
+        except ThreefsError as error:
+            return error if error.retry is Retry.NEVER else BY_ITSELF  # it might succeed when it is tried again
+
+    def _work(self, number: int) -> Work:
+        """Raises InvalidArgument."""
+        many = self._many
+        context, actor, change = many.context, many.actor, many.changes[number]
+        match many.kinds[number]:
+            case "create":
+                return creation(context, change.create, actor, many.client)
+            case "remove":
+                return removal(context, change.remove, actor)
+            case "rename":
+                return renaming(context, change.rename, actor, among_others=True)
+            case "close":
+                return closing(context, change.close, actor)
+            case "sync":
+                return syncing(context, change.sync, actor)
+        raise InvalidArgument("a change of no known kind")
+
+    def _expected(self, number: int) -> tuple[pb.Place, ...]:
+        """Where the client expects a name to appear."""
+        change = self._many.changes[number]
+        if self._many.kinds[number] == "rename":
+            return change.rename.source, change.rename.destination
+        return (change.create.place,)
+
+    def keep(self) -> None:
+        """What is written once for all."""
+        for directory, now_ns in self._known.touched.items():
+            self.names.set_times(directory, now_ns, now_ns)
+        if self._record:
+            key = keys.replay(self._many.client, next(iter(self._record)))
+            tick = self._many.context.ticks.stamp()
+            reply = b"".join(self._record.values())
+            self._tx.set(key, records.encode(Replay(method=methods.CHANGE_MANY.number, tick=tick, reply=reply)))

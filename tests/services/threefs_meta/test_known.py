@@ -62,7 +62,7 @@ def test_directories_that_change_are_not_known_any_more() -> None:
         assert known.places and known.directories
         await context.names(tx, known).put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
         assert not known.places and not known.directories
-        changes: list[Callable[[Namespace], None]] = [
+        changes: list[Callable[[Namespace], object]] = [
             lambda names: names.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
             lambda names: names.put_inode(directory),
             lambda names: names.clear_inode(directory),

@@ -141,7 +141,7 @@ def test_many_changes_wait_together_and_are_told() -> None:
         request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
         assert await claimed(fs, directory, OTHER)
         began_s = fs.clock.monotonic()
-        done = await change_many(fs.context, request)
+        done = (await change_many(fs.context, request)).parsed()
         assert fs.clock.monotonic() - began_s >= RECALL_S
         assert not any(one.code or one.alone or one.create.claim for one in done.results)
         await fs.pass_ticks(6)
@@ -150,9 +150,9 @@ def test_many_changes_wait_together_and_are_told() -> None:
             change.create.place.path += b"!"
         request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes[:5])
         fs._request += 5
-        done = await change_many(fs.context, request)
+        done = (await change_many(fs.context, request)).parsed()
         assert [one.create.claim for one in done.results] == [number] * 4 + [0]
-        assert [one.create.claim for one in (await change_many(fs.context, request)).results] == [0] * 5
+        assert [one.create.claim for one in (await change_many(fs.context, request)).parsed().results] == [0] * 5
 
     run(test)
 

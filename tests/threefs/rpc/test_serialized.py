@@ -1,4 +1,4 @@
-from threefs.rpc.serialized import Serialized, head
+from threefs.rpc.serialized import Serialized, head, number
 from threefs.wire import meta_pb2 as pb
 
 
@@ -14,3 +14,8 @@ def test_the_head_of_a_field_says_how_long_it_is() -> None:
     for length in (0, 1, 127, 128, 16383, 16384, 1 << 21):
         name = b"n" * length
         assert pb.Entry.FromString(head(b"\x0a", length) + name).name == name
+
+
+def test_a_number_is_a_field() -> None:
+    for value in (0, 1, 127, 128, 1 << 40, (1 << 64) - 1):
+        assert pb.Mutation.FromString(number(b"\x10", value)).request == value

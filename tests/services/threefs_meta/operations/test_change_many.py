@@ -45,12 +45,16 @@ def rename_of(
     return pb.Change(rename=request)
 
 
+async def answered(fs: MetaBench, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+    return (await change_many(fs.context, request)).parsed()
+
+
 async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | None = None) -> list[int]:
     """Codes."""
     fs._request += len(changes)
     identity = mutation or pb.Mutation(client=CLIENT, request=fs._request - len(changes) + 1)
     request = pb.ChangeManyRequest(mutation=identity, changes=changes, caller=fs.caller)
-    return [result.code for result in (await change_many(fs.context, request)).results]
+    return [result.code for result in (await answered(fs, request)).results]
 
 
 part = st.sampled_from(["a", "b", "closed", "link", "f", "g", ".", "..", ""])
@@ -142,14 +146,14 @@ def test_each_change_is_made_once_however_often_it_is_asked_for(seed: int) -> No
         changes = [create_of(f"/a/{number % 5}/{number}", parents=True, exclusive=True) for number in range(20)]
         changes += [remove_of("/closed/f"), remove_of("/none"), create_of("/a/f", session=SESSION)]
         request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
-        copies = await asyncio.gather(*(change_many(fs.context, request) for _ in range(3)))
+        copies = await asyncio.gather(*(answered(fs, request) for _ in range(3)))
         codes = [0] * 21 + [NotFound.code, 0]
         inodes = [result.create.inode for result in copies[0].results]
         for copy in copies:
             assert [result.code for result in copy.results] == codes
             assert [result.create.inode for result in copy.results] == inodes
         before = await fs.engine.begin().get_range(b"", b"\xff")
-        again = await change_many(fs.context, request)
+        again = await answered(fs, request)
         assert [result.create.inode for result in again.results] == inodes
         assert await fs.engine.begin().get_range(b"", b"\xff") == before, "the repetition has changed something"
 
@@ -164,12 +168,12 @@ def test_what_has_to_wait_for_chunks_is_left_out_for_good() -> None:
         changes = [create_of("/a", truncate=True), create_of("/new")]
         request = pb.ChangeManyRequest(mutation=pb.Mutation(client=CLIENT, request=1000), changes=changes)
         for _ in range(2):
-            reply = await change_many(fs.context, request)
+            reply = await answered(fs, request)
             assert [result.alone for result in reply.results] == [True, False]
             assert await fs.stat("/a") == file and fs.chunk_numbers(file) == [0]
             assert (await fs.stat("/new")).inode == reply.results[1].create.inode.inode
         await fs.create("/a", truncate=True)  # as the client does then
-        again = await change_many(fs.context, request)
+        again = await answered(fs, request)
         assert again == reply
 
     run(test)
@@ -226,7 +230,7 @@ def test_what_changes_where_paths_lead_is_left_out() -> None:
         ]
         request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes)
         for _ in range(2):
-            assert [result.alone for result in (await change_many(fs.context, request)).results] == [True] * 3 + [False]
+            assert [result.alone for result in (await answered(fs, request)).results] == [True] * 3 + [False]
         assert await fs.names("/a") == ["b", "link", "moved", "y", "z"]
 
     run(test)
@@ -240,7 +244,7 @@ def test_files_are_renamed_once_however_often_it_is_asked_for(seed: int) -> None
             await fs.create(f"/a/{number}")
         changes = [rename_of(f"/a/{number}", f"/a/{(number + 1) % 8}") for number in range(8)]
         request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes)
-        first, *others = await asyncio.gather(*(change_many(fs.context, request) for _ in range(3)))
+        first, *others = await asyncio.gather(*(answered(fs, request) for _ in range(3)))
         assert others == [first, first] and not any(result.code for result in first.results)
         assert [name for name in await fs.names("/a") if name.isdigit()] == ["0"]
 
@@ -263,8 +267,8 @@ def test_a_claim_is_told_to_who_renames_among_others() -> None:
         fs._request += len(changes)
         mutation = pb.Mutation(client=CLIENT, request=fs._request - 1)
         request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
-        assert number and [one.file.claim for one in (await change_many(fs.context, request)).results] == [number] * 2
-        assert [one.file.claim for one in (await change_many(fs.context, request)).results] == [0] * 2, "told once"
+        assert number and [one.file.claim for one in (await answered(fs, request)).results] == [number] * 2
+        assert [one.file.claim for one in (await answered(fs, request)).results] == [0] * 2, "told once"
         assert await fs.names("/d") == ["new 1", "new 2"]
 
     run(test)
@@ -288,6 +292,58 @@ def test_a_failed_change_leaves_nothing_behind() -> None:
             NotEmpty.code,
             IsADirectory.code,
         ]
+
+    run(test)
+
+
+def test_one_that_fails_among_new_files_takes_none_with_it() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/full")
+        await fs.set_quota("/full", limit_inodes=1)
+        await fs.create("/full/1")
+        await fs.count_all()
+        changes = create_of("/1"), create_of("/full/2"), create_of("/3", session=SESSION)
+        reply = await answered(fs, pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes))
+        assert [result.code for result in reply.results] == [0, QuotaExceeded.code, 0]
+        assert [result.create.created for result in reply.results] == [True, False, True]
+        assert await fs.names("/") == ["1", "3", "full"] and await fs.names("/full") == ["1"]
+
+    run(test)
+
+
+def test_what_fails_together_is_not_tried_together_again() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/full")
+        await fs.set_quota("/full", limit_inodes=1)
+        first = (await fs.create("/full/1")).inode.inode
+        await fs.count_all()
+        assert await changed(fs, *(create_of(f"/full/{n}", exclusive=True) for n in range(2, 32)))
+        assert (await fs.create("/1")).inode.inode < first + 100, "each try takes numbers"
+
+    run(test)
+
+
+def test_what_was_made_is_not_made_again_beside_new_files() -> None:
+    async def test(fs: MetaBench) -> None:
+        changes = create_of("/d/1"), create_of("/2"), create_of("/d/3")
+        request = pb.ChangeManyRequest(mutation=pb.Mutation(client=CLIENT, request=1000), changes=changes)
+        assert [result.code for result in (await answered(fs, request)).results] == [NotFound.code, 0, NotFound.code]
+        await fs.mkdir("/d")
+        await fs.remove("/2")
+        assert [result.code for result in (await answered(fs, request)).results] == [0, 0, 0]
+        assert await fs.names("/") == ["d"] and await fs.names("/d") == ["1", "3"]
+
+    run(test)
+
+
+def test_each_way_of_changing_a_directory_changes_its_time() -> None:
+    async def test(fs: MetaBench) -> None:
+        times = [(await fs.mkdir("/d")).mtime_ns]
+        for changes in ((create_of("/d/1"), create_of("/d/2")), (create_of("/d/3"),), (remove_of("/d/1"),)):
+            fs.clock.advance(5)
+            assert not any(await changed(fs, *changes))
+            times.append((await fs.stat("/d")).mtime_ns)
+        assert times == sorted(set(times))
 
     run(test)
 
@@ -356,7 +412,7 @@ def test_what_may_succeed_later_is_left_out_and_the_others_are_made() -> None:
         routing = fs.cluster.routing
         fs.cluster.routing = replace(routing, tables={})
         request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=[create_of("/a"), remove_of("/b")])
-        assert [result.alone for result in (await change_many(fs.context, request)).results] == [True, False]
+        assert [result.alone for result in (await answered(fs, request)).results] == [True, False]
         assert await fs.names("/") == []
         fs.cluster.routing = routing
         assert await changed(fs, create_of("/a")) == [0]
