@@ -70,4 +70,9 @@ def maker_of(request: Makes) -> Actor:
 
 def made_by(actor: Actor, request: Makes) -> Actor:
     """The maker, where it is known who acts."""
-    return Actor(request.uid, request.gid) if actor is TRUSTED else actor
+    return _named(request.uid, request.gid) if actor is TRUSTED else actor
+
+
+@lru_cache(maxsize=256)
+def _named(uid: int, gid: int) -> Actor:
+    return Actor(uid, gid)

@@ -37,14 +37,19 @@ def of_file(routing: Routing, random: Random, wanted: pb.Layout, inherited: pb.L
     if wanted.ByteSize():
         _check(routing, merged(wanted, inherited))
     table_id = wanted.table_id or inherited.table_id
-    size = len(_table(routing, table_id))
-    return pb.Layout(
+    layout = pb.Layout(
         chunk_bytes=wanted.chunk_bytes or inherited.chunk_bytes or DEFAULT_CHUNK_BYTES,
         table_id=table_id or DEFAULT_TABLE,
-        stripe=wanted.stripe or inherited.stripe or min(size, DEFAULT_STRIPE),
-        table_offset=random.below(size),
-        seed=random.below(1 << 64),
+        stripe=wanted.stripe or inherited.stripe or min(len(_table(routing, table_id)), DEFAULT_STRIPE),
     )
+    draw(layout, routing, random)
+    return layout
+
+
+def draw(layout: pb.Layout, routing: Routing, random: Random) -> None:
+    """Where in its table a file lies."""
+    layout.table_offset = random.below(len(_table(routing, layout.table_id)))
+    layout.seed = random.below(1 << 64)
 
 
 def _check(routing: Routing, layout: pb.Layout) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from threefs.errors import ThreefsError
 from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
+from threefs_meta import layouts
 from threefs_meta.actors import Actor, made_by
 from threefs_meta.arguments import check_access, check_mode, check_session
 from threefs_meta.claims import Adder
@@ -71,7 +72,7 @@ async def make_together(
     them would; then what was written is to be taken back.
     """
     plans = await _plans(names, requests, actor)
-    inodes = [await draft(context, plan.request, plan.maker, plan.directory) for plan in plans.values()]
+    inodes = await _drafts(context, plans.values())
     bodies: list[tuple[bytes, bytes]] = []
     for inode, (spot, plan) in zip(inodes, plans.items(), strict=True):
         adder.places = (plan.request.place,)
@@ -87,6 +88,18 @@ class _Plan(NamedTuple):
     maker: Actor
     directory: pb.Inode
 
+    def is_like(self, other: "_Plan") -> bool:
+        """But for the name and what is drawn for it, the same file."""
+        mine, its = self.request, other.request
+        return (
+            self.directory is other.directory
+            and self.maker is other.maker
+            and mine.mode == its.mode
+            and mine.umask == its.umask
+            and not mine.HasField("layout")
+            and not its.HasField("layout")
+        )
+
 
 async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: Actor) -> dict[Spot, _Plan]:
     """Of the first that are such files, by where they will be. Writes nothing."""
@@ -101,3 +114,20 @@ async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: 
     except ThreefsError:
         pass  # whoever makes that one by itself will meet it again
     return plans
+
+
+async def _drafts(context: Context, plans: Iterable[_Plan]) -> list[pb.Inode]:
+    """Mostly they are alike, and to copy one is three times as quick as to make one."""
+    drafts: list[pb.Inode] = []
+    like: _Plan | None = None
+    for plan in plans:
+        if like is None or not plan.is_like(like):
+            like = plan
+            drafts.append(await draft(context, plan.request, plan.maker, plan.directory))
+            continue
+        inode = pb.Inode()
+        inode.CopyFrom(drafts[-1])
+        inode.inode = await context.allocator.take()
+        layouts.draw(inode.layout, context.routing(), context.random)
+        drafts.append(inode)
+    return drafts

@@ -49,7 +49,7 @@ _MOST_RECALLS = 16
 #: For that long a transaction of several changes is tried before its halves are.
 _TOGETHER_S = 0.2
 _ALONE_S = 10.0
-_BREATH = 32  # changes between two chances for other calls
+_BREATH = 64  # changes between two chances for other calls
 
 Reply = Serialized[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | Outside]]

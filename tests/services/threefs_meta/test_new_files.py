@@ -1,10 +1,16 @@
 """New files that are made together come out as if each were made by itself; what is not a new file ends it."""
 
+import struct
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from threefs_meta.actors import TRUSTED, Actor
 from threefs_meta.claims import Adder
 from threefs_meta.known import Known
 from threefs_meta.new_files import make_together
+from threefs_meta.operations.create import create
+from threefs_meta.operations.set_layout import set_layout
 
 from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import QuotaExceeded
@@ -36,6 +42,58 @@ def test_they_are_what_was_asked_for() -> None:
         assert third.inode.layout.chunk_bytes == 1 << 20
 
     run(test)
+
+
+wishes = st.fixed_dictionaries(
+    {
+        "above": st.sampled_from(["plain", "group", "listed", "striped"]),
+        "mode": st.sampled_from([0o666, 0o2755]),
+        "umask": st.sampled_from([0, 0o27]),
+        "uid": st.sampled_from([0, 5]),
+        "layout": st.sampled_from([None, pb.Layout(), pb.Layout(chunk_bytes=1 << 16), pb.Layout(stripe=1)]),
+        "session": st.sampled_from([b"", SESSION]),
+    }
+)
+
+
+@given(st.lists(wishes, min_size=2, max_size=12))
+@settings(max_examples=40)
+def test_each_is_as_if_it_were_made_by_itself(wanted: list[dict[str, object]]) -> None:
+    async def plant(fs: MetaBench) -> None:
+        for name in ("plain", "group", "listed", "striped"):
+            await fs.mkdir(f"/{name}")
+        await fs.set("/group", mode=0o2777, gid=8)
+        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", tag, 7, 0) for tag in (1, 4, 32))
+        await fs.set_xattr("/listed", b"system.posix_acl_default", acl)
+        layout = pb.SetLayoutRequest(mutation=fs.mutation(), place=at("/striped"), layout=pb.Layout(stripe=2))
+        await set_layout(fs.context, layout)
+
+    async def test(fs: MetaBench) -> None:
+        other = await MetaBench().start()
+        for bench in (fs, other):
+            await plant(bench)
+        requests = []
+        for number, wish in enumerate(wanted):
+            options = {key: value for key, value in wish.items() if key != "above"}
+            requests.append(pb.CreateRequest(place=at(f"/{wish['above']}/{number}"), **options))  # type: ignore[arg-type]
+        together = await made(fs, *requests)
+        singly = []
+        for request in requests:
+            request.mutation.CopyFrom(other.mutation())
+            singly.append(await create(other.context, request))
+        for request, reply in zip(requests, together, strict=True):
+            assert await fs.stat(request.place.path.decode()) == reply.inode
+        assert len({reply.inode.layout.seed for reply in together}) == len(together), "each lies elsewhere"
+        assert [plain(reply) for reply in together] == [plain(reply) for reply in singly]
+
+    run(test)
+
+
+def plain(reply: pb.CreateReply) -> pb.CreateReply:
+    """Without what is drawn, and the moment."""
+    for field in ("table_offset", "seed"):
+        reply.inode.layout.ClearField(field)
+    return reply
 
 
 @pytest.mark.parametrize(
