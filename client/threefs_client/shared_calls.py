@@ -19,6 +19,12 @@ class Key(NamedTuple):
     timeout_s: float
 
 
+class Looked(NamedTuple):
+    """What a look has found, where an InodeReply would have it: to put it into one would copy it."""
+
+    inode: pb.Inode
+
+
 Single = tuple[Method[Any, Any], Any]
 Outcome = Any | ThreefsError
 #: The outcome of a call that has to be sent by itself.
@@ -80,11 +86,9 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
     found = await sender.send(methods.BATCH_STAT, looks, timeout_s=key.timeout_s, caller=caller)
     if looks.places:
         _check(len(found.results), len(calls))
-        return [
-            error_of(one.code, one.message) if one.code else pb.InodeReply(inode=one.inode) for one in found.results
-        ]
+        return [error_of(one.code, one.message) if one.code else one for one in found.results]
     _check(len(found.inodes), len(calls))
-    outcomes: list[Outcome] = [pb.InodeReply(inode=inode) for inode in found.inodes]
+    outcomes: list[Outcome] = [*map(Looked, found.inodes)]
     for error in found.errors:
         if error.number >= len(calls):
             raise ProtocolError(f"the meta service gave an error of call {error.number} of {len(calls)}")
