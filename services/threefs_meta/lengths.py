@@ -56,13 +56,13 @@ class Growth:
     """Settles a report; keeps what the chains said between two runs of the transaction."""
 
     def __init__(self, context: Context, report: Report) -> None:
+        self.report = report
         self._context = context
-        self._report = report
         self._measured: tuple[int, int] | None = None  # truncate version, end
 
     def settle(self, inode: pb.Inode) -> bool | Outside:
         """Change the record; True if it is to be stored. Raises FileTooLarge."""
-        report = self._report
+        report = self.report
         check_length(inode, report.end)
         same = report.truncate_version == inode.truncate_version
         end = report.end if same else 0
@@ -78,7 +78,7 @@ class Growth:
         return True
 
     async def _measure(self, layout: FileLayout, inode: int, truncate_version: int) -> None:
-        chains = self._report.chains(layout)
+        chains = self.report.chains(layout)
         end = await self._context.chunks.file_length(layout, InodeId(inode), chains=chains, timeout_s=CHUNKS_TIMEOUT_S)
         self._measured = truncate_version, end
 

@@ -97,6 +97,11 @@ class Namespace:
             raise Corrupt(f"an entry names inode {number}, which does not exist")
         return inode
 
+    async def named_by(self, entries: Sequence[int]) -> list[pb.Inode]:
+        """The same for many."""
+        found = await self.inodes(entries)
+        return [inode or await self.named(number) for number, inode in zip(entries, found, strict=True)]
+
     async def directory(self, number: int) -> pb.Inode:
         """A directory that entries may be put into, as stored, not to be changed.
 

@@ -37,9 +37,14 @@ def due_of(name: bytes) -> int | None:
     return int(found[1], 16) if found else None
 
 
+async def is_used(names: Namespace) -> bool:
+    """Whether any directory has ever had a trash time."""
+    return await names.tx.get(keys.TRASH_USED) is not None
+
+
 async def time_s(names: Namespace, directory: int) -> int:
     """How long to keep what is removed from the directory; 0: not at all, as in a trash."""
-    if await names.tx.get(keys.TRASH_USED) is None:
+    if not await is_used(names):
         return 0
     for inode in await _way_up(names, directory):
         if inode.trash:

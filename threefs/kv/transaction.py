@@ -161,7 +161,7 @@ class BufferedTransaction(Draft):
         return self._view.get(key)
 
     async def get_many(self, keys: Sequence[bytes], *, snapshot: bool = False) -> list[bytes | None]:
-        if self._arrive is not None or self.writes:
+        if self._arrive is not None or any(key in self.writes for key in keys):
             return [await self.get(key, snapshot=snapshot) for key in keys]
         view = await self._reading()
         (self.seen if snapshot else self.reads).points.update(keys)

@@ -10,7 +10,7 @@ one that was left out stays left out, for by now it may have been made under ano
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 from threefs.errors import (
@@ -38,9 +38,9 @@ from threefs_meta.lookahead import look_ahead
 from threefs_meta.mutations import BY_ITSELF, Outside
 from threefs_meta.namespace import Namespace
 from threefs_meta.new_files import make_together
-from threefs_meta.operations.close import closing
+from threefs_meta.operations.close import close_together, closing
 from threefs_meta.operations.create import creation
-from threefs_meta.operations.remove import removal
+from threefs_meta.operations.remove import removal, remove_together
 from threefs_meta.operations.rename import renaming
 from threefs_meta.operations.sync import syncing
 
@@ -163,20 +163,18 @@ class _Attempt:
     async def make(self, start: int, end: int) -> None:
         number = start
         while number < end:
-            number += await self._make_files(number, end)
+            number += await self._make_together(number, end)
             if number < end:
                 await self._make_one(number)
                 number += 1
 
-    async def _make_files(self, start: int, end: int) -> int:
-        """New files next to each other, which many changes mostly are; how many were made."""
+    async def _make_together(self, start: int, end: int) -> int:
+        """Changes of one kind next to each other, which many changes mostly are; how many were made."""
         if start < self._one_by_one or start + 1 == end:
             return 0
         self._tx.savepoint()
         try:
-            made = await make_together(
-                self._many.context, self.names, self._creates(start, end), self._many.actor, self._adder
-            )
+            made = await self._together(start, end)
         except ThreefsError:  # whoever makes that one by itself will meet it again
             self._take_back()
             self._one_by_one = end
@@ -186,11 +184,27 @@ class _Attempt:
         self._known.step_made()
         return len(made)
 
-    def _creates(self, start: int, end: int) -> Iterator[pb.CreateRequest]:
+    async def _together(self, start: int, end: int) -> Sequence[tuple[Reply, bytes]]:
+        """With each reply what is told of claims."""
+        context, actor = self._many.context, self._many.actor
+        alike = self._alike(start, end)
+        match self._many.kinds[start]:
+            case "create":
+                creates = (change.create for change in alike)
+                return await make_together(context, self.names, creates, actor, self._adder)
+            case "remove":
+                return await remove_together(context, self.names, (change.remove for change in alike), actor)
+            case "close":
+                return await close_together(context, self.names, (change.close for change in alike), actor)
+        return ()
+
+    def _alike(self, start: int, end: int) -> Iterator[pb.Change]:
+        """Those of one kind, which have no results."""
+        kinds, changes = self._many.kinds, self._many.changes
         for number in range(start, end):
-            if self._many.kinds[number] != "create" or self.results[number] is not None:
+            if kinds[number] != kinds[start] or self.results[number] is not None:
                 return
-            yield self._many.changes[number].create
+            yield changes[number]
 
     async def _make_one(self, number: int) -> None:
         if self.results[number] is not None:

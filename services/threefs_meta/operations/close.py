@@ -1,11 +1,11 @@
 """End a write session, and settle the length of the file."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from threefs.errors import SessionLost
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import permissions
+from threefs_meta import keys, permissions
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
@@ -22,28 +22,71 @@ def closing(
     context: Context, request: pb.CloseRequest, actor: Actor
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | Outside]]:
     """The transaction. Raises InvalidArgument."""
-    check_session(request.session)
-    report = Report(
-        request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
-    )
-    growth = Growth(context, report)
+    growth = _growth(context, request)
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         inode = await names.inode(request.inode)
         if inode is None or (request.session and not await names.has_session(request.inode, request.session)):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
-        changed = growth.settle(inode)
+        changed = _settle(request, growth, inode, actor)
         if isinstance(changed, Outside):
             return changed
-        before = inode.chains_used
-        if request.session:
-            widen(inode, report)
-        if changed or inode.chains_used != before:
-            if changed:
-                permissions.written_by(inode, actor)
+        if changed:
             names.put_inode(inode)
         if request.session:
             await names.close_session(inode, request.session, context.clock.wall_ns())
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
     return work
+
+
+def _growth(context: Context, request: pb.CloseRequest) -> Growth:
+    """Raises InvalidArgument."""
+    check_session(request.session)
+    report = Report(
+        request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
+    )
+    return Growth(context, report)
+
+
+def _settle(request: pb.CloseRequest, growth: Growth, inode: pb.Inode, actor: Actor) -> bool | Outside:
+    """Change the record; True if it is to be stored. Raises FileTooLarge."""
+    changed = growth.settle(inode)
+    if isinstance(changed, Outside):
+        return changed
+    before = inode.chains_used
+    if request.session:
+        widen(inode, growth.report)
+    if changed:
+        permissions.written_by(inode, actor)
+    return changed or inode.chains_used != before
+
+
+async def close_together(
+    context: Context, names: Namespace, requests: Iterable[pb.CloseRequest], actor: Actor
+) -> list[tuple[pb.InodeReply, bytes]]:
+    """Close the first of these, as many as are different files and have nothing to ask of chunks: see
+    `new_files.make_together`."""
+    closed = {}
+    for request in requests:
+        if request.inode in closed:
+            break
+        closed[request.inode] = request, _growth(context, request)
+    inodes = await names.inodes(list(closed))
+    sessions = await names.tx.get_many([keys.session(one.inode, one.session) for one, _ in closed.values()])
+    works = []
+    for inode, session, (request, growth) in zip(inodes, sessions, closed.values(), strict=True):
+        if inode is None or session is None:
+            break
+        changed = _settle(request, growth, inode, actor)
+        if isinstance(changed, Outside):
+            break
+        works.append((request, inode, changed))
+    for _, inode, changed in works:
+        if changed:
+            names.put_inode(inode)
+    now_ns = context.clock.wall_ns()
+    for request, inode, _ in works:
+        await names.close_session(inode, request.session, now_ns)
+    is_over = context.quotas.is_over
+    return [(pb.InodeReply(inode=inode, over_quota=is_over(inode)), b"") for _, inode, _ in works]

@@ -4,7 +4,7 @@ A recursive removal takes the directory out of the tree in one transaction, howe
 what was in it. Whoever is about to make an entry in that directory has read its inode, which changes here.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty
 from threefs.rpc import methods
@@ -14,7 +14,7 @@ from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import Spot, find
+from threefs_meta.walk import Spot, find, walk
 
 
 async def remove(context: Context, request: pb.RemoveRequest) -> pb.RemoveReply:
@@ -51,6 +51,33 @@ def removal(
         return pb.RemoveReply(directory=inode if inode.type == pb.DIRECTORY else None, changed_ns=now_ns)
 
     return work
+
+
+async def remove_together(
+    context: Context, names: Namespace, requests: Iterable[pb.RemoveRequest], actor: Actor
+) -> list[tuple[pb.RemoveReply, bytes]]:
+    """Remove what the first of these name, as many as are files, each under one name: see `new_files.make_together`."""
+    spots: dict[int, tuple[Spot, pb.Place]] = {}  # by inode: a second name of one counts what is left after the first
+    if await trash.is_used(names):
+        return []
+    for request in requests:
+        spot = await walk(names, request.place, actor, follow=False)
+        entry = spot.entry
+        if entry is None or not spot.name or entry.type == pb.DIRECTORY or request.kind == pb.ONLY_DIRECTORY:
+            break
+        if entry.inode in spots:
+            break
+        spots[entry.inode] = spot, request.place
+    inodes = await names.named_by(list(spots))
+    for (spot, place), inode in zip(spots.values(), inodes, strict=True):
+        await check_removable(names, spot, inode, actor, place)
+    now_ns = context.clock.wall_ns()
+    for inode in inodes:
+        names.unlink(inode, now_ns)
+    for (spot, _), inode in zip(spots.values(), inodes, strict=True):
+        names.clear_entry(spot.parent, spot.name, inode, now_ns)
+    reply = pb.RemoveReply(changed_ns=now_ns)
+    return [(reply, b"")] * len(inodes)
 
 
 async def _keep(
