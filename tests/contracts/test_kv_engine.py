@@ -118,6 +118,18 @@ def test_a_committed_value_is_read_back(check: Callable[[Body], None]) -> None:
     check(body)
 
 
+def test_of_many_keys_those_written_before_are_as_written(check: Callable[[Body], None]) -> None:
+    async def body(engine: Engine, clock: SteppedClock) -> None:
+        await put(engine, a="1", b="2", c="3")
+        tx = engine.begin()
+        tx.set(b"b", b"new")
+        tx.clear(b"c")
+        assert await tx.get_many([b"a", b"d"]) == [b"1", None]
+        assert await tx.get_many([b"a", b"b", b"c"]) == [b"1", b"new", None]
+
+    check(body)
+
+
 def test_an_uncommitted_value_is_seen_by_nobody_else(check: Callable[[Body], None]) -> None:
     async def body(engine: Engine, clock: SteppedClock) -> None:
         tx = engine.begin()

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_meta import keys
-from threefs_meta.operations.change_many import MOST_CHANGES, change_many
+from threefs_meta.operations.change_many import MOST_CHANGES
 from threefs_meta.operations.claim import claim
-from threefs_meta.operations.close import close
 from threefs_meta.operations.create import create
 from threefs_meta.operations.remove import remove
 from threefs_meta.operations.rename import rename
 
+from tests.support.many_changes import answered, changed, create_of, remove_of, rename_of, stored
 from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import (
     AlreadyExists,
@@ -25,38 +25,7 @@ from threefs.errors import (
     SessionLost,
     ThreefsError,
 )
-from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import DirectoryTimes
-
-
-def create_of(path: str, **options: object) -> pb.Change:
-    return pb.Change(create=pb.CreateRequest(place=at(path), mode=0o644, **options))  # type: ignore[arg-type]
-
-
-def remove_of(path: str, **options: object) -> pb.Change:
-    return pb.Change(remove=pb.RemoveRequest(place=at(path), **options))  # type: ignore[arg-type]
-
-
-def rename_of(
-    source: str, destination: str, *, no_replace: bool = False, exchange: bool = False, whiteout: bool = False
-) -> pb.Change:
-    request = pb.RenameRequest(source=at(source), destination=at(destination), no_replace=no_replace)
-    request.exchange, request.whiteout = exchange, whiteout
-    return pb.Change(rename=request)
-
-
-async def answered(fs: MetaBench, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
-    return (await change_many(fs.context, request)).parsed()
-
-
-async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | None = None) -> list[int]:
-    """Codes."""
-    fs._request += len(changes)
-    identity = mutation or pb.Mutation(client=CLIENT, request=fs._request - len(changes) + 1)
-    request = pb.ChangeManyRequest(mutation=identity, changes=changes, caller=fs.caller)
-    return [result.code for result in (await answered(fs, request)).results]
-
 
 part = st.sampled_from(["a", "b", "closed", "link", "f", "g", ".", "..", ""])
 path = st.lists(part, min_size=1, max_size=4).map("/".join)
@@ -105,26 +74,6 @@ async def singly(fs: MetaBench, changes: list[pb.Change]) -> list[int]:
         except ThreefsError as error:
             codes.append(error.code)
     return codes
-
-
-async def stored(fs: MetaBench) -> list[tuple[bytes, bytes]]:
-    """All but the records of what was done, and what is drawn."""
-    pairs = await fs.engine.begin().get_range(b"", b"\xff")
-    return [(key, _fixed(key, value)) for key, value in pairs if not key.startswith(b"IDEM")]
-
-
-def _fixed(key: bytes, value: bytes) -> bytes:
-    if key.startswith(b"INOD"):
-        inode = records.decode(value, pb.Inode, key)
-        inode.layout.ClearField("table_offset")
-        inode.layout.ClearField("seed")
-        return inode.SerializeToString()
-    if not key.startswith(b"TIME") or keys.is_subdirectory(key):
-        return value
-    times = records.decode(value, DirectoryTimes, key)
-    assert times.token
-    times.ClearField("token")
-    return times.SerializeToString()
 
 
 @given(st.lists(change, max_size=12), st.booleans())
@@ -198,70 +147,6 @@ def test_files_are_synced_and_closed_together() -> None:
         assert await changed(fs, *closes) == [0, 0, 0, SessionLost.code]
         assert [(await fs.stat(f"/{number}")).length for number in range(3)] == [9, 1, 2]
         assert await changed(fs, closes[0]) == [SessionLost.code], "it was closed"
-
-    run(test)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9), st.booleans()), max_size=9))
-@settings(max_examples=40)
-def test_closed_together_is_closed_one_by_one(wanted: list[tuple[int, int, int, bool]]) -> None:
-    async def test(fs: MetaBench) -> None:
-        other = await MetaBench().start()
-        found = []
-        for bench in (fs, other):
-            files = []
-            for number in range(3):
-                for session in range(2):  # the third one nobody knows
-                    file = await bench.create(f"/{number}", session=bytes([session]) * 16)
-                files.append(file.inode.inode)
-            closes = [
-                pb.CloseRequest(inode=files[file], session=bytes([session]) * 16, length_hint=end, written=written)
-                for file, session, end, written in wanted
-            ]
-            if bench is fs:
-                changes = [pb.Change(close=one) for one in closes]
-                request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes)
-                results = (await answered(fs, request)).results
-                found.append([(result.code, result.file.inode.length) for result in results])
-            else:
-                found.append([await closed(bench, one) for one in closes])
-        assert found[0] == found[1]
-        assert await stored(fs) == await stored(other)
-
-    async def closed(fs: MetaBench, request: pb.CloseRequest) -> tuple[int, int]:
-        request.mutation.CopyFrom(fs.mutation())
-        try:
-            return 0, (await close(fs.context, request)).inode.length
-        except ThreefsError as error:
-            return error.code, 0
-
-    run(test)
-
-
-def test_a_close_that_asks_chunks_is_left_out_of_those_together() -> None:
-    async def test(fs: MetaBench) -> None:
-        files = [(await fs.create(f"/{number}", session=SESSION)).inode.inode for number in range(4)]
-        closes = [pb.CloseRequest(inode=file, session=SESSION, length_hint=5, written=True) for file in files]
-        closes[1].exact = True
-        closes[2].truncate_version = 7
-        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=[pb.Change(close=one) for one in closes])
-        assert [result.alone for result in (await answered(fs, request)).results] == [False, True, True, False]
-        assert [(await fs.stat(f"/{number}")).length for number in range(4)] == [5, 0, 0, 5]
-
-    run(test)
-
-
-def test_two_names_of_one_file_are_removed_together() -> None:
-    async def test(fs: MetaBench) -> None:
-        file = await fs.create("/a")
-        await fs.link("/a", "/b")
-        await fs.link("/a", "/c")
-        await fs.create("/d")
-        changes = remove_of("/d"), remove_of("/a"), remove_of("/b"), remove_of("/d")
-        assert await changed(fs, *changes) == [0, 0, 0, NotFound.code]
-        assert (await fs.stat("/c")).nlink == 1
-        itself = pb.Change(remove=pb.RemoveRequest(place=pb.Place(base=file.inode.inode)))
-        assert await changed(fs, itself, remove_of("/c")) == [InvalidArgument.code, 0]
 
     run(test)
 

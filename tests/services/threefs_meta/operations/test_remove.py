@@ -3,6 +3,7 @@
 import pytest
 from threefs_meta import keys
 
+from tests.support.many_changes import changed, remove_of
 from tests.support.metadata import MetaBench, run
 from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
 from threefs.wire import meta_pb2 as pb
@@ -91,5 +92,20 @@ def test_a_user_takes_out_no_tree_at_once_however_much_of_it_is_theirs() -> None
             await fs.remove("/top/empty", recursive=True)
             with pytest.raises(NotEmpty):
                 await fs.remove("/top/theirs", recursive=True)
+
+    run(test)
+
+
+def test_two_names_of_one_file_are_removed_together() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await fs.create("/a")
+        await fs.link("/a", "/b")
+        await fs.link("/a", "/c")
+        await fs.create("/d")
+        changes = remove_of("/d"), remove_of("/a"), remove_of("/b"), remove_of("/d")
+        assert await changed(fs, *changes) == [0, 0, 0, NotFound.code]
+        assert (await fs.stat("/c")).nlink == 1
+        itself = pb.Change(remove=pb.RemoveRequest(place=pb.Place(base=file.inode.inode)))
+        assert await changed(fs, itself, remove_of("/c")) == [InvalidArgument.code, 0]
 
     run(test)
