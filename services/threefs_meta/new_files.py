@@ -1,20 +1,21 @@
 """New files, one at a time or several together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import NamedTuple
 
 from threefs.errors import ThreefsError
 from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import layouts
+from threefs_meta import keys, layouts, paths
 from threefs_meta.actors import Actor, made_by
 from threefs_meta.arguments import check_access, check_mode, check_session
 from threefs_meta.claims import Adder
 from threefs_meta.context import Context
 from threefs_meta.making import Birth, new_inode, parent_of, set_file_layout
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import Spot, walk
+from threefs_meta.walk import walk
 
 #: Of CreateReply.inode, as protobuf writes it.
 _INODE_TAG = b"\x0a"
@@ -72,14 +73,14 @@ async def make_together(
     them would; then what was written is to be taken back.
     """
     plans = await _plans(names, requests, actor)
-    inodes = await _drafts(context, plans.values())
+    inodes = await _drafts(context, plans)
     bodies: list[tuple[bytes, bytes]] = []
-    for inode, (spot, plan) in zip(inodes, plans.items(), strict=True):
+    for inode, plan in zip(inodes, plans, strict=True):
         adder.places = (plan.request.place,)
-        bodies.append((await names.add(spot.parent, spot.name, inode), names.told()))
+        bodies.append((await names.add(plan.parent, plan.name, inode), names.told()))
     return [
         (await reply(context, names, plan.request, inode, body, adder.client, created=True), told)
-        for inode, (body, told), plan in zip(inodes, bodies, plans.values(), strict=True)
+        for inode, (body, told), plan in zip(inodes, bodies, plans, strict=True)
     ]
 
 
@@ -87,6 +88,8 @@ class _Plan(NamedTuple):
     request: pb.CreateRequest
     maker: Actor
     directory: pb.Inode
+    parent: int  # its number
+    name: bytes
 
     def is_like(self, other: "_Plan") -> bool:
         """But for the name and what is drawn for it, the same file."""
@@ -101,19 +104,35 @@ class _Plan(NamedTuple):
         )
 
 
-async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: Actor) -> dict[Spot, _Plan]:
-    """Of the first that are such files, by where they will be. Writes nothing."""
-    plans: dict[Spot, _Plan] = {}
+async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: Actor) -> Sequence[_Plan]:
+    """Of the first that are such files. Writes nothing."""
+    plans: dict[bytes, _Plan] = {}  # by the keys of the entries
+    directories: dict[tuple[int, bytes], tuple[pb.Inode, int]] = {}  # that were walked to
     try:
         for request in requests:
-            maker = maker_of(request, actor)
-            spot = await walk(names, request.place, maker, follow=not request.exclusive)
-            if spot.entry is not None or spot.rest or spot in plans or request.unnamed:
+            maker, place = maker_of(request, actor), request.place
+            above, _, name = place.path.rpartition(b"/")
+            found = directories.get((place.base, above))
+            if found is None or not paths.is_plain(name) or len(place.path) > paths.MAX_PATH_BYTES:
+                spot = await walk(names, place, maker, follow=not request.exclusive)
+                if spot.entry is not None or spot.rest:
+                    break
+                found = await parent_of(names, spot, maker), spot.parent
+                if spot.name == name:
+                    directories[place.base, above] = found
+                name = spot.name
+            row = keys.entry(found[1], name)
+            if row in plans or request.unnamed:
                 break
-            plans[spot] = _Plan(request, maker, await parent_of(names, spot, maker))
+            plans[row] = _Plan(request, maker, *found, name)
     except ThreefsError:
         pass  # whoever makes that one by itself will meet it again
-    return plans
+    there = await names.tx.get_many(list(plans))
+    return [plan for plan, _ in zip(plans.values(), takewhile(_is_none, there), strict=False)]
+
+
+def _is_none(value: bytes | None) -> bool:
+    return value is None
 
 
 async def _drafts(context: Context, plans: Iterable[_Plan]) -> list[pb.Inode]:
