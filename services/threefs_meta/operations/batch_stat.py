@@ -13,7 +13,7 @@ from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
 
 MOST_PLACES = 4096
-_BREATH = 1024  # places between two chances for other calls
+_BREATH = 1024  # places between two chances for other calls: some milliseconds
 
 #: Of BatchStatReply.results and of StatResult.inode, then of BatchStatReply.inodes, as protobuf writes them.
 _RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
