@@ -18,6 +18,8 @@ from threefs.rpc.limits import Limits
 _RING_BYTES = 16 << 10
 _TURN_BYTES = 512 << 10  # handed to the kernel at once
 _READS_PER_WAKE = 16  # then other connections get their turn
+#: A message of that size was much work, and is as much for the peer, who can begin with it while the next one is made.
+_LARGE_BYTES = 2 << 10
 
 
 class Receiver(Protocol):
@@ -111,14 +113,17 @@ class Link:
         sent: Callable[[], None] | None = None,
     ) -> None:
         """Queue one message: `head` is its header and body. `sent` is called once the kernel has its last byte, or the
-        link is closed; until then the payload must not change. Messages of one turn of the loop go out together: what
-        is sent while frames are taken in with the last of these, else at the end of the turn, or with `flush`."""
+        link is closed; until then the payload must not change. Small messages of one turn of the loop go out together:
+        what is sent while frames are taken in with the last of these, else at the end of the turn."""
         if self.closed:
             if sent is not None:
                 sent()
             return
         if not length and sent is None and not self._queue:
             self._pieces.append(head)
+            if len(head) >= _LARGE_BYTES and not self._blocked:
+                self._pump()
+                return
         else:
             views = [view if isinstance(view, memoryview) else memoryview(view) for view in payload]
             self._queue.append(_Outgoing(head, call_id, views, length, sent))

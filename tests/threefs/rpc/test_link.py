@@ -159,14 +159,19 @@ def test_every_byte_arrives_however_the_stream_cuts_them(steps: list[int], messa
 class Answering(Collected):
     """Answers every frame at once with as many small ones."""
 
-    def __init__(self, answers: int) -> None:
+    def __init__(self, answers: int, body: bytes = b"") -> None:
         super().__init__()
         self.link: Link
+        self.gone: list[int] = []  # how much had gone out when each frame came
         self._answers = answers
+        self._body = body
 
     def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        self.gone.append(len(self.link._stream.other.arrived))  # type: ignore[attr-defined]
         for _ in range(self._answers):
-            self.link.send(frames.encode(frames.RESPONSE, call_id=header.call_id))
+            self.link.send(
+                frames.encode(frames.RESPONSE, call_id=header.call_id, body_bytes=len(self._body)) + self._body
+            )
         return super().frame(header, body)
 
 
@@ -184,6 +189,41 @@ def test_a_call_costs_one_read_and_one_write() -> None:
         one.poke()
         assert one.calls == 4
         assert [call_id for _, call_id, _ in asking.frames] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+    run(test)
+
+
+def test_a_large_answer_does_not_wait_for_those_behind_it() -> None:
+    async def test() -> None:
+        for size, early in ((0, False), (5000, True)):
+            one, other = joined([1 << 20])
+            asking, answering = Collected(), Answering(1, bytes(size))
+            link = Link(one, Limits(), asking)
+            answering.link = Link(other, Limits(), answering)
+            for call_id in range(1, 4):
+                link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
+            other.poke()
+            assert [bool(gone) for gone in answering.gone] == [False, early, early]
+            await settle(one, other)
+            assert [call_id for _, call_id, _ in asking.frames] == [1, 2, 3]
+
+    run(test)
+
+
+def test_a_large_message_does_not_overtake() -> None:
+    async def test() -> None:
+        one, other = joined([40, 0, 3000])
+        receiver = Collected()
+        link = Link(one, Limits(), Collected())
+        Link(other, Limits(), receiver)
+        sizes = [0, 5000, 0, 9000, 0, 3000, 0]
+        for call_id, size in enumerate(sizes, 1):
+            link.send(frames.encode(frames.REQUEST, 1, 0, call_id, size) + bytes(size))
+        await settle(one, other)
+        assert [(call_id, len(body)) for _, call_id, body in receiver.frames] == [*enumerate(sizes, 1)]
+        other.close()
+        link.send(frames.encode(frames.REQUEST, 1, 0, 8, 5000) + bytes(5000))
+        assert link.closed
 
     run(test)
 
