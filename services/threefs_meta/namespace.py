@@ -317,6 +317,7 @@ class Namespace:
         self.tx.clear(keys.session(inode.inode, session))
         if inode.unnamed and not await self.tx.get_range(*keys.sessions(inode.inode), limit=1):
             inode.unnamed = False
+            inode.ctime_ns = now_ns  # also tells a check of the queue that it has come into it meanwhile
             self.put_inode(inode)
             self.queue(inode, now_ns)
 

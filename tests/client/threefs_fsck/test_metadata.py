@@ -406,6 +406,27 @@ def test_a_file_that_moves_all_the_time_is_no_orphan(monkeypatch: pytest.MonkeyP
     run(test)
 
 
+def test_a_file_without_a_name_that_is_closed_during_the_check_is_right() -> None:
+    """It comes into the queue when that has been looked through."""
+
+    async def test(bench: MetaBench) -> None:
+        made = (await bench.create("/", session=SESSION, unnamed=True)).inode
+        meta = LocalMeta(bench.context)
+        open_still = True
+
+        async def close(request: object) -> None:
+            nonlocal open_still
+            if open_still and isinstance(request, pb.FsckExamineRequest):
+                open_still = False
+                bench.clock.advance(0.001)
+                await bench.close(made, SESSION)
+
+        meta.before = close
+        assert not (await check_metadata(meta)).findings and not open_still
+
+    run(test)
+
+
 def test_more_suspects_than_one_run_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "MOST_SUSPECTS", 2)
     monkeypatch.setattr(metadata, "SUBJECTS", 1)

@@ -84,3 +84,15 @@ def test_a_file_without_a_name_that_is_kept_by_nobody_is_told() -> None:
         await damage.put(bench, key, value)
 
     run(test)
+
+
+def test_a_file_without_a_name_that_is_closed_meanwhile_has_changed() -> None:
+    """It has come into the queue behind the back of whoever had looked there."""
+
+    async def test(bench: MetaBench) -> None:
+        made = (await bench.create("/", session=SESSION, unnamed=True)).inode
+        bench.clock.advance(1)
+        await bench.close(made, SESSION)
+        assert await kinds(bench, inode=made.inode, ctime_ns=made.ctime_ns) == []
+
+    run(test)
