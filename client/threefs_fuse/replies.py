@@ -14,7 +14,8 @@ from threefs_fuse.requests import Lock
 
 HEADER = Struct("=IiQ")  # length, -errno, number of the request
 _ENTRY = Struct("=QQQQII" + "QQQQQQIIIIIIIIII")
-_ATTRIBUTES_AT = 40  # in an entry
+_VALID_AT, _ATTRIBUTES_AT = 16, 40  # in an entry
+_VALID = Struct("=QQII")
 _GETATTR = Struct("=QII")  # and the attributes
 _STATX = Struct("=QII16x IIQIIIH2xQQQQ qI4xqI4xqI4xqI4x IIII112x")
 _OPEN = Struct("=QII")
@@ -32,8 +33,8 @@ _pack_entry = _ENTRY.pack
 #: An open file as the kernel treats it by itself.
 PLAINLY = OpenFlag(0)
 
-#: What is known of so many entries from a number on.
-Shown: TypeAlias = Callable[[Dirents, int, int], Sequence["Entry | None"]]
+#: What is known of so many entries from a number on, packed.
+Shown: TypeAlias = Callable[[Dirents, int, int], Sequence[bytes | None]]
 #: Parts of an answer, sent one behind the other.
 Parts = tuple[bytes | bytearray | memoryview, ...]
 
@@ -57,6 +58,13 @@ class Entry(NamedTuple):
     name_s: float = 0.0  # how long the kernel may keep the name ...
     attributes_s: float = 0.0  # ... and the attributes
     generation: int = 0
+
+
+class Prepared(NamedTuple):
+    """A packed entry but for how long the kernel may keep it, which comes between."""
+
+    node: bytes
+    attributes: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ def device(number: int) -> int:
     return number & _DEVICE
 
 
-def _packed(entry: Entry) -> bytes:
+def packed(entry: Entry) -> bytes:
     # Taken apart at once, packed at once: this comes for every name that is looked at.
     (inode, mode, nlink, uid, gid, rdev, size, blocks, block_bytes, atime_ns, mtime_ns, ctime_ns, _,
      name_s, attributes_s, generation) = entry  # fmt: skip
@@ -102,14 +110,26 @@ def _packed(entry: Entry) -> bytes:
     )  # fmt: skip
 
 
+def prepared(entry: Entry) -> Prepared:
+    whole = packed(entry)
+    return Prepared(whole[:_VALID_AT], whole[_ATTRIBUTES_AT:])
+
+
+def valid(seconds: float) -> bytes:
+    """For how long the kernel may keep a name and its attributes."""
+    whole = int(seconds)
+    rest_ns = int((seconds - whole) * _NS)
+    return _VALID.pack(whole, whole, rest_ns, rest_ns)
+
+
 def entry(result: Entry) -> Parts:
-    return (_packed(result),)
+    return (packed(result),)
 
 
 def attributes(result: Entry) -> Parts:
     seconds = int(result.attributes_s)
     rest_ns = int((result.attributes_s - seconds) * _NS)
-    return (_GETATTR.pack(seconds, rest_ns, 0) + _packed(result)[_ATTRIBUTES_AT:],)
+    return (_GETATTR.pack(seconds, rest_ns, 0) + packed(result)[_ATTRIBUTES_AT:],)
 
 
 def more_attributes(result: Entry) -> Parts:
@@ -132,7 +152,7 @@ def opened(result: Opened) -> Parts:
 
 
 def created(result: tuple[Entry, Opened]) -> Parts:
-    return (_packed(result[0]), *opened(result[1]))
+    return (packed(result[0]), *opened(result[1]))
 
 
 def written(size: int) -> Parts:
@@ -185,7 +205,7 @@ class Page:
             return False
         self._room -= size
         if self.plus:
-            self._parts.append(_NO_ENTRY if entry is None else _packed(entry))
+            self._parts.append(_NO_ENTRY if entry is None else packed(entry))
         self._parts.append(dirent)
         return True
 
@@ -199,7 +219,7 @@ class Page:
         parts = dirents.each(number, self._room, _ENTRY.size)
         entries = repeat(None) if shown is None else shown(dirents, number, len(parts))
         for entry, part in zip(entries, parts, strict=False):
-            self._parts += (_NO_ENTRY if entry is None else _packed(entry), part)
+            self._parts += (entry or _NO_ENTRY, part)
         self._room -= sum(map(len, parts)) + len(parts) * _ENTRY.size
         return len(parts)
 

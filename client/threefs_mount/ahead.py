@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from threefs.wire import meta_pb2 as pb
+from threefs_mount.entries import is_kept
 from threefs_mount.habit import Habits
 from threefs_mount.touches import Touches
 
@@ -258,8 +259,3 @@ class Ahead:
 def _note_pace(at: _Directory, page: _Page, now_s: float) -> None:
     if now_s > page.since_s:
         at.pace = page.used / (now_s - page.since_s)
-
-
-def is_kept(inode: pb.Inode) -> bool:
-    """Whether its attributes change under one name alone."""
-    return inode.nlink == 1 or (inode.type == pb.DIRECTORY and inode.nlink > 0)

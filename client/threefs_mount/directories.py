@@ -5,20 +5,21 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from threefs_fuse.filesystem import Answer
-from threefs_fuse.replies import Entry, Page, Shown
+from threefs_fuse.replies import Page, Shown
 
-from threefs_mount.listing import FIRST_POSITION, Listed, Listing
-from threefs_mount.listings import SMALL
+from threefs_mount.columns import Listed
+from threefs_mount.listing import FIRST_POSITION, SMALL, Listing
+from threefs_mount.listings import Begun
 
 #: The entries of a directory, for a program.
-Begin = Callable[[int, int], Awaitable[Listing]]
+Begin = Callable[[int, int], Awaitable[Begun]]
 
 
 class Unasked(Protocol):
-    """What is known of names without asking."""
+    """What is known of names without asking, packed for the kernel."""
 
-    def names(self, directory: int, names: Iterable[bytes]) -> Sequence[Entry | None]: ...
-    def listed(self, listed: Listed, first: int, count: int) -> Sequence[Entry | None]: ...
+    def names(self, directory: int, names: Iterable[bytes]) -> Sequence[bytes | None]: ...
+    def listed(self, listed: Listed, first: int, count: int) -> Sequence[bytes | None]: ...
 
 
 class OpenDirectory:
@@ -38,12 +39,15 @@ class OpenDirectory:
         self._begin = begin
         self._unasked = unasked
         self._listing: Listing | None = None
+        self._listed: Listed | None = None  # attributes that came along
 
     def read(self, start: int, page: Page) -> Answer[Page]:
         """Positions 0 and 1 are "." and ".."; the entries follow."""
         if start >= FIRST_POSITION and self._listing is not None:
             number = start - FIRST_POSITION
-            shown = self._shown(self._listing)
+            if self._listing.ends_at(number):
+                return page
+            shown = self._shown()
             while (found := self._listing.at_once(number)) is not None and (count := page.fill(*found, shown)):
                 number += count
             if number > start - FIRST_POSITION:
@@ -53,14 +57,14 @@ class OpenDirectory:
 
     async def _read(self, start: int, page: Page) -> Page:
         if start == 0 or self._listing is None:
-            self._listing = await self._begin(self.inode, self._program)
+            self._listing, self._listed = await self._begin(self.inode, self._program)
         for position, name in enumerate((b".", b"..")):
             if position >= start and not page.add(name, position + 1, self.inode, stat.S_IFDIR):
                 return page
         if start < FIRST_POSITION and page.plus and len(self._listing) > SMALL:
             self._listing.passed(len(self._listing))
             return page
-        shown = None if start < FIRST_POSITION and self._listing.listed is None else self._shown(self._listing)
+        shown = None if start < FIRST_POSITION and self._listed is None else self._shown()
         number = max(start - FIRST_POSITION, 0)
         while (found := await self._listing.rest(number)) is not None:
             number, dirents, index = found
@@ -71,8 +75,8 @@ class OpenDirectory:
                 break
         return page
 
-    def _shown(self, listing: Listing) -> Shown:
-        inode, listed, unasked = self.inode, listing.listed, self._unasked
+    def _shown(self) -> Shown:
+        inode, listed, unasked = self.inode, self._listed, self._unasked
         if listed is not None:
             return lambda dirents, number, count: unasked.listed(listed, number, count)
         return lambda dirents, number, count: unasked.names(inode, dirents.names(number, count))

@@ -10,8 +10,8 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount import entries
 from threefs_mount.ahead import Ahead
-from threefs_mount.listing import Names
-from threefs_mount.listings import SMALL
+from threefs_mount.columns import Attributes, Names
+from threefs_mount.listing import SMALL, Listing
 
 
 async def attributes(link: Link, directory: int, after: bytes, limit: int) -> tuple[Sequence[pb.Entry], bool]:
@@ -22,21 +22,23 @@ async def attributes(link: Link, directory: int, after: bytes, limit: int) -> tu
 
 
 async def names(
-    link: Link, ahead: Ahead, directory: int, after: bytes, limit: int, known: int, program: int | None
-) -> Names | None:
-    """None: the directory has the token that is known. `program` begins to read it."""
-    request = pb.ListNamesRequest(directory=directory, after=after, limit=limit, known=known)
-    if program is not None and ahead.listed(directory, program):
+    link: Link, ahead: Ahead, directory: int, after: bytes, limit: int, known: Listing | None, program: int | None
+) -> tuple[Names | None, Attributes | None]:
+    """No names: the directory has those that are known. `program` begins to read it. Raises ProtocolError."""
+    request = pb.ListNamesRequest(directory=directory, after=after, limit=limit)
+    if known is not None:
+        request.known = known.token
+    if program is not None and ahead.listed(directory, program) and (known is None or known.small is not None):
         request.attributes_up_to = SMALL
     since_s, mark = link.clock.monotonic(), ahead.touches.mark
     try:
         reply = await link.meta.call(methods.LIST_NAMES, request, timeout_s=link.options.timeout_s)
     except NotFound:  # it was removed while it is open
-        return entries.names(pb.ListNamesReply())
-    if reply.unchanged:
-        return None
+        return entries.names(pb.ListNamesReply()), None
+    found = None if reply.unchanged else entries.names(reply)
     if reply.attributes:
-        return entries.names_and_attributes(reply, directory, since_s, mark)
-    if program is not None and not reply.more and len(reply.types) <= SMALL:
+        return found, Attributes(list(reply.attributes), since_s, mark)
+    small = known.small if found is None and known is not None else found
+    if program is not None and small is not None and not small.more and len(small) <= SMALL:
         ahead.named(directory, program, link.clock.monotonic())
-    return entries.names(reply)
+    return found, None

@@ -1,14 +1,14 @@
 """What the kernel is told of inodes."""
 
 import stat
-from dataclasses import replace
-from struct import unpack
+from collections.abc import Iterable
 
-from threefs_fuse.replies import Entry, Space
+from threefs_fuse import replies
+from threefs_fuse.replies import Entry, Prepared, Space
 
 from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.listing import Listed, Names
+from threefs_mount.columns import Names
 
 #: Programs take it as the size of their buffers: few requests for sequential work, and no waste for many small files.
 BLOCK_BYTES = 128 << 10
@@ -70,18 +70,21 @@ def names(reply: pb.ListNamesReply) -> Names:
         or reply.names.count(b"\0") != count
         or len(reply.inodes) != 8 * count
         or b"\0\0" in b"\0" + reply.names
-        or len(reply.attributes) not in (0, count)
     ):
         raise ProtocolError("the columns of a directory are not of the same length")
     types = reply.types.translate(_DIRENT_TYPES)
     return Names(reply.names, reply.inodes, types, reply.more, reply.token)
 
 
-def names_and_attributes(reply: pb.ListNamesReply, directory: int, since_s: float, mark: int) -> Names:
-    """Which were so at that time, or later. Raises ProtocolError."""
-    found = names(reply)
-    numbers = unpack(f"<{len(reply.types)}Q", reply.inodes)
-    return replace(found, listed=Listed(directory, reply.names, numbers, list(reply.attributes), since_s, mark))
+def prepared(inodes: Iterable[bytes]) -> list[Prepared | None]:
+    """Of inodes that are serialized, as the kernel may be told of them under the names by which they were found."""
+    found = map(pb.Inode.FromString, inodes)
+    return [replies.prepared(entry(inode, 0)) if is_kept(inode) else None for inode in found]
+
+
+def is_kept(inode: pb.Inode) -> bool:
+    """Whether its attributes change under one name alone."""
+    return inode.nlink == 1 or (inode.type == pb.DIRECTORY and inode.nlink > 0)
 
 
 def space(reply: pb.StatFsReply) -> Space:

@@ -2,63 +2,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from struct import unpack
 
 from threefs_fuse.dirents import Dirents
 
-from threefs.errors import ThreefsError
-from threefs_mount.touches import Thing
+from threefs.errors import ProtocolError, ThreefsError
+from threefs_mount import entries
+from threefs_mount.columns import Attributes, Listed, Names
 
 #: Of a larger directory only the pages read last are kept.
 MOST_BYTES = 2 << 20
 #: Positions 0 and 1 are "." and "..".
 FIRST_POSITION = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Attributes that came along with all the names of a directory, in their order."""
-
-    directory: int
-    names: bytes  # each ends with a zero byte
-    numbers: Sequence[int]
-    inodes: Sequence[bytes]  # an Inode each, serialized
-    since_s: float  # they were so then, or later
-    mark: int  # of what was touched until then
-
-    def among(self, touched: set[Thing]) -> set[int]:
-        """The numbers of those that were touched, or whose names were."""
-        rows = zip(self.numbers, self.names.split(b"\0"), strict=False)
-        return {number for number, name in rows if number in touched or (self.directory, name) in touched}
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """A page of a directory, as columns."""
-
-    names: bytes  # each ends with a zero byte
-    inodes: bytes  # 8 bytes each, little-endian
-    types: bytes  # 1 byte each, as in d_type
-    more: bool
-    token: int  # as long as the directory has it, its entries are the same; 0: that is not known
-    listed: Listed | None = None
-
-    @property
-    def last(self) -> bytes:
-        return self.names[self.names.rfind(b"\0", 0, -1) + 1 : -1]
-
-    def up_to(self, last: bytes, most: int) -> "Names":
-        """Those that are not behind a name, at most so many."""
-        found = self.names.split(b"\0")[:-1][:most]
-        count = sum(name <= last for name in found)
-        names = b"".join(name + b"\0" for name in found[:count])
-        return Names(names, self.inodes[: 8 * count], self.types[:count], self.more, self.token)
-
-    def and_more(self, other: "Names") -> "Names":
-        return Names(
-            self.names + other.names, self.inodes + other.inodes, self.types + other.types, other.more, other.token
-        )
+#: What the attributes of an entry take, about: as they came, and as the kernel takes them.
+_ATTRIBUTES_BYTES = 512
+#: Names of a directory of up to so many may come with attributes.
+SMALL = 128
 
 
 #: The entries by name behind one.
@@ -75,13 +35,14 @@ class Listing:
     def __init__(self, first: Names, fetch: Fetch, grown: Callable[["Listing", int], None]) -> None:
         """`first` is the first page; `grown` is told how many bytes more are kept."""
         self.token = first.token  # 0 as soon as pages are of different times
-        self.listed = first.listed
+        self.small = first if not first.more and len(first) <= SMALL else None  # all there is
         self.size = 0
         self._fetch = fetch
         self._grown = grown
         self._starts: list[tuple[int, bytes]] = [(0, b"")]  # first number of a page, the name before it
         self._pages: dict[int, Dirents] = {}  # by place in `_starts`
         self._end: int | None = None  # number of entries, once the last page was seen
+        self._listed: Listed | None = None  # with the attributes that came last
         self._turn = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None
         self._take(0, first)
@@ -89,6 +50,23 @@ class Listing:
     def __len__(self) -> int:
         """How many entries there are at least."""
         return self._end if self._end is not None else self._starts[-1][0]
+
+    def with_attributes(self, directory: int, attributes: Attributes) -> Listed:
+        """Of all its entries. Raises ProtocolError."""
+        if self.small is None or len(attributes.inodes) != len(self.small):
+            raise ProtocolError("the attributes are not those of the entries of the directory")
+        before, inodes = self._listed, attributes.inodes
+        same = before is not None and before.attributes.inodes == inodes
+        shown = before.shown if before is not None and same else entries.prepared(inodes)
+        if before is None:
+            self._grow(len(inodes) * _ATTRIBUTES_BYTES)
+        numbers = unpack(f"<{len(inodes)}Q", self.small.inodes)
+        self._listed = Listed(directory, self.small.names, numbers, attributes, shown)
+        return self._listed
+
+    def ends_at(self, number: int) -> bool:
+        """Whether it is known that there is no such entry, nor any behind."""
+        return self._end is not None and number >= self._end
 
     def at_once(self, number: int) -> tuple[Dirents, int] | None:
         """The page with that entry and the entry's number in it, if it is in memory."""
@@ -163,9 +141,12 @@ class Listing:
         grown = len(page.packed)
         while self.size + grown > MOST_BYTES and len(self._pages) > 2:
             grown -= len(self._pages.pop(next(iter(self._pages))).packed)
-        self.size += grown
-        self._grown(self, grown)
+        self._grow(grown)
         return len(page)
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        self._grown(self, size)
 
     async def close(self) -> None:
         if self._next is not None:

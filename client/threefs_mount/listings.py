@@ -9,27 +9,28 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from threefs_mount.listing import Listing, Names
+from threefs_mount.columns import Attributes, Listed, Names
+from threefs_mount.listing import Listing
 
 #: Bounds the memory, all directories together.
 MOST_BYTES = 16 << 20
 MOST_DIRECTORIES = 4096
-#: Names of a smaller directory may come with attributes, so they are fetched anew each time, and not kept.
-SMALL = 128
 _FIRST_PAGE, _PAGE = 1024, 4096
 #: Of a directory that somebody may be about to list.
 MOST_EXPECTED = 16_384
 
-#: The page of a directory behind a name, of at most so many, unless it still has the token: None then. With attributes,
-#: perhaps, for the program that begins to read it.
-Fetch = Callable[[int, bytes, int, int, int | None], Awaitable[Names | None]]
+#: What a directory lists, and the attributes that came along for the one who has begun it.
+Begun = tuple[Listing, Listed | None]
+#: The page of a directory behind a name, of at most so many, unless it is known and has its token yet: None then. With
+#: attributes, perhaps, for the program that begins to read it.
+Fetch = Callable[[int, bytes, int, Listing | None, int | None], Awaitable[tuple[Names | None, Attributes | None]]]
 
 
 @dataclass(slots=True, eq=False)
 class _Directory:
     listing: Listing | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    next: "asyncio.Task[Listing] | None" = None  # has not asked yet
+    next: "asyncio.Task[Begun] | None" = None  # has not asked yet
     expected: bool = False  # nobody has begun to read it since it was fetched for that
 
 
@@ -39,7 +40,7 @@ class Listings:
         self._fetch = fetch
         self._directories: dict[int, _Directory] = {}  # the one that was read last at the end
 
-    async def begin(self, number: int, program: int) -> Listing:
+    async def begin(self, number: int, program: int) -> Begun:
         """The entries that the directory has now, or those that come."""
         at = self._directory(number)
         at.expected = False
@@ -55,7 +56,7 @@ class Listings:
         if at.expected or at.turn.locked():
             return
         at.expected = True
-        listing = await self._check(number, at, None)
+        listing, _ = await self._check(number, at, None)
         while listing.token and len(listing) < MOST_EXPECTED and await listing.rest(len(listing)) is not None:
             pass
 
@@ -64,27 +65,25 @@ class Listings:
         self._directories[number] = at
         return at
 
-    async def _check(self, number: int, at: _Directory, program: int | None) -> Listing:
+    async def _check(self, number: int, at: _Directory, program: int | None) -> Begun:
         async with at.turn:
             at.next = None
             known = at.listing
             if known is not None and not known.token:
                 self._forget(at)
                 known = None
-            names = await self._fetch(number, b"", _FIRST_PAGE, 0 if known is None else known.token, program)
-            if names is None:
-                assert known is not None, "only what is known is unchanged"
-                return known
-            self._forget(at)
-            listing = Listing(names, partial(self._page, number), partial(self._grown, at))
-            if len(listing) > SMALL:
-                at.listing = listing
-                self.size += listing.size
+            names, attributes = await self._fetch(number, b"", _FIRST_PAGE, known, program)
+            if names is not None:
+                self._forget(at)
+                known = at.listing = Listing(names, partial(self._page, number), partial(self._grown, at))
+                self.size += known.size
+            assert known is not None, "only what is known is unchanged"
+            listed = None if attributes is None else known.with_attributes(number, attributes)
             self._bound()
-            return listing
+            return known, listed
 
     async def _page(self, number: int, after: bytes) -> Names:
-        names = await self._fetch(number, after, _PAGE, 0, None)
+        names, _ = await self._fetch(number, after, _PAGE, None, None)
         assert names is not None, "nothing was known"
         return names
 

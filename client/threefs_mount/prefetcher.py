@@ -11,7 +11,7 @@ from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.ahead import Ahead, Wish
-from threefs_mount.listings import SMALL
+from threefs_mount.listing import SMALL
 
 #: So many entries of a directory behind a name, with attributes, and whether there are more.
 Fetch = Callable[[int, bytes, int], Awaitable[tuple[Sequence[pb.Entry], bool]]]

@@ -4,15 +4,13 @@ from collections.abc import Iterable
 from itertools import compress
 
 from threefs_client.link import Link
+from threefs_fuse import replies
 from threefs_fuse.replies import Entry
 
-from threefs.wire import meta_pb2 as pb
 from threefs_mount import entries
-from threefs_mount.ahead import Ahead, is_kept
-from threefs_mount.listing import Listed
+from threefs_mount.ahead import Ahead
+from threefs_mount.columns import Listed
 from threefs_mount.open_files import OpenFiles
-
-_inode = pb.Inode.FromString
 
 
 class Unasked:
@@ -38,21 +36,25 @@ class Unasked:
         self._files.told.note(known.inode, known.since_s)
         return entries.entry(known.inode, self._cache_s - (now_s - known.since_s))
 
-    def names(self, directory: int, names: Iterable[bytes]) -> list[Entry | None]:
-        return [self.name(directory, name) for name in names]
+    def names(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
+        found = [self.name(directory, name) for name in names]
+        return [None if one is None else replies.packed(one) for one in found]
 
-    def listed(self, listed: Listed, first: int, count: int) -> list[Entry | None]:
+    def listed(self, listed: Listed, first: int, count: int) -> list[bytes | None]:
         """What came with a listing, of so many names from that number on."""
-        left_s = self._cache_s - (self._clock.monotonic() - listed.since_s)
-        touched = self._ahead.touches.since(listed.mark)
+        since_s, behind = listed.attributes.since_s, first + count
+        left_s = self._cache_s - (self._clock.monotonic() - since_s)
+        touched = self._ahead.touches.since(listed.attributes.mark)
         if left_s <= 0 or touched is None:
             return [None] * count
-        numbers, inodes = listed.numbers[first : first + count], listed.inodes[first : first + count]
+        numbers, shown = listed.numbers[first:behind], listed.shown[first:behind]
         hidden = self._files.among(numbers) | self._access.among(numbers)
         if touched:
             hidden |= listed.among(touched)
-        told: list[Entry | None] = []
-        for number, inode in zip(numbers, map(_inode, inodes), strict=True):
-            told.append(None if number in hidden or not is_kept(inode) else entries.entry(inode, left_s))
-        self._files.told.note_all(compress(numbers, told), compress(inodes, told), listed.since_s)
+        if hidden:
+            shown = [None if number in hidden else one for number, one in zip(numbers, shown, strict=True)]
+        valid = replies.valid(left_s)
+        told = [None if one is None else one[0] + valid + one[1] for one in shown]
+        inodes = listed.attributes.inodes[first:behind]
+        self._files.told.note_all(compress(numbers, told), compress(inodes, told), since_s)
         return told

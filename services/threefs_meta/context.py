@@ -14,6 +14,7 @@ from threefs.routing import Routing
 from threefs.wire import manager_pb2
 from threefs_meta.allocator import Allocator
 from threefs_meta.claims import Adder
+from threefs_meta.contents import Contents
 from threefs_meta.figures import Figures
 from threefs_meta.known import Known
 from threefs_meta.namespace import Namespace
@@ -48,6 +49,7 @@ class Context:
     random: Random
     quotas: Quotas = field(default_factory=Quotas)
     figures: Figures = field(default_factory=Figures)
+    contents: Contents = field(default_factory=Contents)
     began: float = 0.0  # by the clock's monotonic reading
 
     def names(self, tx: Transaction, known: Known | None = None, adder: Adder | None = None) -> Namespace:

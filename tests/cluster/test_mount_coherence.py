@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from threefs_mount.listings import SMALL
+from threefs_mount.listing import SMALL
 
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts

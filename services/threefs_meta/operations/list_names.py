@@ -6,6 +6,7 @@ from threefs.errors import InvalidArgument, NotADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import bodies, columns, keys, paths, permissions
 from threefs_meta.actors import actor_of
+from threefs_meta.columns import Columns
 from threefs_meta.context import Context
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
@@ -18,11 +19,10 @@ MOST_WITH_ATTRIBUTES = 256
 async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListNamesReply:
     if len(request.after) > paths.MAX_NAME_BYTES:
         raise InvalidArgument("the name to continue behind is longer than any name")
-    limit = min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
-    actor = actor_of(request)
+    number, actor = request.directory, actor_of(request)
+    most = 0 if request.after else min(request.attributes_up_to, MOST_WITH_ATTRIBUTES)
 
-    async def work(names: Namespace) -> pb.ListNamesReply:
-        number = request.directory
+    async def work(names: Namespace) -> tuple[pb.ListNamesReply, Columns | None]:
         directory = await names.inode(number)
         if directory is None:
             raise NotFound(f"inode {number} does not exist")
@@ -30,19 +30,34 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
             raise NotADirectory(f"inode {number} is not a directory")
         permissions.check(directory, actor, READ, f"inode {number}")
         token = await names.token(number)
-        if token and token == request.known:
-            return pb.ListNamesReply(token=token, unchanged=True)
-        pairs = await names.tx.get_range(*keys.entries(number, request.after), limit=limit + 1)
-        reply = pb.ListNamesReply(token=token, more=len(pairs) > limit)
-        if reply.more:
-            del pairs[limit:]
-        reply.names, reply.inodes, reply.types = columns.of_entries(pairs)
-        few = not reply.more and len(pairs) <= min(request.attributes_up_to, MOST_WITH_ATTRIBUTES)
-        if few and not request.after and permissions.permits(directory, actor, SEARCH):
-            reply.attributes.extend(await _attributes(names, columns.numbers(reply.inodes), reply.types))
-        return reply
+        reply = pb.ListNamesReply(token=token, unchanged=token != 0 and token == request.known)
+        if reply.unchanged and not most:
+            return reply, None
+        found, more = await _entries(context, names, request, token)
+        if not reply.unchanged:
+            reply.names, reply.inodes, reply.types = found
+            reply.more = more
+        if not more and len(found.types) <= most and permissions.permits(directory, actor, SEARCH):
+            reply.attributes.extend(await _attributes(names, columns.numbers(found.inodes), found.types))
+        small = token and not request.after and not more and len(found.types) <= MOST_WITH_ATTRIBUTES
+        return reply, found if small else None
 
-    return await look(context, work)
+    reply, whole = await look(context, work)
+    if whole is not None:  # only now it is known that all of it was read at the same time
+        context.contents.put(number, reply.token, whole)
+    return reply
+
+
+async def _entries(
+    context: Context, names: Namespace, request: pb.ListNamesRequest, token: int
+) -> tuple[Columns, bool]:
+    """And whether there are more."""
+    limit = min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
+    known = context.contents.get(request.directory, token) if token and not request.after else None
+    if known is not None and len(known.types) <= limit:
+        return known, False
+    pairs = await names.tx.get_range(*keys.entries(request.directory, request.after), limit=limit + 1)
+    return columns.of_entries(pairs[:limit]), len(pairs) > limit
 
 
 async def _attributes(names: Namespace, inodes: Sequence[int], types: bytes) -> Iterable[bytes]:

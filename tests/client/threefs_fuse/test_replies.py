@@ -69,6 +69,13 @@ def test_a_page_with_attributes_may_lack_some() -> None:
     assert packed[160 : 160 + 128] == bytes(128)  # inode 0: nothing is said of it
 
 
+def test_what_is_prepared_lacks_only_how_long_it_may_be_kept() -> None:
+    for seconds in (0.0, 0.25, 1.5, 3600.0):
+        node, rest = replies.prepared(FILE)
+        whole = replies.packed(FILE._replace(name_s=seconds, attributes_s=seconds))
+        assert node + replies.valid(seconds) + rest == whole and len(whole) == 128
+
+
 def test_a_page_takes_packed_entries_as_far_as_there_is_room() -> None:
     row = Dirents(b"a\0b\0c\0", struct.pack("<3Q", 5, 6, 7), b"\x08\x04\x08", 1)
     plain = Page(4096, plus=False)
@@ -76,6 +83,6 @@ def test_a_page_takes_packed_entries_as_far_as_there_is_room() -> None:
     assert Page(95, plus=False).fill(row, 0) == 2
     assert Page(319, plus=True).fill(row, 0) == 1
     page = Page(320, plus=True)
-    assert page.fill(row, 1, lambda dirents, number, count: [None, FILE][number - 1 :][:count]) == 2
+    assert page.fill(row, 1, lambda dirents, number, count: [None, replies.packed(FILE)][number - 1 :][:count]) == 2
     (packed,) = page.parts
     assert packed == bytes(128) + row.packed[32:64] + replies.entry(FILE)[0] + row.packed[64:]

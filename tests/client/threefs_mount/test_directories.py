@@ -4,10 +4,11 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from threefs_fuse import replies
 from threefs_fuse.replies import Entry, Page
+from threefs_mount.columns import Attributes, Listed, Names
 from threefs_mount.directories import OpenDirectories
-from threefs_mount.listing import Listed, Listing, Names
-from threefs_mount.listings import SMALL
+from threefs_mount.listing import SMALL, Listing
 
 NAMES = [b"a", b"b", b"c", b"d"]
 
@@ -18,25 +19,26 @@ class Known:
     def __init__(self, *known: bytes) -> None:
         self._known = known
 
-    def names(self, directory: int, names: Iterable[bytes]) -> list[Entry | None]:
-        return [Entry(9) if name in self._known else None for name in names]
+    def names(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
+        return [replies.packed(Entry(9)) if name in self._known else None for name in names]
 
-    def listed(self, listed: Listed, first: int, count: int) -> list[Entry | None]:
-        return [Entry(number) for number in listed.numbers[first : first + count]]
+    def listed(self, listed: Listed, first: int, count: int) -> list[bytes | None]:
+        return [replies.packed(Entry(number)) for number in listed.numbers[first : first + count]]
 
 
 def begin_with(names: list[bytes], pages: int = 3, *, with_attributes: bool = False) -> Any:
-    listed = Listed(7, b"", range(100, 100 + len(names)), (), 0.0, 0) if with_attributes else None
+    attributes = Attributes((), 0.0, 0)
+    listed = Listed(7, b"", range(100, 100 + len(names)), attributes, ()) if with_attributes else None
 
     async def fetch(after: bytes) -> Names:
         rest = [name for name in names if name > after]
         page = rest[:pages]
         joined = b"".join(name + b"\0" for name in page)
-        return Names(joined, bytes(8 * len(page)), bytes(len(page)), rest != page, 1, listed)
+        return Names(joined, bytes(8 * len(page)), bytes(len(page)), rest != page, 1)
 
-    async def begin(inode: int, program: int) -> Listing:
+    async def begin(inode: int, program: int) -> tuple[Listing, Listed | None]:
         assert (inode, program) == (7, 1)
-        return Listing(await fetch(b""), fetch, lambda listing, size: None)
+        return Listing(await fetch(b""), fetch, lambda listing, size: None), listed
 
     return begin
 
@@ -126,6 +128,20 @@ def test_pages_that_are_there_are_given_out_together() -> None:
         await settled(directory.read(0, Page(4096, plus=False)))
         page = directory.read(2, Page(4096, plus=False))
         assert isinstance(page, Page) and len(page.parts[0]) == 32 * len(NAMES)
+
+    asyncio.run(scene())
+
+
+def test_the_end_is_answered_at_once() -> None:
+    """Every listing ends with a request for what comes behind the last entry."""
+
+    async def scene() -> None:
+        for plus in (False, True):
+            directories = OpenDirectories(begin_with(NAMES, 9), Known())
+            directory = directories.get(directories.add(7, 1))
+            await settled(directory.read(0, Page(4096, plus=plus)))
+            page = directory.read(2 + len(NAMES), Page(4096, plus=plus))
+            assert isinstance(page, Page) and page.parts == (b"",)
 
     asyncio.run(scene())
 

@@ -1,9 +1,8 @@
 import stat
-import struct
 
 import pytest
+from threefs_fuse import replies
 from threefs_mount import entries
-from threefs_mount.listing import Listed
 
 from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
@@ -44,14 +43,12 @@ def test_names_as_columns() -> None:
     assert entries.names(pb.ListNamesReply()).names == b""
 
 
-def test_names_with_attributes() -> None:
-    reply = pb.ListNamesReply(names=b"a\0b\0", inodes=struct.pack("<2Q", 5, 6), types=bytes((pb.FILE, pb.FILE)))
-    reply.attributes.append(b"x")
-    with pytest.raises(ProtocolError):
-        entries.names_and_attributes(reply, 7, 1.5, 3)
-    reply.attributes.append(b"y")
-    found = entries.names_and_attributes(reply, 7, 1.5, 3)
-    assert found.names == b"a\0b\0" and found.listed == Listed(7, b"a\0b\0", (5, 6), [b"x", b"y"], 1.5, 3)
+def test_what_has_more_names_than_one_is_not_prepared() -> None:
+    """The kernel would believe it under the others when it is changed under one."""
+    file, linked = pb.Inode(inode=5, type=pb.FILE, nlink=1, length=7), pb.Inode(inode=6, type=pb.FILE, nlink=2)
+    directory = pb.Inode(inode=7, type=pb.DIRECTORY, nlink=4)
+    found = entries.prepared(one.SerializeToString() for one in (file, linked, directory))
+    assert found == [replies.prepared(entries.entry(file, 0)), None, replies.prepared(entries.entry(directory, 0))]
 
 
 @pytest.mark.parametrize(

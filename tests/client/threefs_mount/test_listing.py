@@ -4,9 +4,11 @@ from collections.abc import Sequence
 import pytest
 from threefs_fuse.dirents import HEAD
 from threefs_mount import listing as module
-from threefs_mount.listing import FIRST_POSITION, Listing, Names
+from threefs_mount.columns import Attributes, Names
+from threefs_mount.listing import FIRST_POSITION, SMALL, Listing
 
-from threefs.errors import Unavailable
+from threefs.errors import ProtocolError, Unavailable
+from threefs.wire import meta_pb2 as pb
 
 
 def names_of(names: Sequence[bytes], *, more: bool, token: int = 1) -> Names:
@@ -172,3 +174,53 @@ def test_names_without_some() -> None:
     assert names.up_to(b"9", 1) == names_of([b"1"], more=True)
     assert names.and_more(names_of([b"5"], more=False)) == names_of([b"1", b"2", b"4", b"5"], more=False)
     assert names_of([], more=False).last == b""
+
+
+def test_the_end_is_known_once_it_was_seen() -> None:
+    async def scene() -> None:
+        directory = Directory(15, 10)
+        listing = await directory.listing()
+        assert not listing.ends_at(15)
+        await all_from(listing, 0)
+        assert not listing.ends_at(14) and listing.ends_at(15) and listing.ends_at(16)
+
+    asyncio.run(scene())
+
+
+def test_attributes_are_packed_anew_only_if_they_have_changed() -> None:
+    async def scene() -> None:
+        directory = Directory(3, 10)
+        listing = await directory.listing()
+        before = listing.size
+        inodes = [pb.Inode(inode=number, type=pb.FILE, nlink=1) for number in range(3)]
+
+        def bodies() -> list[bytes]:
+            return [inode.SerializeToString() for inode in inodes]
+
+        first = listing.with_attributes(7, Attributes(bodies(), 1.0, 5))
+        assert first.directory == 7 and first.numbers == (0, 1, 2) and first.names == b"00000\x0000001\x0000002\0"
+        size = listing.size
+        assert size > before + sum(map(len, bodies())) and directory.size == size
+        again = listing.with_attributes(7, Attributes(bodies(), 2.0, 6))
+        assert again.shown is first.shown and again.attributes.since_s == 2.0 and listing.size == size
+        inodes[1].length = 9
+        changed = listing.with_attributes(7, Attributes(bodies(), 3.0, 7))
+        assert changed.shown[0] == first.shown[0] and changed.shown[1] != first.shown[1]
+        assert listing.with_attributes(7, Attributes(bodies(), 4.0, 8)).shown is changed.shown
+        for wrong in (bodies()[:2], [*bodies(), b""]):
+            with pytest.raises(ProtocolError):
+                listing.with_attributes(7, Attributes(wrong, 1.0, 5))
+
+    asyncio.run(scene())
+
+
+def test_only_a_small_directory_has_attributes() -> None:
+    async def scene() -> None:
+        for count, page, small in ((SMALL, 1000, True), (SMALL + 1, 1000, False), (10, 5, False)):
+            listing = await Directory(count, page).listing()
+            assert (listing.small is not None) == small
+            if not small:
+                with pytest.raises(ProtocolError):
+                    listing.with_attributes(7, Attributes([b""] * count, 1.0, 5))
+
+    asyncio.run(scene())

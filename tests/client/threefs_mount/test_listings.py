@@ -2,8 +2,11 @@ import asyncio
 
 import pytest
 from threefs_mount import listings as module
-from threefs_mount.listing import Names
-from threefs_mount.listings import MOST_EXPECTED, SMALL, Listings
+from threefs_mount.columns import Attributes, Names
+from threefs_mount.listing import SMALL, Listing
+from threefs_mount.listings import MOST_EXPECTED, Listings
+
+from threefs.wire import meta_pb2 as pb
 
 
 class Cluster:
@@ -13,45 +16,79 @@ class Cluster:
         self.count = count
         self.token = 1
         self.calls: list[tuple[int, bytes, int]] = []  # directory, after, known
+        self.looking: set[int] = set()  # programs that want attributes
+        self.length = 0  # of each file
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def fetch(self, directory: int, after: bytes, limit: int, known: int, program: int | None) -> Names | None:
-        self.calls.append((directory, after, known))
+    async def fetch(
+        self, directory: int, after: bytes, limit: int, known: Listing | None, program: int | None
+    ) -> tuple[Names | None, Attributes | None]:
         token, count = self.token, self.count
+        self.calls.append((directory, after, 0 if known is None else known.token))
+        file = pb.Inode(type=pb.FILE, nlink=1, length=self.length).SerializeToString()
         await self.gate.wait()
-        if known and known == token:
-            return None
+        attributes = Attributes([file] * count, 0.0, 0) if program in self.looking else None
+        if known is not None and known.token == token:
+            return None, attributes
         first = int(after) + 1 if after else 0
         last = min(count, first + limit)
         names = b"".join(b"%06d\0" % number for number in range(first, last))
-        return Names(names, bytes(8 * (last - first)), bytes(last - first), last < count, token)
+        return Names(names, bytes(8 * (last - first)), bytes(last - first), last < count, token), attributes
+
+
+async def begin(listings: Listings, directory: int) -> Listing:
+    listing, _ = await listings.begin(directory, 1)
+    return listing
 
 
 def test_what_is_unchanged_is_not_fetched_again() -> None:
     async def scene() -> None:
         cluster = Cluster()
         listings = Listings(cluster.fetch)
-        listing = await listings.begin(7, 1)
-        assert await listings.begin(7, 1) is listing and cluster.calls == [(7, b"", 0), (7, b"", 1)]
+        listing = await begin(listings, 7)
+        assert await begin(listings, 7) is listing and cluster.calls == [(7, b"", 0), (7, b"", 1)]
         cluster.token = 2
-        assert await listings.begin(7, 1) is not listing
-        assert (await listings.begin(7, 1)).token == 2
+        assert await begin(listings, 7) is not listing
+        assert (await begin(listings, 7)).token == 2
         await listings.close()
 
     asyncio.run(scene())
 
 
 def test_what_nothing_is_known_of_is_fetched_each_time() -> None:
-    """Small directories come with attributes, and some have no token."""
+    """Some directories have no token."""
 
     async def scene() -> None:
-        for count, token in ((SMALL, 1), (SMALL + 1, 0)):
+        for count in (0, SMALL, SMALL + 1):
             cluster = Cluster(count)
-            cluster.token = token
+            cluster.token = 0
             listings = Listings(cluster.fetch)
-            assert await listings.begin(7, 1) is not await listings.begin(7, 1)
+            assert await begin(listings, 7) is not await begin(listings, 7)
             assert [known for _, _, known in cluster.calls] == [0, 0]
+
+    asyncio.run(scene())
+
+
+def test_attributes_come_with_names_that_are_known() -> None:
+    async def scene() -> None:
+        cluster = Cluster(SMALL)
+        cluster.looking.add(2)
+        listings = Listings(cluster.fetch)
+        first = await listings.begin(7, 1)
+        assert first[1] is None
+        listing, listed = await listings.begin(7, 2)
+        assert listing is first[0] and listed is not None and len(listed.shown) == SMALL
+        assert (await listings.begin(7, 1))[1] is None  # they are as old as the answer with which they came
+        _, again = await listings.begin(7, 2)
+        assert again is not listed and again is not None and again.shown is listed.shown
+        cluster.length = 5
+        _, changed = await listings.begin(7, 2)
+        assert changed is not None and changed.shown != listed.shown
+        assert {known for _, _, known in cluster.calls[1:]} == {1}
+        cluster.token, cluster.count = 2, 1
+        listing, listed = await listings.begin(7, 2)
+        assert len(listing) == 1 and listed is not None and len(listed.shown) == 1
 
     asyncio.run(scene())
 
@@ -61,9 +98,9 @@ def test_those_who_begin_at_the_same_time_share_the_pages_but_not_an_older_answe
         cluster = Cluster()
         listings = Listings(cluster.fetch)
         cluster.gate.clear()
-        first = asyncio.create_task(listings.begin(7, 1))
+        first = asyncio.create_task(begin(listings, 7))
         await asyncio.sleep(0)
-        later = [asyncio.create_task(listings.begin(7, 1)) for _ in range(3)]
+        later = [asyncio.create_task(begin(listings, 7)) for _ in range(3)]
         await asyncio.sleep(0)
         assert len(cluster.calls) == 1
         cluster.gate.set()
@@ -71,10 +108,10 @@ def test_those_who_begin_at_the_same_time_share_the_pages_but_not_an_older_answe
         assert all(one is found[0] for one in found) and cluster.calls[1:] == [(7, b"", 1)]
 
         cluster.gate.clear()
-        first = asyncio.create_task(listings.begin(7, 1))
+        first = asyncio.create_task(begin(listings, 7))
         await asyncio.sleep(0)
         cluster.token = 2  # an entry comes after the question was answered
-        newer = asyncio.create_task(listings.begin(7, 1))
+        newer = asyncio.create_task(begin(listings, 7))
         cluster.gate.set()
         assert (await first).token == 1 and (await newer).token == 2
 
@@ -86,7 +123,7 @@ def test_one_who_gives_up_does_not_stop_the_others() -> None:
         cluster = Cluster()
         listings = Listings(cluster.fetch)
         cluster.gate.clear()
-        tasks = [asyncio.create_task(listings.begin(7, 1)) for _ in range(3)]
+        tasks = [asyncio.create_task(begin(listings, 7)) for _ in range(3)]
         await asyncio.sleep(0)
         tasks[0].cancel()
         tasks[1].cancel()
@@ -103,10 +140,10 @@ def test_what_somebody_may_list_is_there_before() -> None:
         listings = Listings(cluster.fetch)
         await listings.expect(7)
         assert [known for _, _, known in cluster.calls] == [0, 0, 0]
-        listing = await listings.begin(7, 1)
+        listing = await begin(listings, 7)
         assert cluster.calls[3:] == [(7, b"", 1)] and len(listing) == 6000 and listing.at_once(5999) is not None
         cluster.token = 2
-        newer = await listings.begin(7, 1)
+        newer = await begin(listings, 7)
         assert newer is not listing and newer.token == 2
         await listings.close()
 
@@ -122,7 +159,7 @@ def test_what_nobody_lists_is_fetched_once_and_a_huge_directory_not_to_its_end()
         assert calls < 10
         await listings.expect(7)
         assert len(cluster.calls) == calls
-        await listings.begin(7, 1)
+        await begin(listings, 7)
         await listings.expect(7)  # it was worth while
         assert len(cluster.calls) > calls + 1
         await listings.close()
@@ -138,7 +175,7 @@ def test_an_answer_from_before_a_listing_began_is_not_shown_to_it() -> None:
         expected = asyncio.create_task(listings.expect(7))
         await asyncio.sleep(0)
         cluster.token = 2  # an entry comes after the question was answered
-        reader = asyncio.create_task(listings.begin(7, 1))
+        reader = asyncio.create_task(begin(listings, 7))
         await asyncio.sleep(0)
         cluster.gate.set()
         await expected
@@ -156,15 +193,17 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster = Cluster(1500)
         listings = Listings(cluster.fetch)
         for directory in range(20):
-            listing = await listings.begin(directory, 1)
+            listing = await begin(listings, directory)
             await listing.rest(1100)
             held = [at.listing for at in listings._directories.values() if at.listing is not None]
             assert listings.size == sum(one.size for one in held) <= 100_000
             assert listing in held and len(listings._directories) <= 5
-        cluster.count = 1
+        cluster.count = SMALL
+        cluster.looking.add(1)
         for directory in range(20):
-            await listings.begin(directory, 1)
-        assert len(listings._directories) <= 5 and not any(at.listing for at in listings._directories.values())
+            await begin(listings, directory)
+            assert listings.size == sum(at.listing.size for at in listings._directories.values() if at.listing)
+            assert 0 < listings.size <= 100_000 and len(listings._directories) <= 5
         await listings.close()
 
     asyncio.run(scene())

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Sequence
 
 from threefs_mount.ahead import FIRST_LOOKS
-from threefs_mount.listings import SMALL
+from threefs_mount.listing import SMALL
 from threefs_mount.prefetcher import Prefetcher
 
 from tests.support.clocks import SteppedClock

@@ -2,8 +2,10 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from threefs_fuse import replies
+from threefs_mount import entries
 from threefs_mount.ahead import FIRST_LOOKS, Ahead, Wish
-from threefs_mount.listing import Listed
+from threefs_mount.columns import Attributes, Listed
 from threefs_mount.told import Told
 from threefs_mount.unasked import Unasked
 
@@ -11,6 +13,10 @@ from tests.support.clocks import SteppedClock
 from threefs.wire import meta_pb2 as pb
 
 CACHE_S = 1.0
+
+
+def inode_of(packed: bytes | None) -> int:
+    return 0 if packed is None else int.from_bytes(packed[:8], "little")
 
 
 class Some:
@@ -46,11 +52,12 @@ class Scene:
         names = b"".join(b"%d\0" % number for number in range(len(self.inodes)))
         bodies = [inode.SerializeToString() for inode in self.inodes]
         numbers = [inode.inode for inode in self.inodes]
-        return Listed(7, names, numbers, bodies, self.clock.monotonic(), self.ahead.touches.mark)
+        attributes = Attributes(bodies, self.clock.monotonic(), self.ahead.touches.mark)
+        return Listed(7, names, numbers, attributes, entries.prepared(bodies))
 
     def told(self, listed: Listed, first: int = 0) -> list[int]:
         found = self.unasked.listed(listed, first, len(self.inodes) - first)
-        return [0 if one is None else one.inode for one in found]
+        return [inode_of(one) for one in found]
 
 
 def test_what_came_with_a_listing_is_told_as_long_as_it_may_be_kept() -> None:
@@ -59,7 +66,7 @@ def test_what_came_with_a_listing_is_told_as_long_as_it_may_be_kept() -> None:
     assert scene.told(listed) == [100, 101, 102, 103, 104] and scene.told(listed, 3) == [103, 104]
     scene.clock.advance(0.75)
     [first, *_] = scene.unasked.listed(listed, 0, 1)
-    assert first is not None and first.name_s == first.attributes_s == 0.25
+    assert first == replies.packed(entries.entry(scene.inodes[0], 0.25))
     scene.clock.advance(0.25)
     assert scene.told(listed) == [0] * 5
 
@@ -89,7 +96,7 @@ def test_files_that_are_open_or_were_read_here_are_asked_for() -> None:
     found = [(b"x%d" % number, inode) for number, inode in enumerate(scene.inodes)]
     scene.ahead.arrived(wish, found, b"", scene.clock.monotonic())
     names = scene.unasked.names(7, [name for name, _ in found])
-    assert [0 if one is None else one.inode for one in names] == [100, 0, 102, 0, 104]
+    assert [inode_of(one) for one in names] == [100, 0, 102, 0, 104]
 
 
 def test_files_with_more_names_are_asked_for() -> None:

@@ -1,6 +1,7 @@
 """Pages of a directory as columns, and the token that says whether they are known."""
 
 import pytest
+from threefs_meta import keys
 from threefs_meta.operations.list import MOST_ENTRIES
 from threefs_meta.operations.list_names import list_names
 
@@ -49,6 +50,60 @@ def test_few_entries_come_with_attributes() -> None:
         assert (await page(fs, "/d")).attributes
         await fs.create("/d/c")
         assert not (await page(fs, "/d")).attributes
+
+    run(test)
+
+
+def test_attributes_come_with_entries_that_are_known() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d/sub", parents=True)
+        await fs.create("/d/a")
+        first = await page(fs, "/d")
+        for mode in (0o600, 0o640):
+            await fs.set("/d/a", mode=mode)
+            again = await page(fs, "/d", known=first.token)
+            assert again.unchanged and again.token == first.token and not (again.names or again.inodes or again.types)
+            shown = [pb.Inode.FromString(one) for one in again.attributes]
+            assert shown == [await fs.stat("/d/a"), await fs.stat("/d/sub")] and shown[0].mode == mode
+        await fs.create("/d/b")
+        await fs.create("/d/c")
+        large = await page(fs, "/d")
+        again = await page(fs, "/d", known=large.token)
+        assert again.unchanged and not again.attributes and not again.names
+
+    run(test)
+
+
+def test_entries_are_read_once_as_long_as_none_changes() -> None:
+    """And by whom it is asked does not matter."""
+
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        first = await page(fs, "/")
+        row = keys.entry(ROOT, b"a")
+        tx = fs.context.engine.begin()
+        stored = await tx.get(row)
+        tx.clear(row)  # behind the back of the directory
+        await tx.commit()
+        assert await page(fs, "/") == first and (await page(fs, "/", known=first.token)).attributes
+        assert not (await page(fs, "/", b"\0")).names  # only whole directories are kept
+        await fs.create("/b")
+        assert (await page(fs, "/")).names == b"b\0"
+        assert stored is not None
+        tx = fs.context.engine.begin()
+        tx.set(row, stored)
+        await tx.commit()
+
+    run(test)
+
+
+def test_what_is_kept_is_not_more_than_was_asked_for() -> None:
+    async def test(fs: MetaBench) -> None:
+        for name in "abc":
+            await fs.create(f"/{name}")
+        assert (await page(fs, "/")).names == b"a\0b\0c\0"
+        found = await page(fs, "/", limit=2)
+        assert found.names == b"a\0b\0" and found.more and not found.attributes
 
     run(test)
 
