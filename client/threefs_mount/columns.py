@@ -29,6 +29,8 @@ class Listed:
 
     def among(self, touched: set[Thing]) -> set[int]:
         """The numbers of those that were touched, or whose names were."""
+        if self.directory not in touched:  # else none of its names was
+            return set(filter(touched.__contains__, self.numbers))
         rows = zip(self.numbers, self.names.split(b"\0"), strict=False)
         return {number for number, name in rows if number in touched or (self.directory, name) in touched}
 

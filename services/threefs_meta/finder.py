@@ -113,11 +113,17 @@ class Finder:
         for number, body in zip(numbers, stored, strict=False):
             found[number] = body
         behind = len(numbers)
-        for (number, _), key, body in zip(search.others, rows[behind:], stored[behind:], strict=True):
-            try:
-                found[number] = await bodies.shown(self._names, body, key) if isinstance(body, bytes) else body
-            except Corrupt as error:
-                found[number] = error
+        shown: dict[int, Found | None] = {}  # many programs look at the same directory when they begin
+        for (number, inode), key, body in zip(search.others, rows[behind:], stored[behind:], strict=True):
+            if inode not in shown:
+                shown[inode] = await self._shown(body, key) if isinstance(body, bytes) else body
+            found[number] = shown[inode]
+
+    async def _shown(self, body: bytes, key: bytes) -> Found:
+        try:
+            return await bodies.shown(self._names, body, key)
+        except Corrupt as error:
+            return error
 
     async def _directory(self, base: int, path: bytes) -> bytes:
         """What the keys of its entries begin with, if it is a directory that the actor may search."""

@@ -29,6 +29,7 @@ from threefs.kv.wal import MARK_KEY, encode_mark
 T = TypeVar("T")
 
 _SEEKS = 8
+_STEPS = 96  # of a scan: to make another iterator takes as long
 _MISSES = 8  # of a call for many keys, before what is not there is looked for one by one
 _MARK_WITHIN_S = 0.002
 
@@ -381,12 +382,15 @@ class TableView:
             return _backward(store.iter(options), begin, end, limit)
         if begin <= MARK_KEY < end:
             return _forward(store.iter(options), begin, end, limit)
-        # Four times as quick as steps, but it does not tell an end from a damaged block.
-        rows: Iterator[Any] = store.items(from_key=begin, read_opt=options)
-        pairs: list[Pair] = list(islice(rows, limit or None))
+        pairs = _forward(store.iter(options), begin, end, min(limit or _STEPS, _STEPS))
+        if len(pairs) < _STEPS or len(pairs) == limit:
+            return pairs
+        # The rest of many rows is four times as quick without steps, but they tell an end from a damaged block.
+        rows: Iterator[Any] = store.items(from_key=pairs[-1][0] + b"\0", read_opt=options)
+        pairs += islice(rows, limit - len(pairs) if limit else None)
         if not limit or len(pairs) < limit:
-            behind = pairs[-1][0] + b"\0" if pairs else begin
-            pairs += _forward(store.iter(options), behind, end, limit - len(pairs) if limit else 0)
+            behind = limit - len(pairs) if limit else 0
+            pairs += _forward(store.iter(options), pairs[-1][0] + b"\0", end, behind)
         return pairs
 
 
