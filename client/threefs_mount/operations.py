@@ -31,6 +31,7 @@ from threefs_mount.open_file import OpenFile
 from threefs_mount.open_files import OpenFiles
 from threefs_mount.prefetcher import Prefetcher
 from threefs_mount.renewals import Renewals
+from threefs_mount.same_time import SameTime
 from threefs_mount.unasked import Unasked
 
 _CAPABILITY = b"security.capability"
@@ -62,6 +63,7 @@ class Operations(FileSystem):
         self._directories = OpenDirectories(self._listings.begin, self._unasked)
         files.touched = self._ahead.touch
         self._known = KnownDirectories(cache_s)
+        self._attributes = SameTime(self._getattr)
         self._claimer = Claimer(link, cache_s)
         self._claims = self._claimer.claims
 
@@ -142,7 +144,7 @@ class Operations(FileSystem):
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
         known = self._known.find(inode, self._link.clock.monotonic())
-        return self._getattr(inode) if known is None else entries.entry(*known)
+        return self._attributes.ask(inode) if known is None else entries.entry(*known)
 
     async def _getattr(self, inode: int) -> Entry:
         ask, asked_s, renewal = self._known.asking(inode), self._link.clock.monotonic(), self._renewals.number

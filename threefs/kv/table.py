@@ -10,17 +10,17 @@ writes until it is opened again, which `reopen` does while it stays in use.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch
+from rocksdict import Rdict, RdictIter, WriteBatch
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.pace import Pace
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.kv import scans
 from threefs.kv.log_room import LogRoom
 from threefs.kv.port import Pair
 from threefs.kv.store import check_room, error_of, open_store
@@ -29,7 +29,6 @@ from threefs.kv.wal import MARK_KEY, encode_mark
 T = TypeVar("T")
 
 _SEEKS = 8
-_STEPS = 96  # of a scan: to make another iterator takes as long
 _MISSES = 8  # of a call for many keys, before what is not there is looked for one by one
 _MARK_WITHIN_S = 0.002
 
@@ -371,56 +370,6 @@ class TableView:
         return self._table._checked(lambda: self._scan(begin, end, limit, reverse))
 
     def _scan(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Pair]:
-        store = self._table._store
         if self._table.written != self._written:
-            return (_backward if reverse else _forward)(self._rows, begin, end, limit)
-        # One that knows its end does not step over what was removed beyond. It points at the bytes of `end`, which our
-        # caller keeps, without a copy of its own.
-        options = ReadOptions()
-        options.set_iterate_upper_bound(end)
-        if reverse:
-            return _backward(store.iter(options), begin, end, limit)
-        if begin <= MARK_KEY < end:
-            return _forward(store.iter(options), begin, end, limit)
-        pairs = _forward(store.iter(options), begin, end, min(limit or _STEPS, _STEPS))
-        if len(pairs) < _STEPS or len(pairs) == limit:
-            return pairs
-        # The rest of many rows is four times as quick without steps, but they tell an end from a damaged block.
-        rows: Iterator[Any] = store.items(from_key=pairs[-1][0] + b"\0", read_opt=options)
-        pairs += islice(rows, limit - len(pairs) if limit else None)
-        if not limit or len(pairs) < limit:
-            behind = limit - len(pairs) if limit else 0
-            pairs += _forward(store.iter(options), pairs[-1][0] + b"\0", end, behind)
-        return pairs
-
-
-def _forward(rows: RdictIter, begin: bytes, end: bytes, limit: int) -> list[Pair]:
-    pairs: list[Pair] = []
-    rows.seek(begin)
-    key: bytes | None
-    while (key := rows.key()) is not None:
-        if key >= end:
-            return pairs
-        if key != MARK_KEY:
-            pairs.append((key, rows.value()))
-            if len(pairs) == limit:
-                return pairs
-        rows.next()
-    rows.status()  # an iterator also ends when it meets a damaged block, and only this tells
-    return pairs
-
-
-def _backward(rows: RdictIter, begin: bytes, end: bytes, limit: int) -> list[Pair]:
-    pairs: list[Pair] = []
-    rows.seek_for_prev(end)
-    while rows.valid():
-        key: bytes = rows.key()
-        if key < begin:
-            return pairs
-        if key < end and key != MARK_KEY:
-            pairs.append((key, rows.value()))
-            if len(pairs) == limit:
-                return pairs
-        rows.prev()
-    rows.status()
-    return pairs
+            return (scans.backward if reverse else scans.forward)(self._rows, begin, end, limit)
+        return scans.scan(self._table._store, begin, end, limit, reverse=reverse)

@@ -22,7 +22,7 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
     number, actor = request.directory, actor_of(request)
     most = 0 if request.after else min(request.attributes_up_to, MOST_WITH_ATTRIBUTES)
 
-    async def work(names: Namespace) -> tuple[pb.ListNamesReply, Columns | None]:
+    async def work(names: Namespace) -> pb.ListNamesReply:
         directory = await names.inode(number)
         if directory is None:
             raise NotFound(f"inode {number} does not exist")
@@ -32,32 +32,32 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
         token = await names.token(number)
         reply = pb.ListNamesReply(token=token, unchanged=token != 0 and token == request.known)
         if reply.unchanged and not most:
-            return reply, None
+            return reply
         found, more = await _entries(context, names, request, token)
         if not reply.unchanged:
             reply.names, reply.inodes, reply.types = found
             reply.more = more
         if not more and len(found.types) <= most and permissions.permits(directory, actor, SEARCH):
             reply.attributes.extend(await _attributes(names, columns.numbers(found.inodes), found.types))
-        small = token and not request.after and not more and len(found.types) <= MOST_WITH_ATTRIBUTES
-        return reply, found if small else None
+        return reply
 
-    reply, whole = await look(context, work)
-    if whole is not None:  # only now it is known that all of it was read at the same time
-        context.contents.put(number, reply.token, whole)
-    return reply
+    return await look(context, work)
 
 
 async def _entries(
     context: Context, names: Namespace, request: pb.ListNamesRequest, token: int
 ) -> tuple[Columns, bool]:
     """And whether there are more."""
-    limit = min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
-    known = context.contents.get(request.directory, token) if token and not request.after else None
+    number, limit = request.directory, min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
+    lasting = token != 0 and not request.after
+    known = context.contents.get(number, token) if lasting else None
     if known is not None and len(known.types) <= limit:
         return known, False
-    pairs = await names.tx.get_range(*keys.entries(request.directory, request.after), limit=limit + 1)
-    return columns.of_entries(pairs[:limit]), len(pairs) > limit
+    pairs = await names.tx.get_range(*keys.entries(number, request.after), limit=limit + 1)
+    found, more = columns.of_entries(pairs[:limit]), len(pairs) > limit
+    if lasting and not more and len(pairs) <= MOST_WITH_ATTRIBUTES:
+        context.contents.put(number, token, found)
+    return found, more
 
 
 async def _attributes(names: Namespace, inodes: Sequence[int], types: bytes) -> Iterable[bytes]:

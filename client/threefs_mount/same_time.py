@@ -1,0 +1,41 @@
+"""What many ask for in the same turn of the loop is asked for once.
+
+Programs that begin together look at the directories above their own at the same time. Nobody is given an answer that
+was asked for in an earlier turn: what was changed here in between has been answered by then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class SameTime(Generic[T]):
+    def __init__(self, ask: Callable[[int], Awaitable[T]]) -> None:
+        self._ask = ask
+        self._asking: dict[int, list[asyncio.Future[T | None]]] = {}  # those who wait for the one who asks
+
+    async def ask(self, number: int) -> T:
+        loop = asyncio.get_running_loop()
+        others = self._asking.get(number)
+        if others is not None:
+            future: asyncio.Future[T | None] = loop.create_future()
+            others.append(future)
+            shared = await future
+            return shared if shared is not None else await self.ask(number)
+        others = self._asking[number] = []
+        loop.call_soon(self._end, number, others)
+        answer: T | None = None
+        try:
+            answer = await self._ask(number)
+            return answer
+        finally:  # if it has failed, or was given up, each asks for itself
+            self._end(number, others)
+            for other in others:
+                if not other.done():
+                    other.set_result(answer)
+
+    def _end(self, number: int, others: "list[asyncio.Future[T | None]]") -> None:
+        if self._asking.get(number) is others:
+            del self._asking[number]
