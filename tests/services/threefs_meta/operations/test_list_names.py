@@ -1,7 +1,8 @@
 """Pages of a directory as columns, and the token that says whether they are known."""
 
 import pytest
-from threefs_meta import keys
+from threefs_meta import entries, keys
+from threefs_meta.entries import Entry
 from threefs_meta.operations.list import MOST_ENTRIES
 from threefs_meta.operations.list_names import list_names
 
@@ -104,6 +105,44 @@ def test_what_is_kept_is_not_more_than_was_asked_for() -> None:
         assert (await page(fs, "/")).names == b"a\0b\0c\0"
         found = await page(fs, "/", limit=2)
         assert found.names == b"a\0b\0" and found.more and not found.attributes
+        await fs.create("/d")
+        assert (await page(fs, "/", limit=2)).more  # and what was asked for is not kept as all there is
+        assert (await page(fs, "/")).names == b"a\0b\0c\0d\0"
+
+    run(test)
+
+
+def test_entries_of_a_directory_without_a_token_are_read_each_time() -> None:
+    """Nothing tells when they change."""
+
+    async def test(fs: MetaBench) -> None:
+        number = (await fs.mkdir("/d")).inode
+        file = (await fs.create("/a")).inode
+        for name in (b"x", b"y"):
+            tx = fs.context.engine.begin()
+            tx.set(keys.entry(number, name), entries.encode(Entry(file.inode, file.type)))
+            await tx.commit()
+            found = await page(fs, "/d")
+            assert not found.token and found.names.endswith(name + b"\0")
+        tx = fs.context.engine.begin()
+        tx.clear(keys.entry(number, b"x"))
+        tx.clear(keys.entry(number, b"y"))
+        await tx.commit()
+
+    run(test)
+
+
+def test_attributes_are_for_who_may_look_at_the_entries() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        await fs.create("/d/a")
+        number = (await fs.stat("/d")).inode
+        for mode, allowed in ((0o744, False), (0o755, True)):
+            await fs.set("/d", mode=mode)
+            caller = pb.Caller(uid=1000, gid=1000)
+            request = pb.ListNamesRequest(directory=number, attributes_up_to=3, caller=caller)
+            found = await list_names(fs.context, request)
+            assert found.names == b"a\0" and bool(found.attributes) == allowed
 
     run(test)
 
