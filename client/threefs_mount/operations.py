@@ -144,7 +144,11 @@ class Operations(FileSystem):
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
         known = self._known.find(inode, self._link.clock.monotonic())
-        return self._attributes.ask(inode) if known is None else entries.entry(*known)
+        if known is not None:
+            return entries.entry(*known)
+        if self._link.access.waits(inode):  # it may have been read since others asked
+            return self._getattr(inode)
+        return self._attributes.ask(inode)
 
     async def _getattr(self, inode: int) -> Entry:
         ask, asked_s, renewal = self._known.asking(inode), self._link.clock.monotonic(), self._renewals.number

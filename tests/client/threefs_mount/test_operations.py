@@ -1,5 +1,6 @@
 """The real kernel asks."""
 
+import asyncio
 import ctypes
 import errno
 import os
@@ -9,9 +10,14 @@ import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from threefs_client import connect
+from threefs_client import connect, connect_async
+from threefs_fuse.replies import Entry
+from threefs_fuse.requests import Caller
+from threefs_mount.open_files import OpenFiles
+from threefs_mount.operations import Operations
 
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts
@@ -96,6 +102,29 @@ def test_that_a_file_was_read_is_seen_at_once(root: Path) -> None:
             read = os.fstat(file.fileno()).st_atime_ns if number else path.stat().st_atime_ns
         assert read > path.stat().st_mtime_ns
         assert path.stat().st_atime_ns == read
+
+
+def test_a_read_between_two_questions_of_a_turn_is_seen_by_the_second(cluster: LocalCluster) -> None:
+    async def scene() -> None:
+        async with await connect_async(cluster.address) as fs:
+            await fs.write_file("/turn", b"new mail")
+            await fs.utime("/turn", 5 * 10**9, 5 * 10**9)
+            inode = await fs.stat("/turn")
+            operations = Operations(fs.link, OpenFiles(fs.link, 0, 1.0), 1.0, lambda: None)
+
+            async def shown_access_ns() -> int:
+                answer = operations.getattr(inode.inode, Caller(0, 0, 0), None)
+                return (answer if isinstance(answer, Entry) else await answer).atime_ns
+
+            async def read() -> int:
+                fs.link.access.note(SimpleNamespace(inode=inode.inode, access_due_ns=0))
+                return await shown_access_ns()
+
+            before, after = await asyncio.gather(shown_access_ns(), read())
+            assert before == 5 * 10**9 < after
+            await operations.close()
+
+    asyncio.run(scene())
 
 
 def test_a_directory_shows_every_change_in_it_at_once(root: Path, cluster: LocalCluster) -> None:
