@@ -9,6 +9,10 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "connect", "connect_async"]
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
 def __getattr__(name: str) -> Any:
     # Services use this library too and must not load the client with it.
     if name in ("connect", "connect_async"):

@@ -80,6 +80,11 @@ def _read_index(fs: FileSystem, file: Any, path: str) -> tuple[format.Header, di
 
 def _content(name: str, array: NDArray[Any]) -> memoryview:
     format.check_name(name)
+    if not isinstance(array, np.ndarray):
+        raise InvalidArgument(
+            f"array {name!r} is a {type(array).__module__}.{type(array).__qualname__}, and a checkpoint holds numpy "
+            "arrays: tensor.detach().cpu().numpy() makes one of a torch tensor, numpy.asarray of a number or a list"
+        )
     format.dtype_name(name, array.dtype)
     return _bytes_of(np.ascontiguousarray(array))
 

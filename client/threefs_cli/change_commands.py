@@ -29,7 +29,10 @@ def mkdir(reach: Reach, paths: tuple[str, ...], parents: bool, chunk: int, strip
 
     async def work(fs: AsyncFileSystem) -> None:
         for path in paths:
-            await fs.mkdir(path, parents=parents)
+            try:
+                await fs.mkdir(path, parents=parents)
+            except NotFound as error:
+                raise NotFound(f"{error}; mkdir -p makes the missing directories above") from None
             if chunk or stripe:
                 await fs.set_layout(path, chunk_bytes=chunk, stripe=stripe)
 

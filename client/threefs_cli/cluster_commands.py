@@ -43,7 +43,7 @@ Examples:
 )
 @directory_option
 @click.option("--storage", type=click.IntRange(1, 100), help="Storage processes.  [default: 3]")
-@click.option("--replicas", type=click.IntRange(1, 10), help="Copies of every chunk.  [default: 3]")
+@click.option("--replicas", type=click.IntRange(1, 16), help="Copies of every chunk.  [default: 3]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the manager at its first start; 0: any.")
 @click.option("--foreground/--detach", default=False, help="Stay until Ctrl-C, then stop it.  [default: detach]")
 @json_option

@@ -35,10 +35,10 @@ Examples:
 )
 @reaching
 @click.argument("nodes", nargs=-1, required=True, metavar="ID[-ID][@DOMAIN]...")
-@click.option("--replicas", type=click.IntRange(1, 10), default=3, show_default=True, help="Copies of every chunk.")
+@click.option("--replicas", type=click.IntRange(1, 16), default=3, show_default=True, help="Copies of every chunk.")
 @click.option(
     "--targets-per-disk",
-    type=click.IntRange(1, 64),
+    type=click.IntRange(1, 99),
     default=3,
     show_default=True,
     help="Chains that every disk takes part in: the more, the more disks share the load of one that died.",

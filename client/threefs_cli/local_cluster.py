@@ -36,6 +36,7 @@ STOP_S = 15.0
 _POLL_S = 0.02
 _LOCK_NAME = "lock"
 _LOG_TAIL_BYTES = 2000
+_JOINED_NAME = "cluster_id"
 
 Tell = Callable[[str], None]
 
@@ -64,6 +65,7 @@ class LocalCluster:
             state = self._planned(wanted)
             before = {program.name for program in state.programs if program.runs}
             try:
+                _check_port(state, port)
                 state = await self._start(state, ("manager",), port, tell)
                 await self._init(state)
                 rest = tuple(program.name for program in state.programs if program.name != "manager")
@@ -119,11 +121,23 @@ class LocalCluster:
             state = cluster_file.fresh(wanted or Plan())
             cluster_file.save(self.directory, state)
         elif wanted is not None and wanted != state.plan:
-            raise InvalidArgument(
-                f"the cluster in {self.directory} has {state.plan.storage} storage processes and "
-                f"{state.plan.replicas} replicas, and that cannot be changed"
-            )
+            if self._made(state):
+                raise InvalidArgument(
+                    f"the cluster in {self.directory} has {state.plan.storage} storage processes and "
+                    f"{state.plan.replicas} replicas, and that cannot be changed"
+                )
+            state = dataclasses.replace(cluster_file.fresh(wanted), programs=self._kept(state, wanted))
+            cluster_file.save(self.directory, state)
         return state
+
+    def _made(self, state: ClusterFile) -> bool:
+        """Whether the cluster has been given its plan: each program that has joined it says so in its data."""
+        return any((self.directory / program.name / "data" / _JOINED_NAME).exists() for program in state.programs)
+
+    def _kept(self, state: ClusterFile, wanted: Plan) -> tuple[Program, ...]:
+        """The programs of another plan; those that a first start has launched keep their process and addresses."""
+        before = {program.name: program for program in state.programs}
+        return tuple(before.get(program.name, program) for program in cluster_file.fresh(wanted).programs)
 
     async def _start(self, state: ClusterFile, names: Sequence[str], port: int, tell: Tell) -> ClusterFile:
         started = []
@@ -234,6 +248,16 @@ class LocalCluster:
 def toml(settings: dict[str, str | int]) -> str:
     """Strings as JSON writes them are TOML too."""
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
+
+
+def _check_port(state: ClusterFile, port: int) -> None:
+    """Raises InvalidArgument: a cluster keeps the port that its manager was first given, as clients know it by that."""
+    addresses = state.program("manager").addresses
+    if port and addresses and parse_address(addresses[0])[1] != port:
+        raise InvalidArgument(
+            f"the manager of this cluster serves at {addresses[0]} since its first start; leave --port {port} out, "
+            "or start another cluster with --dir"
+        )
 
 
 def _node_id(program: Program) -> int:

@@ -78,13 +78,16 @@ Examples:
 )
 @click.argument("mountpoint")
 @click.option("--lazy", is_flag=True, help="Detach it at once, and end it when nobody uses it any more.")
-def umount(mountpoint: str, lazy: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def umount(mountpoint: str, lazy: bool, as_json: bool) -> None:
     """End a mount, also one of which the process has died. Returns when everything written is stored."""
     place = mountpoints.place_of(mountpoint)
     serving = [processes.of(pid) for pid in mountpoints.servers(place)]
     mountpoints.unmount(place, lazy=lazy)
     if not lazy and not uvloop.run(ended(serving)):
         raise Unavailable(f"{place} is unmounted, but the process behind it is still busy after {_END_S:.0f} s")
+    if as_json:
+        output.print_json({"mountpoint": place, "lazy": lazy})
 
 
 COMMANDS = (mount, umount)

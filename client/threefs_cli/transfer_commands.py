@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
@@ -100,6 +101,14 @@ async def _copy(reach: Reach, tree: LocalTree | RemoteTree, copy: Callable[[Move
         click.echo(f"{len(tree.files)} files, {output.size(tree.length_bytes)} in {seconds:.1f} s ({rate}/s)")
 
 
+class _Rate(ProgressColumn):
+    """Bytes per second, in the units of the bar's other columns."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{output.size(speed)}/s" if speed else "", style="progress.data.speed")
+
+
 @contextmanager
 def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[Moved]:
     console = Console(stderr=True)
@@ -110,7 +119,7 @@ def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[Moved]:
         TextColumn("{task.fields[files]}/{task.fields[all]} files"),
         BarColumn(),
         DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
+        _Rate(),
         TimeRemainingColumn(),
     )
     count = 0

@@ -26,6 +26,8 @@ def _checked(part: str, url: str) -> str:
     host, colon, port = part.strip().rpartition(":")
     if not colon or not host:
         raise InvalidArgument(f"cluster address {url!r}: {part!r} is not host:port")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise InvalidArgument(f"cluster address {url!r}: an IPv6 address stands in brackets, as in [::1]:7000")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise InvalidArgument(f"cluster address {url!r}: port {port!r} is not a number from 1 to 65535")
     return f"{host}:{int(port)}"

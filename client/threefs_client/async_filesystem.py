@@ -133,7 +133,7 @@ class AsyncFileSystem(Tree):
 
     def _check_file(self, inode: pb.Inode, path: Path) -> None:
         if inode.type == pb.DIRECTORY:
-            raise IsADirectory(paths.shown(path))
+            raise IsADirectory(f"{paths.shown(path)} is a directory")
         if inode.type != pb.FILE:
             raise InvalidArgument(f"{paths.shown(path)} is not a file")
 

@@ -31,17 +31,19 @@ class LocalCluster:
         targets_per_disk: int = 4,
         token: str = "",
         lease_s: float = 10.0,
+        host: str = "127.0.0.1",
         prefixes: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         """`prefixes`: commands that run the storage processes of these nodes."""
         self._prefixes = prefixes or {}
         self.token = token
+        self._host = host
         self._directory = directory
         self._replicas = replicas
         self._targets_per_disk = targets_per_disk
         self._storage_count = storage
         self.manager = Program(
-            "threefs_manager", directory / "manager", port=0, control_port=0, token=token, lease_s=lease_s
+            "threefs_manager", directory / "manager", host=host, port=0, control_port=0, token=token, lease_s=lease_s
         )
         self.meta: Program
         self.storage: dict[int, Program] = {}
@@ -63,7 +65,7 @@ class LocalCluster:
             pb.InitRequest(storage=planned, replicas=self._replicas, targets_per_disk=self._targets_per_disk),
         )
         where: dict[str, Any] = {"manager": self.manager.address, "control": self.manager.addresses[1]}
-        where |= {"token": self.token, "port": 0}
+        where |= {"host": self._host, "token": self.token, "port": 0}
         for node in planned:
             directory = self._directory / f"storage-{node.node_id}"
             prefix = self._prefixes.get(node.node_id, ())

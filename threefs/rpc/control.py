@@ -64,14 +64,15 @@ class ControlServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*self._handlers, health.SERVICE_NAME, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, self._server)
+        name = f"[{host}]" if ":" in host else host
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            bound = self._server.add_insecure_port(f"{name}:{port}")
         except RuntimeError as error:
-            raise Unavailable(f"cannot listen on {host}:{port}: {error}") from None
+            raise Unavailable(f"cannot listen on {name}:{port}: {error}") from None
         await self._server.start()
         for service in ("", *self._handlers):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        return f"{host}:{bound}"
+        return f"{name}:{bound}"
 
     async def stop(self, grace_s: float) -> None:
         await self._health.enter_graceful_shutdown()

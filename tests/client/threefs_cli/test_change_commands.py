@@ -6,7 +6,8 @@ from tests.support.command_line import CommandLine
 def test_mkdir(threefs: CommandLine, fs: FileSystem) -> None:
     threefs.ok("mkdir", "/made")
     assert "exists" in threefs.error("mkdir", "/made")
-    assert "/none" in threefs.error("mkdir", "/none/below")
+    refused = threefs.error("mkdir", "/none/below")
+    assert "/none" in refused and "mkdir -p" in refused
     assert threefs.json("mkdir", "-p", "/made", "/made/a/b") == {"made": ["/made", "/made/a/b"]}
     assert fs.stat("/made/a/b").is_directory
 

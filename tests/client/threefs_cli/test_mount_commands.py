@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 from pathlib import Path
@@ -42,7 +43,8 @@ def test_mounted_and_unmounted(cluster: LocalCluster, tmp_path: Path) -> None:
         busy = mount.threefs("umount", str(root))
         assert busy.returncode == 1 and "--lazy" in busy.stderr
         file.write(b"x")
-    mount.umount()
+    ended = mount.threefs("umount", "--json", str(root))
+    assert json.loads(ended.stdout) == {"mountpoint": str(root), "lazy": False}
     assert not os.path.ismount(root) and mountpoints.servers(str(root)) == []
     assert mount.threefs("umount", str(root)).returncode == 1
 

@@ -40,4 +40,6 @@ def test_what_cannot_be_copied(threefs: CommandLine, tmp_path: Path) -> None:
     assert "missing" in threefs.error("put", str(tmp_path / "missing"), "/nowhere")
     assert "/missing" in threefs.error("get", "/missing", str(tmp_path / "x"))
     assert "/missing" in threefs.error("cat", "/missing")
+    threefs.ok("mkdir", "-p", "/a-directory")
+    assert "/a-directory is a directory" in threefs.error("cat", "/a-directory")
     assert not (tmp_path / "x").exists()

@@ -20,7 +20,22 @@ def test_addresses(url: str, expected: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "threefs://", "http://a:1", "threefs://a", "a:b", "a:0", "a:65536", ":1", "a:1,", "a:1/x", "a:²", 7, None],
+    [
+        "",
+        "threefs://",
+        "http://a:1",
+        "threefs://a",
+        "a:b",
+        "a:0",
+        "a:65536",
+        ":1",
+        "a:1,",
+        "a:1/x",
+        "a:²",
+        "::1:7000",
+        7,
+        None,
+    ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgument, match="address"):

@@ -100,3 +100,7 @@ def test_acting_as_a_user_lends_the_connection() -> None:
     assert (again._caller.uid, again._caller.gid, list(again._caller.groups)) == (1000, 1001, [5])
     with pytest.raises(InvalidArgument):
         fs.acting_as(-1, 0)
+
+
+def test_what_users_import_is_listed() -> None:
+    assert {"connect", "connect_async", "__version__"} <= set(dir(threefs))

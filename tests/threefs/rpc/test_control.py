@@ -126,3 +126,17 @@ def test_an_address_that_is_taken_is_named() -> None:
         await second.stop(0.1)
 
     run(test)
+
+
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    async def test() -> None:
+        server = ControlServer("")
+        server.serve(GET_STATUS, status)
+        address = await server.start("::1", 0)
+        try:
+            assert address.startswith("[::1]:")
+            assert (await ask(address)).manager_epoch == 3
+        finally:
+            await server.stop(0.5)
+
+    run(test)
