@@ -46,6 +46,7 @@ class AsyncFile:
         self._position = 0
         self._closed = False
         self._lock: LockOwner | None = None
+        self.unclosed: object = None  # what closes it in the end, to be kept alive as long
         options, chunk_bytes = handle.link.options, handle.layout.chunk_bytes
         self._held = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
         self._window = ReadWindow(options.read_ahead_bytes)

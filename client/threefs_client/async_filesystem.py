@@ -17,9 +17,11 @@ from threefs_client import addresses, copying, link, modes, options, paths, read
 from threefs_client.async_file import AsyncFile, flat
 from threefs_client.attributes import Attributes
 from threefs_client.handles import Handle
+from threefs_client.link import Link
 from threefs_client.modes import Mode
 from threefs_client.reads import ReadFile
 from threefs_client.tree import Tree, caller_of, checked_permissions, wanted_layout
+from threefs_client.unclosed import UnclosedAsync
 
 Path = paths.Path
 #: (path or open file, offset, length) in bytes
@@ -33,18 +35,30 @@ async def connect_async(url: str, **chosen: Any) -> "AsyncFileSystem":
 
     Raises InvalidArgument for a bad address or option, Unavailable when no manager answers there.
     """
-    return AsyncFileSystem(await link.connect(addresses.parse(url), options.make(**chosen)))
+    fs = AsyncFileSystem(await link.connect(addresses.parse(url), options.make(**chosen)))
+    await fs.unclosed.watch()
+    return fs
 
 
 class AsyncFileSystem(Tree):
     """All operations, for one event loop. Paths are absolute, from the root of the cluster."""
 
+    def __init__(self, link: Link, caller: pb.Caller | None = None) -> None:
+        super().__init__(link, caller)
+        self.unclosed = UnclosedAsync()
+
     def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "AsyncFileSystem":
         """The same connection on behalf of a user: what is not permitted to it fails. Raises InvalidArgument."""
-        return AsyncFileSystem(self.link, caller_of(uid, gid, groups))
+        other = AsyncFileSystem(self.link, caller_of(uid, gid, groups))
+        other.unclosed = self.unclosed
+        return other
 
     async def close(self) -> None:
-        await self.link.close()
+        """Close the files that are open for writing, and drop the connections. Other files fail from then on."""
+        try:
+            await self.unclosed.end()
+        finally:
+            await self.link.close()
 
     async def __aenter__(self) -> "AsyncFileSystem":
         return self
@@ -139,7 +153,11 @@ class AsyncFileSystem(Tree):
 
     def _file(self, inode: pb.Inode, mode: Mode, path: Path, session: bytes = b"", lease: int = 0) -> AsyncFile:
         self._check_file(inode, path)
-        return AsyncFile(Handle(self.link, inode, session, lease, self.caller), mode, paths.shown(path))
+        file = AsyncFile(Handle(self.link, inode, session, lease, self.caller), mode, paths.shown(path))
+        if session:
+            file.unclosed = self.unclosed
+            self.unclosed.add(file)
+        return file
 
     async def _open(self, path: Path, mode: Mode, session: bytes) -> pb.OpenReply:
         request = pb.OpenRequest(place=paths.place(path), session=session, access=mode.access)

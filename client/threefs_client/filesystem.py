@@ -16,6 +16,7 @@ from threefs_client.file import File
 from threefs_client.link import Link
 from threefs_client.options import Options
 from threefs_client.tree import caller_of, checked_permissions, wanted_layout
+from threefs_client.unclosed import Closable, Unclosed
 from threefs_client.walking import Step, Walk
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class FileSystem:
         self._lock = loop_thread.new_lock()
         self._connected: AsyncFileSystem | None = None
         self._closed = False
+        self._unclosed = Unclosed()
         self._generation = loop_thread.generation()  # last: another thread that sees it must find the rest done
 
     def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "FileSystem":
@@ -124,7 +126,7 @@ class FileSystem:
         return self._core().link
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return loop_thread.shared().run(work)
+        return loop_thread.run(work)
 
     def submit(self, work: Coroutine[Any, Any, object]) -> None:
         loop_thread.shared().submit(work)
@@ -133,16 +135,29 @@ class FileSystem:
         return loop_thread.shared().inside()
 
     def close(self) -> None:
-        """Drop the connections. Files still open fail from then on."""
+        """Close the files that are open for writing, and drop the connections. Other files fail from then on.
+
+        Raises what went wrong with the first file that could not be stored, after all else is done.
+        """
         if self._base is not None:
             self._connected, self._closed = None, True
             return
         if self._generation != loop_thread.generation():
             self._leave_to_parent()
+        failure = None if self._closed else self._unclosed.close_all()
         with self._lock:
             core, self._connected, self._closed = self._connected, None, True
         if core is not None:
             self.run(core.close())
+        if failure is not None:
+            raise failure
+
+    def _note_unclosed(self, file: Closable) -> None:
+        """A file is open for writing: it is closed when this object is, or the program ends."""
+        if self._base is not None:
+            self._base._note_unclosed(file)
+        else:
+            self._unclosed.add(file)
 
     def __enter__(self) -> "FileSystem":
         return self
@@ -188,9 +203,12 @@ class FileSystem:
         core = self._core()
         file = self.run(core.open_as(path, wanted, checked_permissions(permissions), parents, layout))
         binary = File(self, file)
-        if not wanted.text:
-            return binary
-        return io.TextIOWrapper(binary, encoding=encoding or "utf-8", errors=errors, newline=newline)
+        opened: File | io.TextIOWrapper = binary
+        if wanted.text:
+            opened = io.TextIOWrapper(binary, encoding=encoding or "utf-8", errors=errors, newline=newline)
+        if wanted.writable:
+            self._note_unclosed(opened)
+        return opened
 
     def create_unnamed(
         self, directory: Path, *, permissions: int = 0o600, chunk_bytes: int = 0, stripe: int = 0
@@ -199,7 +217,9 @@ class FileSystem:
         unless `link_file` has given it a name. It inherits from the directory as if it were made in it (O_TMPFILE)."""
         core = self._core()
         made = core.create_unnamed(directory, permissions=permissions, chunk_bytes=chunk_bytes, stripe=stripe)
-        return File(self, self.run(made))
+        file = File(self, self.run(made))
+        self._note_unclosed(file)
+        return file
 
     def link_file(self, file: Any, destination: Path) -> Attributes:
         """Give an open file a name, or one more: all that was written is durable and seen under it at once.

@@ -6,14 +6,22 @@ the parent (connections, identities, unfinished calls) is recognised by `generat
 
 import asyncio
 import atexit
+import contextlib
 import os
+import sys
 import threading
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import uvloop
 
 T = TypeVar("T")
+
+#: When the program ends, everything that is still to be stored has so long; a cluster that does not answer must not
+#: keep the program for ever.
+EXIT_S = 30.0
+_STOP_S = 2.0
 
 
 class LoopThread:
@@ -29,13 +37,16 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for its result. An interrupted wait (Ctrl-C) cancels it."""
+        """Run `work` on the loop and wait for its result. An interrupted wait (Ctrl-C) cancels it.
+
+        Raises TimeoutError while the program ends, when that takes too long.
+        """
         if self.inside():
             work.close()
             raise RuntimeError("a blocking call on the event loop thread would wait for itself")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
-            return future.result()
+            return future.result(_PROCESS.left_s())
         except BaseException:
             future.cancel()
             raise
@@ -52,14 +63,16 @@ class LoopThread:
         return threading.get_ident() == self._thread.ident
 
     def stop(self) -> None:
-        """Cancel what runs and end the thread."""
+        """Cancel what runs and end the thread. One that is stuck is left behind: it ends with the process."""
         if self.loop.is_closed():
             return
         future = asyncio.run_coroutine_threadsafe(_cancel_all(), self.loop)
-        future.result()
+        with contextlib.suppress(TimeoutError):
+            future.result(_STOP_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+        self._thread.join(_STOP_S)
+        if not self._thread.is_alive():
+            self.loop.close()
 
 
 async def _cancel_all() -> None:
@@ -77,6 +90,12 @@ class _Process:
         self.lock = threading.Lock()
         self.thread: LoopThread | None = None
         self.inherited: list[LoopThread] = []
+        self.at_exit: list[Callable[[], None]] = []
+        self._ends_at = float("inf")  # while the program ends: nothing is waited for any longer
+
+    def left_s(self) -> float | None:
+        """How long a call may be waited for; None: as long as it takes."""
+        return None if self._ends_at == float("inf") else max(0.0, self._ends_at - time.monotonic())
 
     def after_fork_in_child(self) -> None:
         self.generation += 1
@@ -86,8 +105,25 @@ class _Process:
             self.inherited.append(self.thread)
             self.thread = None
 
+    def start(self) -> LoopThread:
+        """Children of `multiprocessing` end without what `atexit` knows, but with finalizers of their own."""
+        multiprocessing = sys.modules.get("multiprocessing")
+        if multiprocessing is not None and multiprocessing.parent_process() is not None:
+            from multiprocessing.util import Finalize
+
+            Finalize(None, self.stop, exitpriority=0)
+        return LoopThread()
+
     def stop(self) -> None:
-        if self.thread is not None:
+        """The program ends: store what is still to be stored, while there is a loop to do it."""
+        if self.thread is None:
+            return
+        self._ends_at = time.monotonic() + EXIT_S
+        try:
+            for work in self.at_exit:
+                work()
+        finally:
+            self._ends_at = float("inf")
             self.thread.stop()
             self.thread = None
 
@@ -98,14 +134,34 @@ atexit.register(_PROCESS.stop)
 
 
 def shared() -> LoopThread:
-    """The loop thread of this process, started on first use. It ends with the process."""
+    """The loop thread of this process, started on first use. It ends with the process.
+
+    Raises RuntimeError when the interpreter is being torn down: a thread that is started then never runs.
+    """
     thread = _PROCESS.thread
     if thread is None:
+        if sys.is_finalizing():
+            raise RuntimeError("the program is ending: it is too late for calls to the cluster")
         with _PROCESS.lock:
             thread = _PROCESS.thread
             if thread is None:
-                thread = _PROCESS.thread = LoopThread()
+                thread = _PROCESS.thread = _PROCESS.start()
     return thread
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` on the shared loop and wait for its result. Raises what `shared` and LoopThread.run raise."""
+    try:
+        thread = shared()
+    except BaseException:
+        work.close()
+        raise
+    return thread.run(work)
+
+
+def at_exit(work: Callable[[], None]) -> None:
+    """Call `work` when the program ends, while the loop still runs; calls wait for EXIT_S in all then."""
+    _PROCESS.at_exit.append(work)
 
 
 def generation() -> int:

@@ -1,7 +1,10 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
@@ -121,3 +124,58 @@ def test_a_child_lets_go_of_connections_and_does_not_disturb_the_parent() -> Non
         listener.close()
 
     asyncio.run(work())
+
+
+ENDS = """
+import asyncio, os
+from threefs.env import loop_thread
+{before}
+def store():
+    try:
+        print(loop_thread.run({work}))
+    except TimeoutError:
+        print("too late")
+loop_thread.at_exit(store)
+loop_thread.run(asyncio.sleep(0))
+"""
+
+
+TOO_LATE = """
+import asyncio, os
+from threefs.env import loop_thread
+loop_thread.run(asyncio.sleep(0))
+class Left:
+    def __del__(self, run=loop_thread.run, sleep=asyncio.sleep, write=os.write):
+        try:
+            run(sleep(0))
+        except RuntimeError as error:
+            write(1, str(error).encode())
+left = Left()
+"""
+
+
+def said(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def ended(before: str, work: str) -> str:
+    """What a program says that ends with that work."""
+    return said(ENDS.format(before=before, work=work))
+
+
+def test_work_that_is_left_is_done_when_the_program_ends() -> None:
+    assert ended("", "asyncio.sleep(0.01, 'stored')") == "stored\n"
+    assert ended("loop_thread.EXIT_S = 0.2", "asyncio.sleep(3600)") == "too late\n"
+
+
+def test_a_call_of_a_finalizer_fails_instead_of_waiting_for_a_thread_that_never_runs() -> None:
+    assert said(TOO_LATE) == "the program is ending: it is too late for calls to the cluster"
+
+
+def test_a_loop_that_is_stuck_does_not_keep_the_program() -> None:
+    began = time.monotonic()
+    before = "import time; loop_thread.EXIT_S = loop_thread._STOP_S = 0.2\nasync def stuck(): time.sleep(3600)"
+    assert ended(before, "stuck()") == "too late\n"
+    assert time.monotonic() - began < 10
