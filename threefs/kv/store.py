@@ -25,7 +25,10 @@ def open_store(directory: Path) -> Rdict:
     finally:
         os.close(parent)
     if unreadable(directory) and not (cut_torn_tails(directory) and not unreadable(directory)):
-        raise Corrupt(f"the table {directory} is damaged: its log has a record of no known kind")
+        raise Corrupt(
+            f"the table {directory} is damaged: its log has a gap, or a record of no known kind, and "
+            "what had been flushed lies behind it"
+        )
     try:
         if rotated(directory):
             return _open_rotated(directory)

@@ -4,6 +4,9 @@ A power cut can leave the records that were not flushed yet half written: the lo
 pages are zeros, later ones may be right. RocksDB takes a log that is too short, but calls this a corruption and does
 not open.
 
+RocksDB also steps silently over zeros that go on to the end of a block, and takes in what lies behind: a change without
+the one before it. So a log is looked through before RocksDB is shown it (`odd_header`).
+
 Such an end may be cut off, damage to what had been flushed must not. To tell them apart, a mark follows each flush: the
 sequence number up to which everything was flushed. If a mark behind the damage covers what was damaged, it stays an
 error. (Nobody waits for the mark of the last flush to be durable: a power cut may take it.)
@@ -30,6 +33,7 @@ MARK_KEY = b"\xff" * 16 + b"threefs flushed"
 _BLOCK_BYTES = 32 << 10
 _HEADER = struct.Struct("<IHB")
 _NOTHING, _WHOLE, _FIRST, _MIDDLE, _LAST = range(5)  # kinds of fragments; nothing is space that was never written
+_CONTINUED, _UNFINISHED = (_MIDDLE, _LAST), (_FIRST, _MIDDLE)
 _RECORD = struct.Struct("<QI")
 _MARK = struct.Struct("<Q")
 _MARK_PREFIX = MARK_KEY + bytes([_MARK.size])  # a key, the length of its value, the value
@@ -40,21 +44,36 @@ def encode_mark(sequence: int) -> bytes:
 
 
 def unreadable(directory: Path) -> bool:
-    """Whether any log of the closed store in `directory` has a header that RocksDB must not be shown."""
+    """Whether any log of the closed store in `directory` has a gap, or a header that RocksDB must not be shown."""
     return any(odd_header(log.read_bytes()) is not None for log in _logs(directory))
 
 
 def odd_header(content: bytes) -> int | None:
-    """Where the first header lies that cannot be one. Checksums are not looked at, so this is fast."""
-    for block in range(0, len(content), _BLOCK_BYTES):
+    """Where the first header lies that cannot be one there. Checksums are not looked at, so this is fast.
+
+    RocksDB steps over zeros up to the end of a block and goes on with the next one. So pages that a power cut has taken
+    would leave a later change without an earlier one. Zeros are room only if nothing lies behind them, and the numbers
+    of the changes must follow each other.
+    """
+    used = len(content.rstrip(b"\0"))
+    expected = 0  # the number of the next record's first change; 0: not known
+    inside = False  # a record that has begun and not ended
+    for block in range(0, used, _BLOCK_BYTES):
         place, stop = block, min(block + _BLOCK_BYTES, len(content))
         while place + _HEADER.size <= stop:
             _, length, kind = _HEADER.unpack_from(content, place)
             end = place + _HEADER.size + length
-            if kind == _NOTHING and not content[place:stop].strip(b"\0"):
-                break  # space that was reserved
-            if not _WHOLE <= kind <= _LAST or end > block + _BLOCK_BYTES:
+            if kind == _NOTHING and used <= place:
+                return None  # space that was reserved
+            if not _WHOLE <= kind <= _LAST or end > block + _BLOCK_BYTES or inside != (kind in _CONTINUED):
                 return place
+            inside = kind in _UNFINISHED
+            if kind not in _CONTINUED:
+                head_is_whole = length >= _RECORD.size and end <= len(content)
+                first, count = _RECORD.unpack_from(content, place + _HEADER.size) if head_is_whole else (0, 0)
+                if expected and first and first != expected:
+                    return place
+                expected = first + count
             place = end
     return None
 
@@ -132,7 +151,10 @@ def _cut_torn_tail(path: Path) -> bool:
 
 
 def torn_at(content: bytes) -> int | None:
-    """Where the first damaged record begins, if nothing behind it tells that it had been flushed; else None."""
+    """Where the first damaged or missing record begins, if nothing behind it tells that it had been flushed; else None.
+
+    A record is missing where the numbers of the changes do not follow each other.
+    """
     view = memoryview(content)
     record = place = before = 0  # `before` is the number of the last change in the records before this one
     head, complete = b"", True  # of the record that begins at `record`
@@ -143,10 +165,13 @@ def torn_at(content: bytes) -> int | None:
         if complete:
             before = _last_change(head)
             record, head = place, b""
-        if end is None:
+        kind = view[place + _HEADER.size - 1] if end is not None else _NOTHING
+        if end is None or complete == (kind in _CONTINUED):
             return None if _flushed_behind(view, place) > before else record
         head += bytes(view[place + _HEADER.size : end][: _RECORD.size - len(head)])
-        complete = view[place + _HEADER.size - 1] in (_WHOLE, _LAST)
+        if before and len(head) == _RECORD.size and _RECORD.unpack(head)[0] != before + 1:
+            return None if _flushed_behind(view, record) > before else record
+        complete = kind not in _UNFINISHED
         place = end
     return None
 
