@@ -1,6 +1,7 @@
 """What becomes of a target whose disk is full, or whose table is damaged, and how it comes back.
 
-Clients' writes are refused as soon as only the reserve is left. When not even what a predecessor sends finds room, the
+Where only the reserve is left for clients' writes, the head gives way to a replica that has room (room.py), and the
+chain refuses them if there is none. When not even what a predecessor sends finds room, the
 target leaves its chain, so that the others can go on; a chain's only serving target stays, for reads. Once there is
 room again its store is opened anew, and it returns like any other: by resync, or as the one that served last. One that
 has not left takes changes again in its place.

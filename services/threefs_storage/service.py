@@ -52,6 +52,7 @@ from threefs_storage.reads import MOST_ROWS, Reads
 from threefs_storage.repair import Repair
 from threefs_storage.resync import Resync, inventory
 from threefs_storage.revival import Revival
+from threefs_storage.room import Found, Room, refusal
 from threefs_storage.scrubber import Pace, Scrubber
 from threefs_storage.targets import Target, Targets
 
@@ -93,6 +94,7 @@ class Storage:
         self._repair = Repair(self._craq, peers, routing, clock=clock, pool=pool)
         self._scrubber = Scrubber(pace or Pace(), clock=clock)
         self._revival = Revival(targets, clock=clock, report=report, began=self._begin)
+        self._room = Room(peers, routing, clock=clock)
         self._report = report
 
     def start(self, server: Server) -> None:
@@ -118,6 +120,7 @@ class Storage:
 
     async def stop(self) -> None:
         await self._revival.stop()
+        await self._room.stop()
         await self._scrubber.stop()
         await self._repair.stop()
         await self._resync.stop()
@@ -164,8 +167,8 @@ class Storage:
             return pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum)
         except ThreefsError as error:
             self._look_for_room(write, error)
-            if isinstance(error, NoSpace) and target.left:  # there is room elsewhere
-                error = NotServing(error.message)
+            if isinstance(error, NoSpace):
+                error = await self._no_space(target, write, error)
             return pb.ChunkWriteResult(code=error.code, message=error.message)
         except Exception as error:
             _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
@@ -178,6 +181,15 @@ class Storage:
             return
         if target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
             self._revival.refused(target)
+
+    async def _no_space(self, target: Target, write: pb.ChunkWrite, error: NoSpace) -> ThreefsError:
+        """What is answered where there is no room. A full head gives way to a replica that has some."""
+        if write.version and not target.left:
+            return error  # for the predecessor, which waits until this target has left the chain
+        found = Found.TAKES_OVER if target.left else await self._room.look(target, write.chunk_bytes)
+        if found is Found.TAKES_OVER:
+            self._revival.refused(target)
+        return refusal(target, found)
 
     # ---- queries
 
@@ -293,6 +305,7 @@ class Storage:
                 used_bytes=space.used_bytes,
                 free_bytes=space.free_bytes,
                 chunks=space.chunks,
+                room_bytes=target.engine.room_bytes,
             )
         return reply
 

@@ -22,6 +22,7 @@ AT store HOST FOR           the host cannot reach the store of the managers
 AT wipe HOST FOR            killed, and started again with an empty disk
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
+AT tight HOST FOR           its disk has a hundredth left: less than clients' writes may take
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
 """
@@ -368,6 +369,11 @@ class Faults:
         self._world.was_full = True
         disk = self._world.disks[host]
         disk.capacity_bytes -= disk.free_bytes()
+        return lambda: setattr(disk, "capacity_bytes", DISK_BYTES)
+
+    def _tight(self, host: str) -> Callable[[], Any]:
+        disk = self._world.disks[host]
+        disk.capacity_bytes = (disk.capacity_bytes - disk.free_bytes()) * 100 // 99
         return lambda: setattr(disk, "capacity_bytes", DISK_BYTES)
 
     def _rot(self, host: str) -> Callable[[], Any] | None:

@@ -246,6 +246,17 @@ SCENARIOS = {
         expect tail shipped 2
         read c2 new
     """,
+    "the head has no room for clients' writes, the others have": """
+        at 0 do tight head 6
+        wait 0.1
+        write c1 new
+        outcome new done
+        expect middle staged 1
+        never head forwarding 1
+        read c2 new
+        well
+        read c1 new
+    """,
 }
 
 

@@ -300,18 +300,20 @@ class SpaceInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class TargetSpace(_message.Message):
-    __slots__ = ("target", "capacity_bytes", "used_bytes", "free_bytes", "chunks")
+    __slots__ = ("target", "capacity_bytes", "used_bytes", "free_bytes", "chunks", "room_bytes")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    ROOM_BYTES_FIELD_NUMBER: _ClassVar[int]
     target: int
     capacity_bytes: int
     used_bytes: int
     free_bytes: int
     chunks: int
-    def __init__(self, target: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+    room_bytes: int
+    def __init__(self, target: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., room_bytes: _Optional[int] = ...) -> None: ...
 
 class SpaceInfoReply(_message.Message):
     __slots__ = ("targets",)

@@ -98,11 +98,14 @@ class BlockFiles:
     def full(self) -> bool:
         """Whether a block was refused to a client, and would be again."""
         if self._refused_bits is not None:
-            space = self._disk.space(self._directory)
-            room = space.free_bytes + self.unused_bytes() + self._freed_bytes()
-            if room - (1 << self._refused_bits) >= self._kept_bytes(space):
+            if self.room_bytes() >= 1 << self._refused_bits:
                 self._refused_bits = None
         return self._refused_bits is not None
+
+    def room_bytes(self) -> int:
+        """That clients' writes may take; negative when what is kept for others is used already."""
+        space = self._disk.space(self._directory)
+        return space.free_bytes + self.unused_bytes() + self._freed_bytes() - self._kept_bytes(space)
 
     def _freed_bytes(self) -> int:
         """That will be unused when the table is flushed."""

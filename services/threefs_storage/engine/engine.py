@@ -146,8 +146,13 @@ class ChunkEngine:
         if self.failure is not None:
             return self.failure if isinstance(self.failure, NoSpace) else None
         if not self._ballast.held:
-            return NoSpace(f"the disk of {self._directory} has no room but for removals")
-        return NoSpace(f"the disk of {self._directory} has no room for clients' writes") if self._files.full else None
+            return NoSpace("the disk has no room but for removals")
+        return NoSpace("the disk has no room for clients' writes") if self._files.full else None
+
+    @property
+    def room_bytes(self) -> int:
+        """That clients' writes may take, before they are refused."""
+        return 0 if self.failure is not None or not self._ballast.held else max(0, self._files.room_bytes())
 
     async def recover(self) -> None:
         """Take changes again after a full disk, if there is room: to be tried now and then while it is `read_only`.
@@ -302,7 +307,7 @@ class ChunkEngine:
     async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:
         self._check_writable()
         if not self._ballast.held and not update.admitted and update.kind in (Kind.WRITE, Kind.EXTEND):
-            raise NoSpace(f"the disk of {self._directory} has no room but for removals")
+            raise NoSpace("the disk has no room but for removals")
         assert chunk not in self._staging, "a chunk is changed by one task at a time"
         self._staging.add(chunk)
         try:
