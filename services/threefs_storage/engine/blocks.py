@@ -97,9 +97,8 @@ class BlockFiles:
     @property
     def full(self) -> bool:
         """Whether a block was refused to a client, and would be again."""
-        if self._refused_bits is not None:
-            if self.room_bytes() >= 1 << self._refused_bits:
-                self._refused_bits = None
+        if self._refused_bits is not None and self.room_bytes() >= 1 << self._refused_bits:
+            self._refused_bits = None
         return self._refused_bits is not None
 
     def room_bytes(self) -> int:
