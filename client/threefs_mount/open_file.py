@@ -39,7 +39,7 @@ class OpenFile:
         self.inode = inode
         self.holders = 0  # open handles
         self.writers = 0  # those that may write
-        self.renewed_at: tuple[int, ...] = ()  # as it was when the kernel last gave up its pages of it
+        self.renewed_at = -1  # the change as of which the kernel last gave up its pages of it
         self.renewal = 0  # number of the last time
         self._link = link
         self._room = room

@@ -52,7 +52,7 @@ class OpenFiles:
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
         self._room = _Room(held_bytes, self._files)
-        self._kept: dict[int, tuple[int, int, int]] = {}  # inode: version of the content that the kernel has
+        self._kept: dict[int, int] = {}  # inode: the change as of which the kernel has its content
         self.changed: Callable[[int], None] = lambda inode: None
         self.touched: Callable[[int], None] = lambda inode: None  # what was known of it before is not so any more
         self._ticker: asyncio.Task[None] | None = None
@@ -171,9 +171,8 @@ class OpenFiles:
                 self._link.lease.leave()
 
     def _keeps(self, inode: pb.Inode) -> bool:
-        version = (inode.mtime_ns, inode.length, inode.truncate_version)
-        keep = self._kept.pop(inode.inode, None) == version
-        self._kept[inode.inode] = version
+        keep = self._kept.pop(inode.inode, None) == inode.change
+        self._kept[inode.inode] = inode.change
         if len(self._kept) > _KEPT_FILES:
             del self._kept[next(iter(self._kept))]
         return keep

@@ -32,14 +32,13 @@ class Renewals:
         file = self._files.get(inode)
         if file is None:
             return
-        version = found.mtime_ns, found.ctime_ns, found.length, found.truncate_version
         file.learn(found)
-        if file.renewed_at == version:
+        if file.renewed_at == found.change:
             return
         self.number += 1
         file.renewal = self.number
         await self._drop(inode)
-        file.renewed_at = version
+        file.renewed_at = found.change
 
     def since(self, inode: int, number: int) -> bool:
         """Whether an answer about it is too old that was asked for when `number` was that of the last renewal."""

@@ -11,11 +11,9 @@ MOST_INODES = 65_536
 _ACLS = {b"system.posix_acl_access": 1, b"system.posix_acl_default": 2}
 _OTHERS = 4
 
-Version = tuple[int, int, int]
-
 
 class _Told(NamedTuple):
-    version: Version
+    change: int
     until: float
     has: int  # which kinds of extended attributes
 
@@ -57,7 +55,7 @@ class Told:
     def is_news(self, inode: pb.Inode) -> bool:
         """Whether the kernel may believe other attributes than these."""
         told = self._of(inode.inode)
-        return told is None or told.version != _version(inode)
+        return told is None or told.change != inode.change
 
     def lacks(self, inode: int, name: bytes, now_s: float) -> bool:
         """Whether it is known that it has no extended attribute of that name.
@@ -82,8 +80,4 @@ def _read(inode: pb.Inode, until: float) -> _Told:
         has |= 1
     if inode.HasField("default_acl"):
         has |= 2
-    return _made(_Told, (_version(inode), until, has))
-
-
-def _version(inode: pb.Inode) -> Version:
-    return inode.ctime_ns, inode.mtime_ns, inode.length
+    return _made(_Told, (inode.change, until, has))

@@ -25,6 +25,7 @@ from threefs_meta.quotas import Quotas
 
 MOST_COUNTED = 1024  # subdirectories
 _TOKEN_BYTES = 8
+_CHANGE_MASK = (1 << 64) - 1
 #: Each subdirectory has a key of its own beside the times: so nobody who makes one conflicts with another.
 _PRESENT = records.encode(common_pb2.Empty())
 
@@ -126,6 +127,8 @@ class Namespace:
         """Complete what is shown of a directory: its times, and a link count of 2 and one per subdirectory.
 
         Not to be stored. Beyond MOST_COUNTED subdirectories the count is 1, which tells programs not to rely on it.
+        Its change is another one, but not a higher one, when its record or one of its entries has changed: entries draw
+        a token instead of raising a number, as two creates in one directory would meet in that.
         """
         if inode.type != pb.DIRECTORY:
             return inode
@@ -135,12 +138,18 @@ class Namespace:
             key, value = facts.pop(0)
             times = records.decode(value, DirectoryTimes, key)
             inode.mtime_ns, inode.ctime_ns = times.mtime_ns, max(times.ctime_ns, inode.ctime_ns)
+            inode.change = (inode.change + times.token) & _CHANGE_MASK
         if inode.nlink:
             inode.nlink = 2 + len(facts) if len(facts) <= MOST_COUNTED else 1
         return inode
 
     def put_inode(self, inode: pb.Inode) -> bytes:
-        """One that was read here before, or is new; the message as it is stored."""
+        """One that was read here before, or is new; the message as it is stored. Readers are told by its change."""
+        inode.change += 1
+        return self.put_inode_unseen(inode)
+
+    def put_inode_unseen(self, inode: pb.Inode) -> bytes:
+        """The same for a change that no reader could see, or an access time: what readers keep of it stays good."""
         number = inode.inode
         if inode.tree or inode.by_user:
             self._marks[number] = inode.tree, inode.by_user

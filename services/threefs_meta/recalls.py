@@ -39,10 +39,10 @@ async def _step(context: Context, claimed: Claimed, seen_s: float | None) -> boo
             return False
         if not inode.claim.recalled:
             claims.recall(inode.claim, names.stamp)
-            names.put_inode(inode)
+            names.put_inode_unseen(inode)
         elif seen_s is not None and claims.may_end(inode.claim, seen_s, context.clock.monotonic()):
             claims.end(inode)
-            names.put_inode(inode)
+            names.put_inode_unseen(inode)
             return False
         return True
 

@@ -13,18 +13,21 @@ from typing import TypeVar
 
 import structlog
 
-from threefs.errors import ThreefsError
+from threefs.errors import Corrupt, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Pair, Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, LockWait, ReadHold, Renewal, WriteSession
-from threefs_meta import keys, leases, mutations
+from threefs_meta import keys, leases, mutations, permissions
+from threefs_meta.actors import Actor
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report, widen
 from threefs_meta.mutations import Outside
 
 _PAGE = 256
 _AT_ONCE = 16
+#: Who has written is not known: what is taken from the mode then is what any user's write takes.
+_NOBODY = Actor(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
 
 T = TypeVar("T")
 
@@ -37,7 +40,12 @@ class Held:
 
     keys: tuple[bytes, bytes]
     lease_of: Callable[[bytes, bytes], int]  # of key and value
-    give_up: Callable[[Context, bytes], Awaitable[None]]  # of a key; fine if it is gone already
+    #: Of a key, if the second says in the same transaction that it still is under a lease that has ended.
+    give_up: Callable[[Context, bytes, "Ended"], Awaitable[None]]
+
+
+#: Whether what is found under a key (None: nothing) is held under a lease that has ended.
+Ended = Callable[[bytes | None], bool]
 
 
 class Sweeper:
@@ -80,7 +88,7 @@ class Sweeper:
         after = b""
         while page := await self._page(keys.RENEWALS, after):
             for key, value in page:
-                if leases.is_silent(records.decode(value, Renewal, key).stamp, tick):
+                if _is_silent(key, value, tick):
                     await self._end(key, value)
             after = page[-1][0] + b"\0"
 
@@ -100,10 +108,13 @@ class Sweeper:
         after = b""
         done = True
         while page := await self._page(kind.keys, after):
-            mine = [key for key, value in page if kind.lease_of(key, value) in numbers]
+            mine = [key for key, value in page if _is_under(kind, key, numbers)(value)]
             for first in range(0, len(mine), _AT_ONCE):
                 results = await asyncio.gather(
-                    *(kind.give_up(self._context, key) for key in mine[first : first + _AT_ONCE]),
+                    *(
+                        kind.give_up(self._context, key, _is_under(kind, key, numbers))
+                        for key in mine[first : first + _AT_ONCE]
+                    ),
                     return_exceptions=True,
                 )
                 for error in results:
@@ -123,18 +134,43 @@ class Sweeper:
         return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
 
 
+def _is_silent(key: bytes, value: bytes, tick: int) -> bool:
+    try:
+        return leases.is_silent(records.decode(value, Renewal, key).stamp, tick)
+    except Corrupt as error:  # the next renewal writes it anew; without one it must not count for ever
+        _LOG.error("the last renewal of a client cannot be read: its lease ends", key=key.hex(), error=str(error))
+        return True
+
+
 async def _clear(tx: Transaction, removed: list[bytes]) -> None:
     for key in removed:
         tx.clear(key)
 
 
-async def end_session(context: Context, key: bytes) -> None:
-    """Close a write session in the name of its client. How much it has written only the chains know."""
-    report = Report(end=0, truncate_version=0, exact=True, written=False)
+def _is_under(kind: Held, key: bytes, numbers: set[int]) -> Ended:
+    def is_ended(value: bytes | None) -> bool:
+        if value is None:
+            return False
+        try:
+            return kind.lease_of(key, value) in numbers
+        except Corrupt as error:  # it must not hold up the others; `threefs fsck` reports it too
+            _LOG.error("what a client holds cannot be read", key=key.hex(), error=str(error))
+            return False
+
+    return is_ended
+
+
+async def end_session(context: Context, key: bytes, ended: Ended) -> None:
+    """Close a write session in the name of its client. How much it has written only the chains know.
+
+    Nor does anybody know whether it has written at all. So the file counts as changed: else readers that keep its old
+    bytes would keep them for ever.
+    """
+    report = Report(end=0, truncate_version=0, exact=True, written=True)
     growth = Growth(context, report)
 
     async def attempt(tx: Transaction) -> Outside | None:
-        if await tx.get(key) is None:
+        if not ended(await tx.get(key)):
             return None
         names = context.names(tx)
         inode = await names.inode(keys.inode_of(key))
@@ -143,6 +179,7 @@ async def end_session(context: Context, key: bytes) -> None:
             if isinstance(changed, Outside):
                 return changed
             widen(inode, report)
+            permissions.written_by(inode, _NOBODY)
             names.put_inode(inode)
             await names.close_session(inode, keys.session_of(key), context.clock.wall_ns())
         tx.clear(key)
@@ -151,10 +188,14 @@ async def end_session(context: Context, key: bytes) -> None:
     await mutations.settle(context, attempt)
 
 
-async def _drop(context: Context, key: bytes) -> None:
-    await retry.run(
-        context.engine, lambda tx: _clear(tx, [key]), clock=context.clock, random=context.random, replayable=True
-    )
+async def _drop(context: Context, key: bytes, ended: Ended) -> None:
+    """Under the same key there may be something by now that the client holds under a new lease."""
+
+    async def drop(tx: Transaction) -> None:
+        if ended(await tx.get(key)):
+            tx.clear(key)
+
+    await retry.run(context.engine, drop, clock=context.clock, random=context.random, replayable=True)
 
 
 HELD = (

@@ -23,7 +23,7 @@ async def count_below(names: Namespace, number: int, directory: pb.Inode) -> Non
     before = child.tree, child.by_user
     await adopt(names, child, directory)
     if before != (child.tree, child.by_user):
-        names.put_inode(child)
+        names.put_inode_unseen(child)
 
 
 def note(tx: Transaction, directory: int) -> None:

@@ -84,6 +84,7 @@ class MemoryMeta:
             inode.length = max(inode.length, request.length_hint)
         if request.exact or (request.written and not same_content):
             inode.length = await self._exact(inode)
+        inode.change += request.written
         return pb.InodeReply(inode=inode)
 
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
@@ -158,6 +159,7 @@ class MemoryMeta:
             await self.chunks.truncate(layout, number, count - 1, within, timeout_s=5)
         inode.length = length
         inode.truncate_version += 1
+        inode.change += 1
 
     async def _exact(self, inode: pb.Inode) -> int:
         assert self.chunks is not None

@@ -25,7 +25,7 @@ async def accessed(context: Context, request: pb.AccessedRequest) -> pb.Accessed
             at_ns = now_ns - ago_ms * 10**6
             if inode is not None and inode.type == pb.FILE and inode.nlink and at_ns >= max(due_ns(inode), 1):
                 inode.atime_ns = max(inode.atime_ns, at_ns)
-                names.put_inode(inode)
+                names.put_inode_unseen(inode)
 
     await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
     return pb.AccessedReply()

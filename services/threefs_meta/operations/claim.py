@@ -18,7 +18,7 @@ async def claim(context: Context, request: pb.ClaimRequest) -> pb.ClaimReply:
         client, number = mutation.client, mutation.request
         if claims.may_take(inode.claim, client, number, names.stamp) and not inode.trash:
             inode.claim.CopyFrom(claims.taken(client, number, request.oldest))
-            names.put_inode(inode)
+            names.put_inode_unseen(inode)
             names.claim = number
         return pb.ClaimReply()
 

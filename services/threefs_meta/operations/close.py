@@ -28,11 +28,11 @@ def closing(
         inode = await names.inode(request.inode)
         if inode is None or (request.session and not await names.has_session(request.inode, request.session)):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
-        changed = _settle(request, growth, inode, actor)
-        if isinstance(changed, Outside):
-            return changed
-        if changed:
-            names.put_inode(inode)
+        put = _settle(request, growth, inode, actor, names)
+        if isinstance(put, Outside):
+            return put
+        if put is not None:
+            put(inode)
         if request.session:
             await names.close_session(inode, request.session, context.clock.wall_ns())
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
@@ -49,8 +49,10 @@ def _growth(context: Context, request: pb.CloseRequest) -> Growth:
     return Growth(context, report)
 
 
-def _settle(request: pb.CloseRequest, growth: Growth, inode: pb.Inode, actor: Actor) -> bool | Outside:
-    """Change the record; True if it is to be stored. Raises FileTooLarge."""
+def _settle(
+    request: pb.CloseRequest, growth: Growth, inode: pb.Inode, actor: Actor, names: Namespace
+) -> Callable[[pb.Inode], bytes] | Outside | None:
+    """Change the record; how it is to be stored, if it is. Raises FileTooLarge."""
     changed = growth.settle(inode)
     if isinstance(changed, Outside):
         return changed
@@ -59,7 +61,8 @@ def _settle(request: pb.CloseRequest, growth: Growth, inode: pb.Inode, actor: Ac
         widen(inode, growth.report)
     if changed:
         permissions.written_by(inode, actor)
-    return changed or inode.chains_used != before
+        return names.put_inode
+    return names.put_inode_unseen if inode.chains_used != before else None
 
 
 async def close_together(
@@ -78,13 +81,13 @@ async def close_together(
     for inode, session, (request, growth) in zip(inodes, sessions, closed.values(), strict=True):
         if inode is None or session is None:
             break
-        changed = _settle(request, growth, inode, actor)
-        if isinstance(changed, Outside):
+        put = _settle(request, growth, inode, actor, names)
+        if isinstance(put, Outside):
             break
-        works.append((request, inode, changed))
-    for _, inode, changed in works:
-        if changed:
-            names.put_inode(inode)
+        works.append((request, inode, put))
+    for _, inode, put in works:
+        if put is not None:
+            put(inode)
     now_ns = context.clock.wall_ns()
     for request, inode, _ in works:
         await names.close_session(inode, request.session, now_ns)

@@ -52,7 +52,7 @@ async def _mark(names: Namespace, directory: pb.Inode, own: bool) -> int:
     tree = directory.inode if own else above
     if directory.tree != tree:
         directory.tree = tree
-        names.put_inode(directory)
+        names.put_inode_unseen(directory)
         trees.note(names.tx, directory.inode)
     return above
 
@@ -62,5 +62,5 @@ async def _count_users(names: Namespace) -> None:
     root = await names.named(ROOT)
     if not root.by_user:
         root.by_user = True
-        names.put_inode(root)
+        names.put_inode_unseen(root)
         trees.note(names.tx, ROOT)

@@ -20,7 +20,7 @@ async def unclaim(context: Context, request: pb.UnclaimRequest) -> pb.UnclaimRep
             inode = await names.inode(directory)
             if inode is not None and claims.is_claim(inode.claim, request.client, number):
                 claims.end(inode)
-                names.put_inode(inode)
+                names.put_inode_unseen(inode)
         return pb.UnclaimReply()
 
     return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)

@@ -69,7 +69,7 @@ def test_the_kernel_keeps_only_what_nobody_changed() -> None:
         kept = []
         for change in (None, None, "here", None, "elsewhere", None):
             if change == "elsewhere":
-                memory.meta.files[b"a"].mtime_ns += 1
+                memory.meta.files[b"a"].change += 1
             number, keep = await files.open(inode, os.O_RDWR, ROOT)
             kept.append(keep)
             if change == "here":
@@ -87,7 +87,7 @@ def test_the_kernel_is_told_of_what_it_cannot_know() -> None:
         files.shown(memory.meta.files[b"a"].__deepcopy__({}))
         await files.open(inode, os.O_RDONLY, ROOT)
         assert told == []
-        memory.meta.files[b"a"].mtime_ns += 1
+        memory.meta.files[b"a"].change += 1
         await files.open(inode, os.O_RDONLY, ROOT)
         assert told == [inode]
 

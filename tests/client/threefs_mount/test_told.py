@@ -5,12 +5,12 @@ from threefs.wire import meta_pb2 as pb
 
 def test_only_other_attributes_are_news() -> None:
     told = Told(1.0)
-    assert told.is_news(pb.Inode(inode=5, mtime_ns=1))
-    told.note(pb.Inode(inode=5, mtime_ns=1), 0.0)
-    assert not told.is_news(pb.Inode(inode=5, mtime_ns=1))
-    assert told.is_news(pb.Inode(inode=5, mtime_ns=1, ctime_ns=1)) and told.is_news(pb.Inode(inode=5, mtime_ns=2))
+    assert told.is_news(pb.Inode(inode=5, change=1))
+    told.note(pb.Inode(inode=5, change=1), 0.0)
+    assert not told.is_news(pb.Inode(inode=5, change=1))
+    assert told.is_news(pb.Inode(inode=5, change=2)), "though its times and its length may be the same"
     told.forget(5)
-    assert told.is_news(pb.Inode(inode=5, mtime_ns=1))
+    assert told.is_news(pb.Inode(inode=5, change=1))
 
 
 def test_what_an_inode_lacks_is_known_for_a_while() -> None:
@@ -28,11 +28,11 @@ def test_what_an_inode_lacks_is_known_for_a_while() -> None:
 
 
 def test_inodes_of_a_listing() -> None:
-    inodes = [pb.Inode(inode=5, mtime_ns=1), pb.Inode(inode=6, xattr_bytes=7)]
+    inodes = [pb.Inode(inode=5, change=1), pb.Inode(inode=6, xattr_bytes=7)]
     told = Told(1.0)
     told.note_all((5, 6), [one.SerializeToString() for one in inodes], 3.0)
     for _ in range(2):
-        assert not told.is_news(inodes[0]) and told.is_news(pb.Inode(inode=5, mtime_ns=2))
+        assert not told.is_news(inodes[0]) and told.is_news(pb.Inode(inode=5, change=2))
         assert told.lacks(5, b"user.a", 3.9) and not told.lacks(5, b"user.a", 4.0)
         assert not told.lacks(6, b"user.a", 3.9) and told.is_news(pb.Inode(inode=7))
     told.forget(6)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,9 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from threefs_meta import keys
 from threefs_meta.expiry import Expiry
 from threefs_meta.namespace import Namespace
+from threefs_meta.operations.accessed import accessed
 from threefs_meta.operations.link import link
 
-from tests.support.metadata import MetaBench, at, run
+from tests.support.metadata import SESSION, MetaBench, at, run
 from tests.support.namespace_model import Model
 from threefs.errors import Corrupt, NotFound, ThreefsError
 from threefs.kv import records
@@ -252,5 +253,64 @@ def test_a_directory_is_touched_once_at_a_time() -> None:
         names.clear_inode(pb.Inode(inode=6, type=pb.DIRECTORY))
         names.touch(6, 11)
         assert await names.token(6)
+
+    run(test)
+
+
+def test_whatever_a_reader_could_see_raises_the_change_of_a_file_by_one() -> None:
+    async def test(fs: MetaBench) -> None:
+        made = (await fs.create("/a", session=SESSION)).inode
+        assert made.change == 1
+        changes: list[Callable[[], Awaitable[object]]] = [
+            lambda: fs.set("/a", mode=0o600),
+            lambda: fs.set("/a", mtime_ns=made.mtime_ns),
+            lambda: fs.link("/a", "/b"),
+            lambda: fs.remove("/b"),
+            lambda: fs.rename("/a", "/b"),
+            lambda: fs.rename("/b", "/a"),
+            lambda: fs.set_xattr("/a", b"user.x", b"1"),
+            lambda: fs.remove_xattr("/a", b"user.x"),
+            lambda: fs.truncate("/a", 100),
+            lambda: fs.open("/a", truncate=True),
+            lambda: fs.close(made, b"", length_hint=4, written=True, truncate_version=2),
+        ]
+        for number, change in enumerate(changes, 2):
+            await change()
+            (now,) = await Namespace(fs.engine.begin()).inodes([made.inode])
+            assert now is not None and now.change == number
+
+    run(test)
+
+
+def test_what_no_reader_sees_leaves_the_change_of_a_file() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a", session=SESSION)
+        made = await fs.set("/a", atime_ns=1)
+        await fs.open("/a", session=b"2" * 16)
+        await fs.close(made, b"2" * 16, attempted_end=1 << 40)
+        assert (await fs.stat("/a")).chains_used > made.chains_used, "the record is another one"
+        await accessed(fs.context, pb.AccessedRequest(inode=[made.inode], ago_ms=[0]))
+        found = await fs.stat("/a")
+        assert found.atime_ns > 1 and found.change == made.change
+
+    run(test)
+
+
+def test_the_change_of_a_directory_is_another_one_with_each_change_of_it_or_its_entries() -> None:
+    async def test(fs: MetaBench) -> None:
+        seen = [(await fs.mkdir("/d")).change]
+        changes: list[Callable[[], Awaitable[object]]] = [
+            lambda: fs.create("/d/a"),
+            lambda: fs.set("/d", mode=0o700),
+            lambda: fs.set("/d", mtime_ns=1),
+            lambda: fs.rename("/d/a", "/d/b"),
+            lambda: fs.remove("/d/b"),
+            lambda: fs.set_xattr("/d", b"user.x", b"1"),
+        ]
+        for change in changes:
+            await change()
+            seen.append((await fs.stat("/d")).change)
+            assert (await fs.stat("/d")).change == seen[-1]
+        assert len(set(seen)) == len(seen)
 
     run(test)

@@ -4,12 +4,14 @@ import asyncio
 
 import pytest
 from threefs_meta import keys
+from threefs_meta.locks import END
 from threefs_meta.operations.create import create
+from threefs_meta.operations.lock import lock
 from threefs_meta.operations.open import open_inode
 from threefs_meta.sweeper import Sweeper
 
 from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
-from threefs.errors import SessionLost
+from threefs.errors import Locked, SessionLost
 from threefs.wire import meta_pb2 as pb
 
 DEAD = b"d" * 16
@@ -111,3 +113,76 @@ def test_it_runs_by_itself_until_it_is_stopped() -> None:
         assert (await open_inode(fs.context, request)).lease
 
     run(test)
+
+
+def test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed() -> None:
+    """Its writes within the old length change nothing that the meta service would hear of."""
+
+    async def test(fs: MetaBench) -> None:
+        file = await fs.close(await written_by(fs, CLIENT, "/a", SESSION), SESSION, length_hint=2, written=True)
+        await fs.set("/a", mode=0o4755)
+        mutation = pb.Mutation(client=DEAD, request=1)
+        await open_inode(fs.context, pb.OpenRequest(mutation=mutation, place=at("/a"), session=bytes(16)))
+        before = await fs.stat("/a")
+        await fs.write(file, 0, b"X")
+        await fs.pass_lease()
+        await fs.sweeper.sweep()
+        after = await fs.stat("/a")
+        assert after.length == 2 and after.change == before.change + 1
+        assert after.mtime_ns == after.ctime_ns == fs.clock.wall_ns() > before.mtime_ns
+        assert after.mode == 0o755, "nobody knows whether it was root"
+
+    run(test)
+
+
+def test_what_the_client_holds_anew_under_the_same_key_stays() -> None:
+    """It comes back between the look at what it held and the end of that."""
+
+    async def test(fs: MetaBench) -> None:
+        file = (await fs.create("/a")).inode
+        numbers = iter(range(100, 200))
+
+        async def locks(client: bytes) -> int:
+            wanted = pb.FileLock(kind=pb.FLOCK, type=pb.EXCLUSIVE, owner=1, start=0, end=END)
+            mutation = pb.Mutation(client=client, request=next(numbers))
+            return (await lock(fs.context, pb.LockRequest(mutation=mutation, inode=file.inode, lock=wanted))).lease
+
+        first = await locks(DEAD)
+        await fs.renew(DEAD, hold=[file.inode])
+        await fs.pass_lease()
+        look, came_back = fs.sweeper._page, False
+
+        async def page(of: tuple[bytes, bytes], after: bytes) -> list[tuple[bytes, bytes]]:
+            nonlocal came_back
+            found = await look(of, after)
+            if of == keys.HOLDS and not came_back:
+                came_back = True
+                assert await locks(DEAD) > first
+                await fs.renew(DEAD, hold=[file.inode])
+            return found
+
+        fs.sweeper._page = page  # type: ignore[method-assign]
+        await fs.sweeper.sweep()
+        assert came_back and len(await fs.engine.begin().get_range(*keys.holds(file.inode))) == 1
+        with pytest.raises(Locked):
+            await locks(CLIENT)
+
+    run(test)
+
+
+@pytest.mark.parametrize("table", [keys.SESSIONS, keys.HOLDS, keys.RENEWALS])
+def test_a_damaged_record_holds_up_nobody(table: tuple[bytes, bytes]) -> None:
+    async def test() -> None:
+        fs = await MetaBench().start()
+        tx = fs.engine.begin()
+        tx.set(table[0] + bytes(16 if table == keys.RENEWALS else 24), b"\1damaged")
+        await tx.commit()
+        file = await written_by(fs, DEAD, "/a", SESSION)
+        await fs.renew(DEAD, hold=[file.inode])
+        await fs.pass_lease()
+        await fs.sweeper.sweep()
+        assert (await fs.stat("/a")).length == 2
+        assert not await fs.engine.begin().get_range(*keys.sessions(file.inode))
+        assert not await fs.engine.begin().get_range(*keys.holds(file.inode))
+
+    asyncio.run(test())
