@@ -170,3 +170,16 @@ def test_a_working_directory_that_was_removed_elsewhere_is_gone(both: tuple[Path
     assert soon(lambda: not (here / "a").exists())
     told, _ = program.communicate()
     assert set(told.split()) <= {"ENOENT", "ESTALE"} and told.count("\n") == 3
+
+
+def test_a_time_that_is_set_back_hides_no_change(both: tuple[Path, Path]) -> None:
+    here, there = both
+    (here / "a").write_bytes(b"old!" * 2048)
+    time.sleep(1.5)
+    for _ in range(2):
+        assert (here / "a").read_bytes() == b"old!" * 2048
+    was = os.stat(there / "a")
+    with open(there / "a", "r+b") as file:
+        file.write(b"new!" * 2048)
+    os.utime(there / "a", ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert (here / "a").read_bytes() == b"new!" * 2048

@@ -1,5 +1,6 @@
 """A mount while the services behind it die and return."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -95,3 +96,28 @@ def test_a_mount_ends_while_the_cluster_is_down(lonely: LocalCluster, tmp_path: 
         program.launch()
     for program in programs:
         program.wait_ready()
+
+
+def test_what_a_mount_wrote_before_it_was_killed_is_seen_when_its_lease_has_ended(
+    lonely: LocalCluster, tmp_path: Path
+) -> None:
+    """It wrote within the old length, and nobody was told."""
+    doomed = Mount(lonely.address, tmp_path / "doomed")
+    with Mount(lonely.address, tmp_path / "mnt") as root:
+        (root / "a").write_bytes(b"old!" * (1 << 20))
+        was = (root / "a").stat()
+        for _ in range(2):
+            assert (root / "a").read_bytes() == b"old!" * (1 << 20)  # which the kernel keeps
+        file = os.open(doomed.mount() / "a", os.O_WRONLY)
+        for offset in range(0, 4 << 20, 1 << 20):
+            os.pwrite(file, b"new!" * (1 << 18), offset)  # so much that it is sent at once
+        time.sleep(0.3)  # less than after which it would be settled
+        doomed.kill()
+        with contextlib.suppress(OSError):
+            os.close(file)
+        subprocess.run(["umount", "--lazy", str(doomed.point)], check=True)
+        deadline = time.monotonic() + 60
+        while (root / "a").stat().st_mtime_ns == was.st_mtime_ns:
+            assert time.monotonic() < deadline, "the end of the session changes the times"
+            time.sleep(0.2)
+        assert (root / "a").read_bytes() == b"new!" * (1 << 20)
