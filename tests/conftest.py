@@ -1,5 +1,6 @@
 """Fixtures for everyone."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -10,6 +11,10 @@ from threefs_client import FileSystem
 from tests.support.cluster import LocalCluster
 from tests.support.etcd import EtcdCluster, needs_etcd
 from tests.support.postgres import PostgresServer, needs_postgres
+from threefs.env.buffers import POISON_VARIABLE
+
+#: I14 is checked in all tests, and in the programs that they start.
+os.environ[POISON_VARIABLE] = "1"
 
 #: A machine may be slow: no example is judged by its time.
 settings.register_profile("threefs", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -147,10 +147,13 @@ class Storage:
         parts = _parts(call.request, call.payload)
         if len(writes) == 1:
             results = [await self._write_one(call, writes[0], parts[0])]
-        else:
-            results = await asyncio.gather(
-                *(self._write_one(call, write, part) for write, part in zip(writes, parts, strict=True))
-            )
+        else:  # all of them have ended before the payload's buffer is given back, also when this is cancelled (I14)
+            async with asyncio.TaskGroup() as group:
+                rows = [
+                    group.create_task(self._write_one(call, write, part))
+                    for write, part in zip(writes, parts, strict=True)
+                ]
+            results = [row.result() for row in rows]
         call.reply(pb.WriteReply(results=results, routing_version=self._cluster.routing.version))
 
     async def _write_one(

@@ -1,37 +1,75 @@
 """Page-aligned buffers that are used again: a fresh MiB costs more in page faults than copying it does.
 
 Sizes are powers of two. A pool keeps a bounded number of bytes; what comes back beyond that is freed.
+
+The rule for every buffer of a pool, and for memory that a caller lends to a call (I14): **a buffer belongs to a call
+until every piece of work that may touch it has ended.** Work that may touch it is a thread of the disk, a message of
+which the kernel has not taken the last byte, a payload that is still being received, and every coroutine to which a
+view of it was given. A cancelled `await` ends none of these by itself. So
+
+- whoever takes a buffer gives it back, once, in the step that knows that all of that work has ended;
+- whoever starts several coroutines on one buffer waits for all of them, also when one fails and also when it is itself
+  cancelled (`asyncio.TaskGroup`, or `gather` with `return_exceptions`; never a bare `gather`);
+- disk work that has begun is waited for before a cancellation is passed on (`threefs.env.disk.settled`);
+- a link neither reads nor writes the memory of a call whose future is done (`threefs.rpc.link`).
+
+A pool that poisons checks this: buffers that come back are overwritten, and when they are lent again nobody may have
+written to them. The tests run so, and the programs that they start: `THREEFS_POISON_BUFFERS=1` in the environment.
 """
 
 import mmap
+import os
+
+import numpy as np
 
 SMALLEST_BYTES = 4096
+
+#: "1" in the environment of a process: its pools poison.
+POISON_VARIABLE = "THREEFS_POISON_BUFFERS"
+#: What a poisoned buffer holds.
+POISON = 0xDB
 
 
 class BufferPool:
     """Lends whole mappings, so that O_DIRECT can use them. Not thread-safe: one event loop owns a pool."""
 
-    def __init__(self, keep_bytes: int = 256 << 20) -> None:
+    def __init__(self, keep_bytes: int = 256 << 20, *, poison: bool | None = None) -> None:
+        """`poison` None: as the environment says."""
+        self.lent_bytes = 0
         self._keep_bytes = keep_bytes
         self._kept_bytes = 0
         self._free: dict[int, list[memoryview]] = {}
-        self.lent = 0
+        self._lent: set[int] = set()  # by identity: who gives a part of a buffer, or gives it twice, is mistaken
+        self._poison = os.environ.get(POISON_VARIABLE) == "1" if poison is None else poison
+
+    @property
+    def lent(self) -> int:
+        """How many buffers are lent now."""
+        return len(self._lent)
 
     def take(self, length_bytes: int) -> memoryview:
         """A writable, page-aligned view of at least `length_bytes`. Its old content is still in it."""
         size = size_class(length_bytes)
         free = self._free.get(size)
-        self.lent += 1
         if free:
             self._kept_bytes -= size
-            return free.pop()
-        return memoryview(mmap.mmap(-1, size))
+            buffer = free.pop()
+            if self._poison:
+                assert (np.frombuffer(buffer, np.uint8) == POISON).all(), "a buffer was written to after it came back"
+        else:
+            buffer = memoryview(mmap.mmap(-1, size))
+        self._lent.add(id(buffer))
+        self.lent_bytes += size
+        return buffer
 
     def give(self, buffer: memoryview) -> None:
         """Take back the whole view that `take` returned; nobody may touch it after this."""
-        assert self.lent > 0, "a buffer came back twice"
-        self.lent -= 1
+        assert id(buffer) in self._lent, "a buffer came back twice, or is not of this pool"
+        self._lent.remove(id(buffer))
         size = len(buffer)
+        self.lent_bytes -= size
+        if self._poison:
+            np.frombuffer(buffer, np.uint8).fill(POISON)
         if self._kept_bytes + size > self._keep_bytes:
             return  # the mapping goes with its last reference
         self._kept_bytes += size

@@ -143,7 +143,7 @@ class Connection:
         if self.outstanding == 1 and not length:
             self._link.send_now(head + body)
         else:
-            self._link.send(head + body, call_id, payload, length)
+            self._link.send(head + body, call_id, payload, length, owner=future)
         return future
 
     async def ping(self, timeout_s: float) -> None:
@@ -228,6 +228,7 @@ class Connection:
             pending = self._pending.get(header.call_id)
             if pending is None or pending.future.done():
                 return _nowhere(header)
+            self._link.owner = pending.future
             return pending.place(header.payload_bytes)
         if header.kind == frames.HELLO and not self._hello.done():
             hello = read_hello(body)
@@ -265,6 +266,7 @@ class Connection:
         if sum(len(view) for view in pending.views) != header.payload_bytes:
             raise ProtocolError(f"{self.address} answered {pending.method} with {header.payload_bytes} bytes")
         pending.remaining = header.payload_bytes
+        self._link.owner = pending.future
         return pending.place(header.inline_bytes)
 
     def payload_done(self, header: Header) -> None:

@@ -36,13 +36,27 @@ class Receiver(Protocol):
         ...
 
 
+class Owner(Protocol):
+    """Of memory that a link reads or writes for a call: a future."""
+
+    def done(self) -> bool:
+        """The memory is no longer lent: nothing may touch it (I14)."""
+        ...
+
+
 class _Outgoing:
     """A call's message that still has payload to send."""
 
-    __slots__ = ("call_id", "head", "index", "offset", "remaining", "sent", "views")
+    __slots__ = ("call_id", "head", "index", "offset", "owner", "remaining", "sent", "views")
 
     def __init__(
-        self, head: bytes, call_id: int, views: Sequence[memoryview], length: int, sent: Callable[[], None] | None
+        self,
+        head: bytes,
+        call_id: int,
+        views: Sequence[memoryview],
+        length: int,
+        sent: Callable[[], None] | None,
+        owner: Owner | None,
     ) -> None:
         self.head = head
         self.call_id = call_id
@@ -51,6 +65,7 @@ class _Outgoing:
         self.index = 0
         self.offset = 0
         self.sent = sent
+        self.owner = owner
 
     def next_frame(self, pieces: list[Buffer]) -> int:
         """Append the pieces of the next frame; their length in bytes."""
@@ -84,6 +99,8 @@ class Link:
         self._stream = stream
         self._limits = limits
         self._receiver = receiver
+        #: Of the places that the receiver has just given for a payload. Nothing more comes into them when it is done.
+        self.owner: Owner | None = None
         self._loop = asyncio.get_running_loop()
         # inbound
         self._ring = memoryview(bytearray(_RING_BYTES))
@@ -96,6 +113,8 @@ class Link:
         self._queue: deque[_Outgoing] = deque()
         self._pieces: deque[Buffer] = deque()
         self._finished: list[Callable[[], None]] = []
+        self._lent: list[tuple[Owner, int, int]] = []  # which pieces of this turn are in memory of a call
+        self._popped = 0  # pieces of this turn that the kernel has taken
         self._flushing = False  # or it will be at the end of this turn of the loop
         self._blocked = False
         self._closing: ThreefsError | None = None
@@ -111,10 +130,12 @@ class Link:
         payload: Sequence[Buffer] = (),
         length: int = 0,
         sent: Callable[[], None] | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """Queue one message: `head` is its header and body. `sent` is called once the kernel has its last byte, or the
-        link is closed; until then the payload must not change. Small messages of one turn of the loop go out together:
-        what is sent while frames are taken in with the last of these, else at the end of the turn."""
+        link is closed; until then the payload must not change. It is not looked at any more once `owner` is done: the
+        peer is to be told by a CANCEL that the rest does not come. Small messages of one turn of the loop go out
+        together: what is sent while frames are taken in with the last of these, else at the end of the turn."""
         if self.closed:
             if sent is not None:
                 sent()
@@ -126,7 +147,7 @@ class Link:
                 return
         else:
             views = [view if isinstance(view, memoryview) else memoryview(view) for view in payload]
-            self._queue.append(_Outgoing(head, call_id, views, length, sent))
+            self._queue.append(_Outgoing(head, call_id, views, length, sent, owner))
         if not self._flushing and not self._blocked:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -153,7 +174,17 @@ class Link:
     def _writable(self) -> None:
         self._blocked = False
         self._stream.on_writable(None)
+        if self._lent:
+            self._blank()
         self._pump()
+
+    def _blank(self) -> None:
+        """Zeros go out in the place of what the kernel has not taken of a call that has lost its memory: the frame has
+        to have its length, and the call is over."""
+        for owner, begin, end in self._lent:
+            if owner.done():
+                for place in range(max(0, begin - self._popped), end - self._popped):
+                    self._pieces[place] = bytes(len(self._pieces[place]))
 
     def _pump(self) -> None:
         while not self.closed:
@@ -166,6 +197,9 @@ class Link:
                 if self._blocked:
                     self._stream.on_writable(self._writable)
                 return
+            self._popped = 0
+            if self._lent:
+                self._lent.clear()
             finished, self._finished = self._finished, []
             for sent in finished:
                 sent()
@@ -177,7 +211,15 @@ class Link:
         total = 0
         while queue and total < _TURN_BYTES and len(pieces) < MOST_PIECES:
             message = queue.popleft()
-            total += message.next_frame(pieces)
+            owner = message.owner
+            if owner is not None:
+                if owner.done():
+                    continue
+                begin = len(pieces) + 1  # behind the header
+                total += message.next_frame(pieces)
+                self._lent.append((owner, begin, len(pieces)))
+            else:
+                total += message.next_frame(pieces)
             if message.remaining:
                 queue.append(message)
             elif message.sent is not None:
@@ -202,6 +244,7 @@ class Link:
                 if len(first) <= taken:
                     taken -= len(first)
                     pieces.popleft()
+                    self._popped += 1
                 else:
                     pieces[0] = memoryview(first)[taken:]
                     taken = 0
@@ -212,7 +255,11 @@ class Link:
     def divert(self, call_id: int) -> None:
         """If payload of this call is being received, let the rest of it go nowhere: its place has lost its owner."""
         if self._header is not None and self._header.call_id == call_id and self._body is None:
-            self._wanted = deque(memoryview(bytearray(len(view))) for view in self._wanted)
+            self._divert()
+
+    def _divert(self) -> None:
+        self.owner = None
+        self._wanted = deque(memoryview(bytearray(len(view))) for view in self._wanted)
 
     def _readable(self) -> None:
         self._flushing = True  # what is sent from here on goes out below
@@ -230,6 +277,8 @@ class Link:
     def _receive(self) -> bool:
         """Read once and take in what came. False when there is nothing more to read now: the kernel had less than it
         was asked for, and tells when more comes."""
+        if self.owner is not None and self.owner.done():
+            self._divert()
         wanted = self._wanted
         if wanted:
             views = [wanted[i] for i in range(MOST_PIECES - 1)] if len(wanted) >= MOST_PIECES else list(wanted)
@@ -333,6 +382,7 @@ class Link:
             body, self._body = bytes(self._body), None
             self._begin(header, body)
         else:
+            self.owner = None
             self._receiver.payload_done(header)
 
     # ---- the end
@@ -359,6 +409,7 @@ class Link:
         finished = [*self._finished, *(m.sent for m in self._queue if m.sent is not None)]
         self._queue.clear()
         self._pieces.clear()
+        self._lent.clear()
         self._finished.clear()
         self._wanted.clear()
         for sent in finished:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from threefs.checksums import crc32c
-from threefs.env.buffers import SMALLEST_BYTES, BufferPool, size_class
+from threefs.env.buffers import POISON, SMALLEST_BYTES, BufferPool, size_class
 from threefs.env.disk import is_aligned
 
 
@@ -44,3 +44,28 @@ def test_giving_a_buffer_twice_is_a_broken_invariant() -> None:
     pool.give(buffer)
     with pytest.raises(AssertionError, match="twice"):
         pool.give(buffer)
+
+
+def test_a_part_of_a_buffer_is_not_the_buffer() -> None:
+    pool = BufferPool()
+    buffer = pool.take(5000)
+    for foreign in (buffer[:5000], memoryview(bytearray(8192))):
+        with pytest.raises(AssertionError, match="not of this pool"):
+            pool.give(foreign)
+    assert pool.lent == 1 and pool.lent_bytes == 8192
+
+
+def test_what_came_back_is_poisoned_in_all_tests() -> None:
+    pool = BufferPool()
+    buffer = pool.take(4096)
+    buffer[:3] = b"abc"
+    pool.give(buffer)
+    assert bytes(buffer) == bytes([POISON]) * 4096
+    buffer[100] = 1  # by somebody who did not know
+    with pytest.raises(AssertionError, match="written to after it came back"):
+        pool.take(4096)
+    kept = BufferPool(poison=False)
+    buffer = kept.take(4096)
+    buffer[:3] = b"abc"
+    kept.give(buffer)
+    assert bytes(buffer[:3]) == b"abc"

@@ -299,6 +299,70 @@ def test_payload_that_lost_its_place_goes_nowhere_and_the_rest_arrives() -> None
     run(test)
 
 
+class Lent(Collected):
+    """Receives into memory that may be taken away from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.link: Link
+        self.owner: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        self.link.owner = self.owner
+        return super().frame(header, body)
+
+
+def test_nothing_is_written_to_memory_from_the_moment_in_which_its_owner_is_done() -> None:
+    async def test() -> None:
+        one, other = joined([50])
+        receiver = Lent()
+        link = Link(one, Limits(), Collected())
+        receiver.link = Link(other, Limits(), receiver)
+        link.send(frames.encode(frames.RESPONSE, 1, 0, 1, 0, 1000), 1, [b"\xff" * 1000], 1000)
+        await asyncio.sleep(0)
+        for _ in range(6):
+            one.poke()
+        other.poke()
+        before = bytes(receiver._place)
+        assert 0 < before.count(b"\xff") < 1000
+        receiver.owner.cancel()
+        for _ in range(100):  # in the very turn in which it was cancelled
+            one.poke()
+            other.poke()
+        assert not other.arrived and bytes(receiver._place) == before
+
+    run(test)
+
+
+def test_nothing_is_read_from_memory_from_the_moment_in_which_its_owner_is_done() -> None:
+    async def test() -> None:
+        for begun in (False, True):
+            one, other = joined([50_000, 0])
+            receiver = Collected()
+            link = Link(one, Limits(), Collected())
+            Link(other, Limits(), receiver)
+            owner: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            size = 4 * SEGMENT_BYTES
+            memory = bytearray(b"m" * size)
+            views = [memoryview(memory)[:300_000], memoryview(memory)[300_000:]]
+            link.send(frames.encode(frames.REQUEST, 1, 0, 7, 0, 20), 7, [b"n" * 20], 20)
+            link.send(frames.encode(frames.REQUEST, 1, 0, 1, 0, size), 1, views, size, owner=owner)
+            if begun:
+                await asyncio.sleep(0)
+                one.poke()
+            owner.cancel()
+            memory[:] = b"F" * size
+            link.send(frames.encode(frames.CANCEL, call_id=1))
+            link.send(frames.encode(frames.REQUEST, 1, 0, 2, 0, 10), 2, [b"0123456789"], 10)
+            await settle(one, other)
+            assert bytes(receiver.payload[2]) == b"0123456789" and bytes(receiver.payload[7]) == b"n" * 20
+            got = bytes(receiver.payload.get(1, b""))
+            assert b"F" not in got and (b"m" in got) == begun
+            assert len(got) < size, "the rest is not sent"
+
+    run(test)
+
+
 def test_a_peer_that_left_ends_the_link_and_gives_back_what_waits() -> None:
     async def test() -> None:
         one, other = joined([10])
