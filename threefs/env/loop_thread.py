@@ -22,6 +22,7 @@ T = TypeVar("T")
 #: keep the program for ever.
 EXIT_S = 30.0
 _STOP_S = 2.0
+_NOTICED_S = 1.0  # a loop that is stuck for longer is not waited for
 
 
 class LoopThread:
@@ -37,7 +38,8 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for its result. An interrupted wait (Ctrl-C) cancels it.
+        """Run `work` on the loop and wait for its result. An interrupted wait (Ctrl-C) cancels it, and ends when that
+        has been noticed: memory that the caller has lent is not touched after this (I14).
 
         Raises TimeoutError while the program ends, when that takes too long.
         """
@@ -48,7 +50,10 @@ class LoopThread:
         try:
             return future.result(_PROCESS.left_s())
         except BaseException:
-            future.cancel()
+            if future.cancel():
+                noticed = threading.Event()
+                self.loop.call_soon_threadsafe(noticed.set)  # behind the cancellation, which takes effect at once
+                noticed.wait(_NOTICED_S)
             raise
 
     def submit(self, work: Coroutine[Any, Any, object]) -> None:

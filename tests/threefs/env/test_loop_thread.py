@@ -61,6 +61,31 @@ def test_many_threads_share_one_loop() -> None:
     assert results == ["threefs"] * 20
 
 
+def test_an_interrupted_wait_ends_when_the_work_has_noticed() -> None:
+    lent = bytearray(1)
+
+    async def work() -> None:
+        while True:
+            await asyncio.sleep(0)
+            time.sleep(0.2)  # the loop has much to do
+            lent[0] = (lent[0] + 1) % 256
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop_thread.shared().run(work())
+        seen = lent[0]
+        time.sleep(0.5)
+        assert lent[0] == seen
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_stop_cancels_what_runs() -> None:
     thread, ended = LoopThread("other"), threading.Event()
 
