@@ -92,7 +92,7 @@ def test_a_batch_keeps_its_payload_until_the_last_of_its_writes_has_ended(tmp_pa
 
 
 def test_a_batch_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
-    """After each number of turns of the loop: an overwrite of a part, an append, a whole chunk, and a row that waits."""
+    """After each number of turns of the loop. The rows: part of a chunk, an append, a whole chunk, one that waits."""
 
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
@@ -184,9 +184,7 @@ def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_
             member = head.target.chain.successor(head.target_id)
             committed = head.record(A).committed
             assert member is not None and committed is not None
-            ship = asyncio.create_task(
-                successor.ship(head.target, member, A, committed, (), CLOCK.monotonic() + 20)
-            )
+            ship = asyncio.create_task(successor.ship(head.target, member, A, committed, (), CLOCK.monotonic() + 20))
             await until(lambda: head.server.pool.lent > 0)
             for _ in range(10):
                 await asyncio.sleep(0.002)
