@@ -4,6 +4,7 @@ Pools poison what comes back (tests/conftest.py), so bytes that are used too lat
 """
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from threefs_storage.forwarding import Successor
 from tests.support.chain import Gate, TestChain, cancelled, chain_of, until
 from tests.support.rpc import run
 from threefs.env.clock import CLOCK
+from threefs.env.net import Buffer
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs.rpc.methods import FETCH_CHUNK, WRITE, Method
@@ -191,7 +193,7 @@ def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_
             await cancelled(ship)
             assert head.server.pool.lent == 0, "it is poisoned now"
 
-            def noted(pieces: list[bytes]) -> int:
+            def noted(pieces: Sequence[Buffer]) -> int:
                 taken = passed(pieces)
                 seen.append(b"".join(bytes(piece) for piece in pieces)[:taken])
                 return taken
