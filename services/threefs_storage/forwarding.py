@@ -94,7 +94,14 @@ class Successor:
             raise Unavailable(f"the storage process of target {successor.target_id} has not registered yet")
         left_s = max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))
         pieces = [payload] if len(payload) else []
-        call = self._peers.call(address, WRITE, pb.WriteRequest(writes=[message]), timeout_s=left_s, payload=pieces)
+        call = self._peers.call(
+            address,
+            WRITE,
+            pb.WriteRequest(writes=[message]),
+            timeout_s=left_s,
+            payload=pieces,
+            behind=target.chain.behind(successor.target_id),
+        )
         reply = await target.unless_changed(call)
         result = reply.results[0]
         if not result.code:

@@ -25,6 +25,7 @@ from threefs.rpc.identity import Identity, check_cluster, hello_frame, read_hell
 from threefs.rpc.limits import Limits
 from threefs.rpc.link import Link
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.window import Window
 from threefs.wire.common_pb2 import Hello
 
 #: Told the reply and the length of its payload, returns writable views that are together exactly that long.
@@ -36,7 +37,21 @@ _LATEST_MS = 2**32 - 1
 class _Pending:
     """A call that waits for its answer."""
 
-    __slots__ = ("deadline", "forget", "future", "index", "method", "offset", "remaining", "reply", "sink", "views")
+    __slots__ = (
+        "behind",
+        "deadline",
+        "forget",
+        "future",
+        "index",
+        "method",
+        "offset",
+        "remaining",
+        "reply",
+        "sink",
+        "size",
+        "unsent",
+        "views",
+    )
 
     def __init__(
         self,
@@ -45,6 +60,8 @@ class _Pending:
         sink: Sink | None,
         deadline: float,
         forget: Callable[["asyncio.Future[Any]"], None],
+        size: int,
+        behind: int,
     ):
         self.future = future
         self.forget = forget  # called when the future is done by anything but the answer
@@ -52,6 +69,9 @@ class _Pending:
         self.method = method
         self.sink = sink
         self.deadline = deadline
+        self.size = size  # bytes of payload that it sends
+        self.behind = behind
+        self.unsent: Callable[[], None] | None = None  # sends it: it waits for its turn
         self.reply: Message | None = None
         self.views: Sequence[memoryview] = ()
         self.remaining = 0  # payload that has not been asked for yet
@@ -82,7 +102,7 @@ class Connection:
     def __init__(self, stream: Stream, address: str, identity: Identity, clock: Clock, limits: Limits) -> None:
         self.address = address
         self.cluster_id = ""
-        self.outstanding = 0
+        self.outstanding = 0  # calls without an answer
         self.frames = 0  # received: a service from which nothing comes may hang
         self.closing = False  # no new calls: the server is stopping, or the link is closed
         #: Told why the connection is lost; if it is this side that closes it, before the peer can know.
@@ -90,6 +110,7 @@ class Connection:
         self._identity = identity
         self._clock = clock
         self._limits = limits
+        self._window: Window[_Pending] = Window(limits.calls, limits.inflight_bytes)
         self._loop = asyncio.get_running_loop()
         self._pending: dict[int, _Pending] = {}
         self._last_id = 0
@@ -101,7 +122,7 @@ class Connection:
 
     async def shake_hands(self, timeout_s: float) -> None:
         """Exchange HELLO. Raises what the server refused with, or Unavailable."""
-        self._link.send(hello_frame(self._identity, with_token=True))
+        self._link.send(hello_frame(self._identity, self._limits, with_token=True))
         try:
             async with asyncio.timeout(timeout_s):
                 hello = await self._hello
@@ -110,6 +131,9 @@ class Connection:
             self.close(error)
             raise error from None
         self.cluster_id = hello.cluster_id
+        self._limits = self._limits.told(hello)
+        self._window.most_calls = self._limits.calls
+        self._window.most_bytes = self._limits.inflight_bytes
 
     def call(
         self,
@@ -120,11 +144,14 @@ class Connection:
         payload: Sequence[Buffer] = (),
         sink: Sink | None = None,
         request_id: int = 0,
+        behind: int = 0,
     ) -> "asyncio.Future[Rep]":
         """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
 
-        The future raises the error that the service answered with, or ConnectionLost, DeadlineExceeded, Stopping,
-        Overloaded, LimitExceeded. Cancelling it cancels the call at the service.
+        A call for which the service has no room now waits for its turn; `behind` says how many more processes it passes
+        (see `Window`). The future raises the error that the service answered with, or ConnectionLost, DeadlineExceeded,
+        Stopping, Overloaded (its time was over before its turn came: it had no effect), LimitExceeded. Cancelling it
+        cancels the call at the service.
         """
         future: asyncio.Future[Rep] = self._loop.create_future()
         body = request.SerializeToString()
@@ -135,16 +162,57 @@ class Connection:
             return future
         call_id = self._next_id()
         deadline = self._clock.monotonic() + timeout_s
-        self._pending[call_id] = _Pending(future, method, sink, deadline, partial(self._forget, call_id))
+        pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, behind)
+        self._pending[call_id] = pending
         self.outstanding += 1
-        remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
-        head = frames.encode(frames.REQUEST, method.number, 0, call_id, len(body), length, remaining_ms, request_id)
         self._watch(deadline)
-        if self.outstanding == 1 and not length:
+        window = self._window
+        if not length and not behind and window.calls < window.most_calls:
+            window.calls += 1  # as try_take does it, on the hottest path
+            self._send(call_id, pending, body, payload, timeout_s, request_id)
+        elif window.try_take(length, behind):
+            self._send(call_id, pending, body, payload, timeout_s, request_id)
+        else:
+            pending.unsent = partial(self._send_late, call_id, pending, body, payload, request_id)
+            window.wait(pending, length, behind)
+        return future
+
+    def _send(
+        self,
+        call_id: int,
+        pending: _Pending,
+        body: bytes,
+        payload: Sequence[Buffer],
+        timeout_s: float,
+        request_id: int,
+    ) -> None:
+        remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
+        size = pending.size
+        head = frames.encode(
+            frames.REQUEST, pending.method.number, 0, call_id, len(body), size, remaining_ms, request_id
+        )
+        if self.outstanding == 1 and not size:
             self._link.send_now(head + body)
         else:
-            self._link.send(head + body, call_id, payload, length, owner=future)
-        return future
+            self._link.send(head + body, call_id, payload, size, owner=pending.future)
+
+    def _send_late(
+        self, call_id: int, pending: _Pending, body: bytes, payload: Sequence[Buffer], request_id: int
+    ) -> None:
+        self._send(call_id, pending, body, payload, pending.deadline - self._clock.monotonic(), request_id)
+
+    def _leave_window(self, pending: _Pending) -> None:
+        """A call has ended: its place is for those that wait."""
+        window = self._window
+        if pending.unsent is not None:
+            pending.unsent = None
+            window.withdraw(pending)
+        else:
+            window.give(pending.size, pending.behind)
+        while window.waiting and (turn := window.next()) is not None:
+            send, turn.unsent = turn.unsent, None
+            assert send is not None, "who waits was not sent"
+            send()
 
     async def ping(self, timeout_s: float) -> None:
         """Raises ConnectionLost, and ends the connection with it for all its calls, if the service does not answer: it
@@ -172,8 +240,6 @@ class Connection:
                 f"a call of {body_bytes} bytes and {payload_bytes} bytes of payload is over the limit of "
                 f"{self._limits.body_bytes} and {self._limits.payload_bytes}"
             )
-        if self.outstanding >= self._limits.calls:
-            return Overloaded(f"{self.outstanding} calls to {self.address} are in flight")
         return None
 
     def _next_id(self) -> int:
@@ -185,9 +251,13 @@ class Connection:
     def _forget(self, call_id: int, _: object) -> None:
         """The future is done without an answer: the service should stop, and its answer must find no place."""
         self.outstanding -= 1
-        if self._pending.pop(call_id, None) is not None and not self._link.closed:
+        pending = self._pending.pop(call_id, None)
+        if pending is None or self._link.closed:
+            return
+        if pending.unsent is None:
             self._link.divert(call_id)
             self._link.send(frames.encode(frames.CANCEL, call_id=call_id))
+        self._leave_window(pending)
 
     # ---- deadlines: one timer for all calls
 
@@ -207,13 +277,19 @@ class Connection:
             if pending.future.done():
                 continue
             if pending.deadline <= now:
-                pending.future.set_exception(
-                    DeadlineExceeded(f"{self.address} did not answer {pending.method} within the deadline")
-                )
+                pending.future.set_exception(self._late(pending))
             elif earliest is None or pending.deadline < earliest:
                 earliest = pending.deadline
         if earliest is not None:
             self._watch(earliest)
+
+    def _late(self, pending: _Pending) -> ThreefsError:
+        if pending.unsent is None:
+            return DeadlineExceeded(f"{self.address} did not answer {pending.method} within the deadline")
+        return Overloaded(
+            f"{self.address} had no room for {pending.method} within the deadline: {self._window.calls} calls of this "
+            f"process were under way there, and others waited before it; try again later"
+        )
 
     # ---- what the link receives
 
@@ -281,6 +357,11 @@ class Connection:
             return
         del self._pending[call_id]
         self.outstanding -= 1
+        window = self._window
+        if pending.size or pending.behind or window.waiting:
+            self._leave_window(pending)
+        else:
+            window.calls -= 1
         future.remove_done_callback(pending.forget)  # it would take a step of the loop of its own
         if error is not None:
             future.set_exception(error)

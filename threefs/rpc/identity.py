@@ -7,7 +7,10 @@ from google.protobuf.message import DecodeError
 
 from threefs.errors import NotAuthorised, ProtocolError, WrongCluster, WrongVersion
 from threefs.rpc import frames
+from threefs.rpc.limits import Limits
 from threefs.wire.common_pb2 import Hello
+
+_DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Identity:
     program: str = ""
 
 
-def hello_frame(identity: Identity, *, with_token: bool) -> bytes:
+def hello_frame(identity: Identity, limits: Limits = _DEFAULT_LIMITS, *, with_token: bool) -> bytes:
     """The server proves nothing by the token, so it never sends it."""
     body = Hello(
         protocol=frames.PROTOCOL,
@@ -28,6 +31,10 @@ def hello_frame(identity: Identity, *, with_token: bool) -> bytes:
         client_id=identity.client_id,
         token=identity.token if with_token else "",
         program=identity.program,
+        most_calls=limits.calls,
+        most_inflight_bytes=limits.inflight_bytes,
+        most_payload_bytes=limits.payload_bytes,
+        most_body_bytes=limits.body_bytes,
     ).SerializeToString()
     return frames.encode(frames.HELLO, body_bytes=len(body)) + body
 

@@ -80,12 +80,15 @@ class Peers:
         payload: Sequence[Buffer] = (),
         sink: Sink | None = None,
         request_id: int = 0,
+        behind: int = 0,
     ) -> Rep:
         """Connect if need be, then `Connection.call`."""
         deadline = self._clock.monotonic() + timeout_s
         connection = self.live(address) or await self.connect(address, timeout_s)
         left = deadline - self._clock.monotonic()
-        return await connection.call(method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id)
+        return await connection.call(
+            method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id, behind=behind
+        )
 
     def abandon(self) -> None:
         """In a forked child: let go of connections that belong to the parent, without a word to the peers."""

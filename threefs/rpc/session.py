@@ -195,7 +195,7 @@ class Session:
         check_cluster(own.cluster_id, hello.cluster_id)
         self.hello = hello
         self._impatience.cancel()
-        self.link.send(hello_frame(own, with_token=False))
+        self.link.send(hello_frame(own, self.server.limits, with_token=False))
 
     def _request(self, header: Header, body: bytes) -> Sequence[memoryview]:
         if header.call_id in self.calls:
@@ -224,7 +224,10 @@ class Session:
         if len(self.calls) >= limits.calls:
             raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
         if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:
-            raise LimitExceeded(f"more than {limits.inflight_bytes} bytes of payload are in flight")
+            raise Overloaded(
+                f"{self._inflight_bytes} bytes of payload of this connection are in flight, and {header.payload_bytes} "
+                f"would come with this call: more than {limits.inflight_bytes}"
+            )
         method = self.server.methods.get(header.method)
         if method is None:
             raise UnknownMethod(f"{self.server.identity.program or 'this service'} has no method {header.method}")

@@ -217,18 +217,71 @@ def test_errors_keep_their_class() -> None:
     run(test)
 
 
-def test_limits_are_checked_before_anything_is_sent() -> None:
+def test_what_the_service_said_it_takes_is_checked_before_anything_is_sent() -> None:
     async def test() -> None:
-        async with Served() as (server, peers, address):
+        async with Served(limits=Limits(payload_bytes=10, body_bytes=100)) as (server, peers, address):
             add_echo(server)
             connection = await peers.connect(address, 5)
-            connection._limits = Limits(payload_bytes=10, calls=1)
-            with pytest.raises(LimitExceeded):
-                await connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[b"x" * 11])
-            first = connection.call(WRITE, pb.WriteRequest(), timeout_s=5)
-            with pytest.raises(Overloaded):
-                await connection.call(WRITE, pb.WriteRequest(), timeout_s=5)
+            for payload, offsets in ((b"x" * 11, []), (b"", [2**30] * 40)):
+                with pytest.raises(LimitExceeded, match="limit of 100 and 10"):
+                    request = pb.WriteRequest(writes=[pb.ChunkWrite(offset=offset) for offset in offsets])
+                    await connection.call(WRITE, request, timeout_s=5, payload=[payload])
+            await connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[b"x" * 10])
+
+    run(test)
+
+
+def add_slow_echo(server: Server, begun: list[WriteCall]) -> None:
+    """Writes are kept until the test answers them."""
+    server.add(WRITE, begun.append)
+
+
+@pytest.mark.parametrize("limits", [Limits(calls=3), Limits(inflight_bytes=3_000_000)])
+def test_calls_for_which_the_service_has_no_room_wait_for_their_turn(limits: Limits) -> None:
+    async def test() -> None:
+        async with Served(limits=limits) as (server, peers, address):
+            begun: list[WriteCall] = []
+            add_slow_echo(server, begun)
+            connection = await peers.connect(address, 5)
+            data = [bytes([n]) * 1_000_000 for n in range(10)]
+            calls = [connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[one]) for one in data]
+            seen = []
+            for place in range(10):
+                while not begun:
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.02)
+                assert len(begun) == min(3, 10 - place)
+                call = begun.pop(0)
+                seen.append(bytes(call.payload[:1]))
+                call.reply(pb.WriteReply())
+            assert seen == [one[:1] for one in data], "in the order in which they were made"
+            await asyncio.gather(*calls)
+            assert not connection._link.closed and connection._window.calls == 0
+
+    run(test)
+
+
+def test_a_call_that_waits_for_its_turn_may_be_cancelled_and_its_time_may_end() -> None:
+    async def test() -> None:
+        async with Served(limits=Limits(calls=1)) as (server, peers, address):
+            begun: list[WriteCall] = []
+            add_slow_echo(server, begun)
+            connection = await peers.connect(address, 5)
+            first, cut, late, last = (
+                connection.call(WRITE, pb.WriteRequest(), timeout_s=timeout_s) for timeout_s in (20, 20, 0.05, 20)
+            )
+            cut.cancel()
+            with pytest.raises(Overloaded, match="no room"):
+                await late
+            while not begun:
+                await asyncio.sleep(0.001)
+            begun.pop().reply(pb.WriteReply())
             await first
+            while not begun:
+                await asyncio.sleep(0.001)
+            begun.pop().reply(pb.WriteReply())
+            await last
+            assert connection.outstanding == 0 == connection._window.calls
 
     run(test)
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from tests.support.rpc import RawPeer, Served, run
-from threefs.errors import DeadlineExceeded, LimitExceeded, Overloaded, Unavailable
+from threefs.errors import DeadlineExceeded, Overloaded, Retry, Unavailable
 from threefs.rpc import frames
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import READ, WRITE
@@ -88,21 +88,29 @@ def test_a_call_whose_caller_gave_up_leaves_nothing_behind() -> None:
     run(test)
 
 
-def test_limits_of_one_connection() -> None:
+def test_a_call_too_many_is_refused_and_may_be_made_again() -> None:
+    """By a peer that does not keep to what it was told."""
+
     async def test() -> None:
         limits = Limits(calls=2, inflight_bytes=1000)
         async with Served(limits=limits) as (server, peers, address):
             waiting: list[WriteCall] = []
             server.add(WRITE, waiting.append)
             connection = await peers.connect(address, 5)
-            kept = [connection.call(WRITE, pb.WriteRequest(), timeout_s=5) for _ in range(2)]
-            with pytest.raises(Overloaded):
+            connection._window.most_calls, connection._window.most_bytes = 100, 10_000
+            kept = [connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[bytes(400)]) for _ in range(2)]
+            with pytest.raises(Overloaded, match="2 calls"):
                 await connection.call(WRITE, pb.WriteRequest(), timeout_s=5)
             for call in waiting:
                 call.reply(pb.WriteReply())
             await asyncio.gather(*kept)
-            with pytest.raises(LimitExceeded, match="in flight"):
-                await connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[bytes(1001)])
+            waiting.clear()
+            first = connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[bytes(600)])
+            with pytest.raises(Overloaded, match="more than 1000"):
+                await connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[bytes(401)])
+            assert Overloaded.retry is Retry.SAFE
+            waiting[0].reply(pb.WriteReply())
+            await first
 
     run(test)
 

@@ -1,0 +1,104 @@
+"""Who may call, and who waits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from threefs.rpc.window import MOST_BEHIND, Window
+
+
+def test_calls_and_bytes_are_bounded_and_those_that_wait_go_in_order() -> None:
+    window: Window[str] = Window(most_calls=3, most_bytes=100)
+    assert window.try_take(60) and not window.try_take(50)
+    window.wait("b", 50)
+    assert not window.try_take(10), "it came later than those that wait"
+    assert window.try_take(0), "what has no payload takes no room of it"
+    window.wait("c", 10)
+    assert window.next() is None and window.waiting == 2
+    window.give(60)
+    assert window.next() == "b" and window.next() == "c" and window.next() is None
+    assert window.calls == 3 and not window.try_take(0)
+    window.wait("d")
+    window.give(0)
+    assert window.next() == "d"
+
+
+def test_what_is_larger_than_the_window_goes_alone() -> None:
+    window: Window[str] = Window(10, 100)
+    assert window.try_take(500) and not window.try_take(1) and window.try_take(0)
+    window.give(500)
+    assert window.try_take(1) and not window.try_take(500)
+
+
+def test_who_withdraws_is_not_called() -> None:
+    window: Window[str] = Window(1, 100)
+    assert window.try_take()
+    window.wait("a")
+    window.wait("b")
+    window.withdraw("a")
+    assert window.next() is None
+    window.give()
+    assert window.next() == "b" and not window.waiting
+
+
+def test_calls_at_their_last_process_always_find_room_beside_those_that_go_on() -> None:
+    window: Window[str] = Window(16, 1024)
+    passing = 0
+    while window.try_take(100, behind=2):
+        passing += 1
+    assert passing == 2, "a quarter"
+    while window.try_take(100, behind=1):
+        passing += 1
+    assert passing == 5, "together half"
+    assert window.try_take(100) and window.try_take(400)
+
+
+def test_many_small_calls_that_go_on_leave_room_too() -> None:
+    window: Window[str] = Window(16, 1024)
+    while window.try_take(0, behind=1):
+        pass
+    assert window.calls == 8 and window.try_take()
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["call", "end", "withdraw"]), st.integers(0, 300), st.integers(0, MOST_BEHIND + 1)),
+    max_size=200,
+)
+
+
+@given(steps)
+def test_whatever_happens_the_bounds_hold_and_all_get_their_turn(steps: list[tuple[str, int, int]]) -> None:
+    window: Window[int] = Window(8, 256)
+    running: dict[int, tuple[int, int]] = {}
+    waiting: dict[int, tuple[int, int]] = {}
+
+    def end(number: int) -> None:
+        window.give(*running.pop(number))
+        while (turn := window.next()) is not None:
+            running[turn] = waiting.pop(turn)
+            check()
+
+    def check() -> None:
+        assert len(running) == window.calls <= 8 and len(waiting) == window.waiting
+        sizes = [size for size, _ in running.values() if size]
+        assert sum(sizes) <= 256 or len(sizes) == 1
+        for part in range(1, MOST_BEHIND + 1):
+            passing = [size for size, behind in running.values() if behind >= part]
+            sizes = [size for size in passing if size]
+            assert len(passing) <= 8 >> part and (sum(sizes) <= 256 >> part or len(sizes) == 1)
+
+    for number, (what, size, behind) in enumerate(steps):
+        if what == "call":
+            if window.try_take(size, behind):
+                running[number] = (size, behind)
+            else:
+                window.wait(number, size, behind)
+                waiting[number] = (size, behind)
+        elif what == "end" and running:
+            end(min(running))
+        elif what == "withdraw" and waiting:
+            window.withdraw(min(waiting))
+            del waiting[min(waiting)]
+        check()
+    while running:
+        end(min(running))
+    assert not waiting and not window.calls

@@ -1,0 +1,92 @@
+"""What one side may have under way at its peer: calls, and bytes of their payload. Decisions only, no I/O.
+
+The peer told its limits in HELLO. A call that does not fit waits for its turn, so no connection ends for load.
+
+Some calls make the peer call others before it answers, as a write that is forwarded along a chain. Such a call names
+how many more processes it passes (`behind`). If every process had filled the windows of all others with such calls, all
+would wait for each other. So calls that pass `n` or more processes share the 2^-n part of the window: those that have
+arrived at their last process find room, end, and give back what the ones before them wait for.
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+#: A call that passes more processes than that counts as if it passed so many.
+MOST_BEHIND = 3
+
+
+class Window(Generic[T]):
+    """A payload larger than its part of the window goes alone."""
+
+    __slots__ = ("_bytes", "_calls", "_waiting", "calls", "most_bytes", "most_calls", "waiting")
+
+    def __init__(self, most_calls: int, most_bytes: int) -> None:
+        self.most_calls = most_calls
+        self.most_bytes = most_bytes
+        self.calls = 0  # under way
+        self.waiting = 0  # for their turn
+        # By `behind`: what is under way of calls that pass at least so many more processes (0: see `calls`).
+        self._calls = [0] * (MOST_BEHIND + 1)
+        self._bytes = [0] * (MOST_BEHIND + 1)
+        self._waiting: list[deque[tuple[T, int]]] = [deque() for _ in range(MOST_BEHIND + 1)]
+
+    def try_take(self, size: int = 0, behind: int = 0) -> bool:
+        """Begin a call with so many bytes of payload, unless there is no room, or others wait for the same room."""
+        behind = min(behind, MOST_BEHIND)
+        if (size and any(self._waiting[: behind + 1])) or not self._fits(size, behind):
+            return False
+        self._add(1, size, behind)
+        return True
+
+    def wait(self, item: T, size: int = 0, behind: int = 0) -> None:
+        """`next` returns it when it is its turn. Calls of one `behind` go in the order in which they came."""
+        self._waiting[min(behind, MOST_BEHIND)].append((item, size))
+        self.waiting += 1
+
+    def withdraw(self, item: T) -> None:
+        """It waits no longer."""
+        for waiting in self._waiting:
+            for place, entry in enumerate(waiting):
+                if entry[0] is item:
+                    del waiting[place]
+                    self.waiting -= 1
+                    return
+        raise AssertionError("what is withdrawn waits")
+
+    def give(self, size: int = 0, behind: int = 0) -> None:
+        """A call has ended. While others wait, `next` is to be asked after this."""
+        self._add(-1, -size, min(behind, MOST_BEHIND))
+
+    def next(self) -> T | None:
+        """The call whose turn it is; it is under way from here on. None: there is no room for it, or nobody waits."""
+        for behind, waiting in enumerate(self._waiting):
+            if waiting:
+                item, size = waiting[0]
+                if not self._fits(size, behind):
+                    return None
+                waiting.popleft()
+                self.waiting -= 1
+                self._add(1, size, behind)
+                return item
+        return None
+
+    def _fits(self, size: int, behind: int) -> bool:
+        """In the whole window, and in each part that is for such calls."""
+        if self.calls >= self.most_calls:
+            return False
+        for part in range(behind + 1):
+            used = self._bytes[part]
+            if used and used + size > self.most_bytes >> part and size:
+                return False
+            if part and self._calls[part] >= max(1, self.most_calls >> part):
+                return False
+        return True
+
+    def _add(self, calls: int, size: int, behind: int) -> None:
+        self.calls += calls
+        self._bytes[0] += size
+        for part in range(1, behind + 1):
+            self._calls[part] += calls
+            self._bytes[part] += size
