@@ -69,7 +69,7 @@ async def _reach(handle: Handle, end: int) -> None:
         mutation=handle.link.meta.mutation(), inode=handle.inode, session=handle.session, end=end
     )
     reply = await handle.call(methods.RESERVE, request)
-    handle.file.learn(reply.inode)
+    handle.changed(reply.inode)
 
 
 async def _clear(handle: Handle, offset: int, end: int) -> None:

@@ -26,6 +26,7 @@ class Handle:
         self.link = link
         self.caller = caller  # who writes; what was permitted when the file was opened stays so
         self.inode: int = inode.inode
+        self.change: int = inode.change  # as of the open, or later as long as only this handle has changed the file
         self.file = reads.of_inode(inode)
         self.layout = self.file.layout
         self._session = session  # empty: for reading only
@@ -90,6 +91,12 @@ class Handle:
 
     # ---- writing ----
 
+    def changed(self, inode: pb.Inode) -> None:
+        """The answer to a change that was made through this handle."""
+        if inode.change == self.change + 1:
+            self.change = inode.change  # nobody else's came between
+        self.file.learn(inode)
+
     def updates(self, offset: int, data: memoryview) -> Iterator[ChunkUpdate]:
         """The chunk writes that a write at an offset consists of."""
         layout = self.layout
@@ -137,7 +144,7 @@ class Handle:
             mutation=self.link.meta.mutation(), inode=self.inode, session=self._session, length=len(data)
         )
         reply = await self.call(methods.RESERVE, request)
-        self.file.learn(reply.inode)
+        self.changed(reply.inode)
         await self.write(reply.offset, data)
         return reply.offset + len(data)
 
@@ -190,7 +197,7 @@ class Handle:
             raise
         self.over_quota = reply.over_quota
         self._reported_end = reply.inode.length
-        self.file.learn(reply.inode)
+        self.changed(reply.inode)
 
     async def truncate(self, length: int) -> None:
         self.check_write(0, length)
@@ -208,7 +215,7 @@ class Handle:
             self.wrote(end, since=since)
             raise
         self.file.written_end = 0
-        self.file.learn(reply.inode)
+        self.changed(reply.inode)
 
     async def close(self) -> None:
         """Settle the length and end the write session."""
@@ -220,7 +227,7 @@ class Handle:
             reply = await self.call(methods.CLOSE, request)
         finally:
             self.link.lease.leave()
-        self.file.learn(reply.inode)
+        self.changed(reply.inode)
 
     def ending(self) -> pb.CloseRequest:
         """The call that ends the write session, which counts no more from here on. After it the lease is left."""

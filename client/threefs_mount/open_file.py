@@ -41,6 +41,7 @@ class OpenFile:
         self.writers = 0  # those that may write
         self.renewed_at = -1  # the change as of which the kernel last gave up its pages of it
         self.renewal = 0  # number of the last time
+        self.has_pages = False  # the kernel may keep some of it
         self._link = link
         self._room = room
         self._handle = Handle(link, inode, session, lease)
@@ -66,6 +67,20 @@ class OpenFile:
             self._reach = 0
         self.inode = inode
         self._handle.file.learn(inode)
+
+    def changed(self, inode: pb.Inode) -> None:
+        """The answer to a change that was made here."""
+        self._handle.changed(inode)
+        self.learn(inode)
+
+    @property
+    def pages_change(self) -> int:
+        """The change as of which the kernel has its pages, or later if only we have changed the file since."""
+        return self._handle.change
+
+    def pages_are_of(self, change: int) -> None:
+        """The kernel has just given up its pages, or they are known to be of that change."""
+        self._handle.change = change
 
     def shown(self, inode: pb.Inode) -> pb.Inode:
         """The same with what has been written here since."""
@@ -134,7 +149,7 @@ class OpenFile:
             self._link.lease.leave()
         self.inode = inode
         self._session, self._lease = session, lease
-        self._handle = Handle(self._link, inode, session, lease, caller)
+        self._replace(Handle(self._link, inode, session, lease, caller))
         if lost and written_end and same_content:
             self._handle.wrote(written_end, since=inode.truncate_version, unsure=True)  # nobody has settled it
 
@@ -155,7 +170,11 @@ class OpenFile:
         """Who has it open still goes on reading."""
         self._session = b""
         if self.holders:
-            self._handle = Handle(self._link, self.inode, b"")
+            self._replace(Handle(self._link, self.inode, b""))
+
+    def _replace(self, handle: Handle) -> None:
+        handle.change = self._handle.change  # the kernel has its pages all the same
+        self._handle = handle
 
     async def leave(self) -> None:
         """The last handle is closed."""
@@ -175,6 +194,7 @@ class OpenFile:
         if (offset + size if past_cache else offset + 1) > self.length:  # somebody else may have made it longer
             await self._handle.refresh()
         self._link.access.note(self._handle.file)
+        self.has_pages = True
         size = min(size, self.length - offset)
         if size <= 0:
             return memoryview(b"")
@@ -257,6 +277,7 @@ class OpenFile:
         self._room.give(len(data) - kept)
         self._dirty_ns = self._link.clock.wall_ns()
         self._reach = max(self._reach, offset + len(data))
+        self.has_pages = True
 
     def written_by(self, caller: pb.Caller) -> bool:
         """Somebody writes in whose hands the file loses its privileges. Whether it has any."""
@@ -363,7 +384,7 @@ class OpenFile:
                 methods.TRUNCATE, request, timeout_s=self._link.options.timeout_s, caller=caller
             )
             self._handle.file.written_end = self._reach = 0
-            self.learn(reply.inode)
+            self.changed(reply.inode)
         return self.inode
 
     async def allocate(self, offset: int, length: int, mode: int) -> None:

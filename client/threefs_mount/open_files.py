@@ -81,6 +81,10 @@ class OpenFiles:
         self.told.note(inode, self._link.clock.monotonic())
         return inode
 
+    def with_pages(self) -> list[OpenFile]:
+        """Those that are open, and of which the kernel may keep pages."""
+        return [file for file in self._files.values() if file.holders and file.has_pages]
+
     # ---- opening ----
 
     async def open(self, inode: int, flags: int, caller: pb.Caller) -> tuple[int, bool]:
@@ -150,6 +154,8 @@ class OpenFiles:
         self._next += 1
         self._handles[number] = handle
         keep = self._keeps(inode) and not file.dirty
+        file.pages_are_of(inode.change)
+        file.has_pages |= keep
         if isinstance(reply, pb.OpenReply) and self.told.is_news(inode):  # a creation tells itself
             self.changed(inode.inode)
         if new:

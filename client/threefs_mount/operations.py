@@ -31,6 +31,7 @@ from threefs_mount.open_file import OpenFile
 from threefs_mount.open_files import OpenFiles
 from threefs_mount.prefetcher import Prefetcher
 from threefs_mount.renewals import Renewals
+from threefs_mount.revalidator import Revalidator
 from threefs_mount.same_time import SameTime
 from threefs_mount.unasked import Unasked
 
@@ -53,8 +54,10 @@ class Operations(FileSystem):
         self._files = files
         files.changed = self._changed
         self._cache_s = cache_s
-        self._renewals = Renewals(files, self._stat, lambda inode: self.tell_patiently(notices.content_changed(inode)))
+        drop_pages = lambda inode: self.tell_patiently(notices.content_changed(inode))  # noqa: E731
+        self._renewals = Renewals(files, self._stat, drop_pages)
         self._locks = FileLocks(link, self._renewals.locked)
+        self.revalidator = Revalidator(link, files, drop_pages, cache_s)
         self._prefetcher = Prefetcher(cache_s, partial(directory_pages.attributes, link), link.clock)
         self._ahead = self._prefetcher.ahead
         self._listings = Listings(partial(directory_pages.names, link, self._ahead))
@@ -69,6 +72,7 @@ class Operations(FileSystem):
 
     async def close(self) -> None:
         """Nothing is asked any more."""
+        await self.revalidator.close()
         await self._prefetcher.close()
         await self._listings.close()
         await self._claimer.close()
@@ -234,6 +238,7 @@ class Operations(FileSystem):
 
     def _named(self, parent: int, reply: pb.InodeReply) -> Entry:
         """It has got a name in that directory."""
+        self._changed_here(reply.inode)
         self._known.changed(parent, reply.inode.ctime_ns)
         return self._entry(reply.inode)
 
@@ -271,6 +276,7 @@ class Operations(FileSystem):
         change = self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
         reply = await self._claimer.adding(new_parent, new_name, request, change)
         moved = reply.inode
+        self._changed_here(moved)
         if not flags & (_EXCHANGE | _WHITEOUT) and (moved.type == pb.DIRECTORY or moved.nlink == 1):
             self._claims.removed(removal)  # of two names of one file, both would be left
         if flags & _EXCHANGE or moved.type == pb.DIRECTORY:
@@ -294,6 +300,7 @@ class Operations(FileSystem):
         if request is not None:
             request.mutation.CopyFrom(self._link.meta.mutation())
             found = (await self._change(methods.SET_ATTR, request, caller, inode=inode)).inode
+            self._changed_here(found)
         return self._entry(found if found is not None else await self._stat(inode))
 
     async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
@@ -332,7 +339,7 @@ class Operations(FileSystem):
             replace=bool(flags & os.XATTR_REPLACE),
         )
         try:
-            self._learn((await self._change(methods.SET_XATTR, request, caller, inode=inode)).inode)
+            self._changed_here((await self._change(methods.SET_XATTR, request, caller, inode=inode)).inode)
         finally:
             self._files.told.forget(inode)
 
@@ -340,12 +347,12 @@ class Operations(FileSystem):
         if name == _CAPABILITY:  # who writes may not take it away, but the kernel does then, and asks like this
             caller = _KERNEL
         request = pb.RemoveXattrRequest(mutation=self._mutation(), place=paths.of_inode(inode), name=name)
-        self._learn((await self._change(methods.REMOVE_XATTR, request, caller, inode=inode)).inode)
+        self._changed_here((await self._change(methods.REMOVE_XATTR, request, caller, inode=inode)).inode)
 
-    def _learn(self, inode: pb.Inode) -> None:
+    def _changed_here(self, inode: pb.Inode) -> None:
         file = self._files.get(inode.inode)
         if file is not None:
-            file.learn(inode)
+            file.changed(inode)
 
     # ---- files ----
 

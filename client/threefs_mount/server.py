@@ -53,6 +53,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         files.start()
         session.start()
+        operations.revalidator.start()
         try:
             await stop.wait()
             await session.drain()

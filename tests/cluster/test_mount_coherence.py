@@ -1,5 +1,6 @@
 """Two mounts of one cluster: what one writes, the other sees. The bounds are those of docs/mount.md."""
 
+import mmap
 import os
 import shutil
 import subprocess
@@ -183,3 +184,18 @@ def test_a_time_that_is_set_back_hides_no_change(both: tuple[Path, Path]) -> Non
         file.write(b"new!" * 2048)
     os.utime(there / "a", ns=(was.st_atime_ns, was.st_mtime_ns))
     assert (here / "a").read_bytes() == b"new!" * 2048
+
+
+def test_what_is_mapped_is_seen_within_the_bound(both: tuple[Path, Path]) -> None:
+    here, there = both
+    (here / "a").write_bytes(b"old!" * 1024)
+    time.sleep(1.2)
+    with open(here / "a", "rb") as file, mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ) as mapped:
+        was = os.stat(there / "a")
+        for content in (b"new!", b"newer"):
+            assert mapped[:4] != content[-4:]
+            with open(there / "a", "r+b") as writer:
+                writer.write(content[-4:] * 1024)
+            os.utime(there / "a", ns=(was.st_atime_ns, was.st_mtime_ns))
+            assert soon(lambda content=content: mapped[:4] == content[-4:])  # type: ignore[misc]
+            assert os.pread(file.fileno(), 4, 0) == content[-4:]
