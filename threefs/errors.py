@@ -377,6 +377,12 @@ class Fenced(ThreefsError):
     code, posix, retry = 76, _errno.EPERM, Retry.SAFE
 
 
+class StrangeStore(ThreefsError):
+    """The store is empty, another one, or an older copy than the one that the cluster knows."""
+
+    code, posix = 77, _errno.EPROTO
+
+
 def _leaves(cls: type[ThreefsError]) -> list[type[ThreefsError]]:
     found = [cls]
     for sub in cls.__subclasses__():

@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 import uvloop
 
-from threefs.errors import AlreadyExists, Corrupt
+from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv import dump as dumps
 from threefs.kv import engines
 from threefs.kv.dump import Content
@@ -60,10 +60,13 @@ def dump(engine: str, file: Path, as_json: bool) -> None:
     async def work(store: Durable) -> Content:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
             content = await dumps.dump(store, out)
+            if not content.records:
+                raise NotFound(f"the store {engines.parse(engine)} is empty; nothing was written")
             out.flush()
             os.fsync(out.fileno())
         return content
 
+    engines.require(engines.parse(engine))
     try:
         content = _with_store(engine, work)
         unfinished.rename(file)

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -13,22 +13,24 @@ from threefs.env.net import parse_address
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
     AlreadyExists,
+    Fenced,
     InvalidArgument,
     NotFound,
     NotPrimary,
     PeerClosed,
+    StrangeStore,
     ThreefsError,
     Unavailable,
     WrongCluster,
 )
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.kv.port import Engine
-from threefs.routing import Chain, PublicState, Routing, Target
-from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, PRESENCE, REGISTER, Method
+from threefs.routing import Chain, PublicState, Target
+from threefs.rpc.methods import ADMIT_STORE, GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, PRESENCE, REGISTER, Method
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
 from threefs.wire import manager_pb2 as pb
-from threefs_manager import placement
+from threefs_manager import metadata_store, placement, restoring
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
 from threefs_manager.overseer import Overseer
@@ -40,6 +42,8 @@ _MOST_NAME_CHARS = 255
 _NODES_IN_WORDS = 5
 _SETTLE_S = 1.0
 _PAUSE_S = 0.2
+T = TypeVar("T")
+
 _LOG = structlog.get_logger()
 
 
@@ -98,7 +102,15 @@ class Manager:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _lead(self, store: Store) -> None:
-        routing = await _patiently(store.load, self._clock)
+        wall_ns = self._clock.wall_ns()
+        try:
+            was_restored, routing = await _patiently(
+                lambda: store.change(lambda writer: restoring.settle(writer, wall_ns)), self._clock
+            )
+        except Fenced:
+            return  # another manager is primary already
+        if was_restored:
+            _LOG.warning("serving from a restored store", routing_version=routing.version)
         self._membership = Membership(self._clock)  # everyone has the time T from now on
         self._publication.begin(routing)
         self._overseer = Overseer(store, self._publication, self._membership, clock=self._clock)
@@ -130,6 +142,7 @@ class Manager:
         server.serve(HEARTBEAT, self.heartbeat)
         server.serve(GET_ROUTING, self.get_routing)
         server.serve(GET_STATUS, self.get_status)
+        server.serve(ADMIT_STORE, self.admit_store)
 
     def bind_presence(self, server: Server) -> None:
         """Over frames only: there a connection that ends tells of the end of its process."""
@@ -237,6 +250,12 @@ class Manager:
         overseer.look_at(news)
         return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
 
+    async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
+        """A meta service serves from this store, or wants to. Raises StrangeStore."""
+        store, _ = self._leading()
+        cluster_id = self._publication.routing.cluster_id
+        return await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
+
     async def presence(self, call: Call[pb.PresenceRequest, pb.PresenceReply]) -> None:
         """Never answered. If its connection is ended by the other side, that process holds no lease any more."""
         self._leading()
@@ -293,10 +312,12 @@ async def _take_stores(writer: Writer, request: pb.RegisterRequest, *, started_b
             writer.put_target(target)
 
 
-async def _patiently(load: Callable[[], Awaitable[Routing]], clock: Clock) -> Routing:
+async def _patiently(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
     while True:
         try:
             return await load()
+        except (Fenced, StrangeStore):
+            raise
         except ThreefsError as error:
             _LOG.warning("the tables cannot be read now", error=str(error))
             await clock.sleep(_PAUSE_S)

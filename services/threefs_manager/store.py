@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from threefs import routing as routing_module
 from threefs.ids import ChainId, TableId
-from threefs.kv import records
+from threefs.kv import records, restored
 from threefs.kv.port import Engine, Transaction
 from threefs.routing import Chain, Routing, Target
 from threefs.wire import manager_pb2 as pb
@@ -68,6 +68,16 @@ class Writer:
         self._changed = True
         self._tx.clear(_key(b"NODE", node_id))
 
+    async def take_restore_mark(self) -> bool:
+        """Whether the store was loaded from a backup and not settled yet: it is now. Raises StrangeStore."""
+        if await restored.read_mark(self._tx) is None:
+            return False
+        restored.settle(self._tx)
+        return True
+
+    async def chains(self) -> list[Chain]:
+        return [routing_module.chain_from_wire(chain) for chain in await _all(self._tx, b"CHAI", pb.Chain)]
+
     async def chain(self, chain_id: ChainId) -> Chain:
         key = _key(b"CHAI", chain_id)
         value = await self._tx.get(key)
@@ -117,6 +127,10 @@ class Store:
 
     async def load(self) -> Routing:
         return await read_routing(self._engine.begin())
+
+    async def run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        """A transaction of this epoch that changes nothing of the routing. `function` may be run again."""
+        return await self._epoch.run(function, replayable=True)
 
     async def change(self, function: Callable[[Writer], Awaitable[T]]) -> tuple[T, Routing]:
         """Run `function` in a transaction of this epoch; its result, and the routing after it.

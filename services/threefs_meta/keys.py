@@ -27,6 +27,7 @@ WAITS = (b"WAIT|", b"WAIT}")
 #: Tables of what belongs to an inode, whose number comes first in their keys.
 ATTACHED = (HOLDS, LOCKS, SESSIONS, TIMES, XATTRS)
 
+STORE = b"CONF|store"
 NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"
 TICK = b"CONF|tick"

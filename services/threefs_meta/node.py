@@ -12,8 +12,8 @@ from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
+from threefs.errors import ThreefsError
 from threefs.ids import ClientId
-from threefs.kv import retry
 from threefs.kv.port import Engine
 from threefs.managers import Caller
 from threefs.registration import Registration, read_cluster_id
@@ -31,10 +31,10 @@ from threefs_meta.collector import Collector
 from threefs_meta.context import Context
 from threefs_meta.figures import SAMPLE_S
 from threefs_meta.metrics import metrics
-from threefs_meta.namespace import make_root
 from threefs_meta.operations.statistics import statistics
 from threefs_meta.service import bind
 from threefs_meta.settings import Settings
+from threefs_meta.store_identity import StoreIdentity
 from threefs_meta.sweeper import Sweeper
 from threefs_meta.ticks import Ticks
 
@@ -55,8 +55,11 @@ class MetaNode:
         managers: Callable[[Peers], Caller],
         clock: Clock = CLOCK,
         random: Random = RANDOM,
+        on_failure: Callable[[ThreefsError], None] = lambda error: None,
     ) -> None:
+        """`on_failure` is told when nothing may be served any more, while it runs."""
         self.address = ""
+        self._on_failure = on_failure
         self._settings = settings
         self._engine = engine
         self._clock = clock
@@ -77,6 +80,9 @@ class MetaNode:
             cluster_file=cluster_file,
             clock=clock,
         )
+        self._identity = StoreIdentity(
+            engine, self._managers, lambda: self._registration.cluster_id, clock=clock, random=random
+        )
         context = Context(
             engine=engine,
             chunks=Chunks(self._peers, self._cluster, client, clock=clock, random=random),
@@ -94,6 +100,7 @@ class MetaNode:
         self._bookkeeper = Bookkeeper(context)
         self._metrics = MetricsPort(net, self._measured)
         self._sampler: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     @property
     def node_id(self) -> int:
@@ -111,24 +118,25 @@ class MetaNode:
             self._context.figures.sample(self._clock.monotonic(), self._engine.tally)
             await self._clock.sleep(SAMPLE_S)
 
+    async def _watch_identity(self) -> None:
+        try:
+            await self._identity.run()
+        except ThreefsError as error:
+            structlog.get_logger().critical("the store is not served any more", error=str(error))
+            self._on_failure(error)
+
     async def start(self) -> None:
-        now_ns = self._clock.wall_ns()
-        await retry.run(
-            self._engine,
-            lambda tx: make_root(tx, now_ns),
-            clock=self._clock,
-            random=self._random,
-            timeout_s=_START_S,
-            replayable=True,
-        )
+        """Raises StrangeStore if the store is not that of the cluster, and why it cannot be read."""
         self.address = await self._server.start(self._settings.host, self._settings.port)
         await self._registration.start(self.address)
         self._server.join(self._registration.cluster_id)
+        await self._identity.admit()  # before anything is read that would be believed
         await self._cluster.start(_START_S)
         await self._context.ticks.look()  # nothing can be stamped before
         await self._context.quotas.load(self._engine.begin())
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
         self._sampler = asyncio.create_task(self._sample())
+        self._watch = asyncio.create_task(self._watch_identity())
         self._sweeper.start()
         self._bookkeeper.start()
         self._collector.start()
@@ -139,8 +147,9 @@ class MetaNode:
     async def stop(self) -> None:
         """The engine stays open: it belongs to the caller."""
         await self._metrics.stop()
-        if self._sampler is not None:
-            self._sampler.cancel()
+        for task in (self._sampler, self._watch):
+            if task is not None:
+                task.cancel()
         await self._registration.stop()
         await self._server.stop(_GRACE_S)
         await self._collector.stop()

@@ -15,6 +15,7 @@ from threefs.checksums import crc32c
 from threefs.errors import AlreadyExists, Corrupt, InvalidArgument
 from threefs.kv import retry
 from threefs.kv.port import MAX_KEY_BYTES, MAX_VALUE_BYTES, Durable, Engine, Pair, Transaction
+from threefs.kv.restored import RESTORE_KEY, read_mark, write_mark
 
 MAGIC = b"threefs store, format 1\n"
 #: Behind every key.
@@ -37,14 +38,17 @@ class Content:
 
 
 async def dump(engine: Durable, out: BinaryIO) -> Content:
-    """Write one state of the store. Raises TooOld, Conflict if the store cannot show it for so long."""
+    """Write one state of the store. Raises TooOld, Conflict if the store cannot show it for so long, StrangeStore if it
+    was loaded only in part."""
     writer = _Writer(out)
     tx = engine.begin(_LONGEST_S)
+    await read_mark(tx)
     after = b""
     while True:
         pairs = await tx.get_range(after, KEYS_END, limit=_PAGE, snapshot=True)
         for pair in pairs:
-            writer.put(pair)
+            if pair[0] != RESTORE_KEY:
+                writer.put(pair)
         if len(pairs) < _PAGE:
             await tx.confirm()
             return writer.end()
@@ -120,17 +124,43 @@ def check(source: BinaryIO) -> Content:
 
 
 async def load(engine: Engine, source: BinaryIO) -> Content:
-    """Fill an empty store. Raises Corrupt before anything is written, AlreadyExists if the store is not empty."""
+    """Fill an empty store, and mark it as restored. Raises Corrupt before anything is written, AlreadyExists if the
+    store is not empty."""
     if not source.seekable():
         raise InvalidArgument("a dump is read twice, first to check it: it must be a file")
     start = source.tell()
     content = check(source)
-    if await engine.begin().get_range(b"", KEYS_END, limit=1, snapshot=True):
-        raise AlreadyExists("the store is not empty; a dump is loaded only into an empty one")
+    await begin_restore(engine)
     source.seek(start)
-    for batch in _batches(read(source)):
-        await _put(engine, batch)
+    await fill(engine, read(source))
+    await end_restore(engine)
     return content
+
+
+async def begin_restore(engine: Engine) -> None:
+    """Mark the store as one that is being filled. Raises AlreadyExists."""
+
+    async def begin(tx: Transaction) -> None:
+        pairs = await tx.get_range(b"", KEYS_END, limit=2)
+        if pairs and (len(pairs) > 1 or pairs[0][0] != RESTORE_KEY):  # an attempt with unknown outcome left the mark
+            raise AlreadyExists("the store is not empty; a dump is loaded only into an empty one")
+        write_mark(tx, complete=False)
+
+    await retry.run(engine, begin, timeout_s=_LOAD_S, replayable=True)
+
+
+async def fill(engine: Engine, pairs: Iterator[Pair]) -> None:
+    for batch in _batches(pair for pair in pairs if pair[0] != RESTORE_KEY):
+        await _put(engine, batch)
+
+
+async def end_restore(engine: Engine, as_of_ns: int = 0) -> None:
+    """All is there: a service may settle it, and serve."""
+
+    async def end(tx: Transaction) -> None:
+        write_mark(tx, complete=True, as_of_ns=as_of_ns)
+
+    await retry.run(engine, end, timeout_s=_LOAD_S, replayable=True)
 
 
 def _batches(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:

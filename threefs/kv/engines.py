@@ -14,7 +14,7 @@ import grpc
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.pace import Pace
-from threefs.errors import InvalidSettings
+from threefs.errors import InvalidSettings, NotFound
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.port import Durable
 from threefs.kv.rocks import RocksEngine
@@ -89,6 +89,12 @@ async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK, pace: Pace | None
             f"the engine {url} needs the extra 'postgres': pip install 'threefs[postgres]' ({error})"
         ) from None
     return await PostgresEngine.open(url.full, clock=clock)
+
+
+def require(url: EngineUrl) -> None:
+    """For those who only read: an embedded store is made where none is. Raises NotFound."""
+    if url.scheme == "rocks" and not (_directory(url) / "CURRENT").is_file():
+        raise NotFound(f"there is no store in {_directory(url)}; that of a service is the directory kv in its data_dir")
 
 
 def _directory(url: EngineUrl) -> Path:

@@ -247,6 +247,26 @@ class PresenceReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class AdmitStoreRequest(_message.Message):
+    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    store_id: str
+    epoch: int
+    generation: int
+    restored: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: _Optional[bool] = ...) -> None: ...
+
+class AdmitStoreReply(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
 class GetRoutingRequest(_message.Message):
     __slots__ = ("known_version", "wait_ms")
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -322,3 +342,13 @@ class ClusterRecord(_message.Message):
     targets_per_disk: int
     lease_ms: int
     def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan_digest: _Optional[bytes] = ..., next_meta_node: _Optional[int] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class MetadataStore(_message.Message):
+    __slots__ = ("store_id", "epoch", "generation")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    epoch: int
+    generation: int
+    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...

@@ -162,3 +162,21 @@ class LockWait(_message.Message):
     lock: _meta_pb2.FileLock
     stamp: int
     def __init__(self, lease: _Optional[int] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[_meta_pb2.FileLock, _Mapping]] = ..., stamp: _Optional[int] = ...) -> None: ...
+
+class StoreRecord(_message.Message):
+    __slots__ = ("store_id", "cluster_id", "epoch")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    cluster_id: str
+    epoch: int
+    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class RestoreMark(_message.Message):
+    __slots__ = ("complete", "as_of_ns")
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_NS_FIELD_NUMBER: _ClassVar[int]
+    complete: bool
+    as_of_ns: int
+    def __init__(self, complete: _Optional[bool] = ..., as_of_ns: _Optional[int] = ...) -> None: ...

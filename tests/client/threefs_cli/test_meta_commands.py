@@ -66,7 +66,14 @@ def test_a_damaged_file_is_named(source: str, tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     assert f"{file}: record" in run("load", "--engine", f"rocks://{tmp_path}/fresh", str(file), code=1)
-    assert "0 records" in run("dump", "--engine", f"rocks://{tmp_path}/fresh", str(tmp_path / "empty"))
+    assert "is empty" in run("dump", "--engine", f"rocks://{tmp_path}/fresh", str(tmp_path / "empty"), code=1)
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_dump_of_a_mistyped_path_is_an_error_that_changes_nothing(tmp_path: Path) -> None:
+    text = run("dump", "--engine", f"rocks://{tmp_path}/data/kw", str(tmp_path / "dump"), code=1)
+    assert f"no store in {tmp_path}/data/kw" in text
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dump_that_failed_leaves_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Which store of metadata a cluster knows, and whether another one may serve (I15).
+
+A store that is empty, or that of another cluster, or an older copy of the right one, would give out inode numbers that
+chunks of other files have, and show names that are no longer true. So it is refused, unless it was loaded from a
+backup: then its inode numbers get an epoch that no store of this cluster had before.
+"""
+
+from threefs.errors import StrangeStore
+from threefs.kv import records
+from threefs.kv.port import Transaction
+from threefs.wire import manager_pb2 as pb
+
+METADATA_KEY = b"CONF|metadata"
+
+_RESTORE = (
+    "mount its disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md). From a store that the "
+    "cluster does not know nothing is served, as files would show the bytes of others"
+)
+
+
+async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
+    """Within a transaction of the primary. Raises StrangeStore."""
+    value = await tx.get(METADATA_KEY)
+    known = pb.MetadataStore() if value is None else records.decode(value, pb.MetadataStore, METADATA_KEY)
+    settled = judge(known, cluster_id, request)
+    if settled != known:
+        tx.set(METADATA_KEY, records.encode(settled))
+    return pb.AdmitStoreReply(epoch=settled.epoch)
+
+
+def judge(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
+    """What is known after the request. Raises StrangeStore."""
+    if request.cluster_id != cluster_id:
+        raise StrangeStore(
+            f"the metadata store {request.store_id} belongs to cluster {request.cluster_id}, this manager to "
+            f"{cluster_id}: {_RESTORE}"
+        )
+    if not request.store_id:
+        if known.store_id:
+            raise StrangeStore(
+                f"the metadata store is empty, but cluster {cluster_id} keeps its metadata in store {known.store_id}: "
+                f"{_RESTORE}"
+            )
+        return known
+    if known.store_id and request.store_id != known.store_id:
+        raise StrangeStore(
+            f"this is the metadata store {request.store_id}, but cluster {cluster_id} keeps its metadata in store "
+            f"{known.store_id}: {_RESTORE}"
+        )
+    if request.restored:
+        epoch = max(known.epoch, request.epoch) + 1
+        return pb.MetadataStore(store_id=request.store_id, epoch=epoch, generation=request.generation)
+    if (request.epoch, request.generation) < (known.epoch, known.generation):
+        raise StrangeStore(
+            f"the metadata store is an older copy: it is in epoch {request.epoch} at tick {request.generation}, but "
+            f"the cluster has seen epoch {known.epoch} and tick {known.generation}. Put the newest one in its place, "
+            "or load what there is as a backup (`threefs meta dump`, then `threefs meta load`): docs/backup.md"
+        )
+    return pb.MetadataStore(store_id=request.store_id, epoch=request.epoch, generation=request.generation)

@@ -1,0 +1,33 @@
+"""What the primary does first with a store that was loaded from a backup.
+
+Nodes may know newer versions of the routing and of chains than the backup has. Versions only rise (I5), so all are
+raised beyond those that anybody can know: to numbers made from the clock, which are far above what counting reaches.
+"""
+
+import dataclasses
+
+from threefs.routing import Chain
+from threefs_manager.store import Writer
+
+_EPOCH_S = 1_735_689_600  # 2025-01-01
+_CHANGES_PER_MINUTE = 8  # bits: more changes of one chain, on average of years, than it can have
+_CHANGES_PER_S = 32  # bits, of the routing
+
+
+async def settle(writer: Writer, wall_ns: int) -> bool:
+    """Raise the versions of a restored store. False: it is none."""
+    if not await writer.take_restore_mark():
+        return False
+    writer.cluster.routing_version = raised_routing(writer.cluster.routing_version, wall_ns)
+    chains = [raised(chain, wall_ns) for chain in await writer.chains()]
+    writer.put_chains(chains, [], {})
+    return True
+
+
+def raised_routing(version: int, wall_ns: int) -> int:
+    return max(version, (wall_ns // 10**9) << _CHANGES_PER_S)
+
+
+def raised(chain: Chain, wall_ns: int) -> Chain:
+    minutes = max(0, wall_ns // 10**9 - _EPOCH_S) // 60
+    return dataclasses.replace(chain, version=max(chain.version + 1, minutes << _CHANGES_PER_MINUTE))

@@ -1,0 +1,73 @@
+import asyncio
+
+import pytest
+from threefs_manager.metadata_store import admit, judge
+
+from threefs.errors import StrangeStore
+from threefs.kv.memory import MemoryEngine
+from threefs.wire import manager_pb2 as pb
+
+KNOWN = pb.MetadataStore(store_id="aa", epoch=2, generation=50)
+
+
+def asked(
+    store_id: str = "aa", epoch: int = 2, generation: int = 50, *, cluster: str = "c", restored: bool = False
+) -> pb.AdmitStoreRequest:
+    return pb.AdmitStoreRequest(
+        cluster_id=cluster, store_id=store_id, epoch=epoch, generation=generation, restored=restored
+    )
+
+
+def test_the_first_store_is_taken_and_an_empty_one_may_become_it() -> None:
+    nothing = pb.MetadataStore()
+    assert judge(nothing, "c", asked("", 0, 0)) == nothing
+    assert judge(nothing, "c", asked("aa", 0, 3)) == pb.MetadataStore(store_id="aa", epoch=0, generation=3)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (asked("", 0, 0), "is empty, but cluster c keeps its metadata in store aa.*threefs restore"),
+        (asked("bb", 2, 99), "is the metadata store bb, but .* in store aa.*threefs restore"),
+        (asked(cluster="d"), "belongs to cluster d, this manager to c"),
+        (asked("aa", 2, 49), "an older copy.*epoch 2 at tick 49.*epoch 2 and tick 50.*threefs meta load"),
+        (asked("aa", 1, 999), "an older copy"),
+        (asked("bb", 2, 50, restored=True), "is the metadata store bb"),
+        (asked("", 0, 0, restored=True), "is empty"),
+    ],
+)
+def test_what_is_strange_is_refused_in_words_that_say_what_to_do(request_: pb.AdmitStoreRequest, words: str) -> None:
+    with pytest.raises(StrangeStore, match=words):
+        judge(KNOWN, "c", request_)
+
+
+def test_what_goes_on_is_remembered() -> None:
+    assert judge(KNOWN, "c", asked(generation=51)).generation == 51
+    assert judge(KNOWN, "c", asked()) == KNOWN
+    assert judge(KNOWN, "c", asked(epoch=3, generation=1)) == pb.MetadataStore(store_id="aa", epoch=3, generation=1), (
+        "the manager itself was restored from a backup that is older"
+    )
+
+
+def test_each_restored_store_gets_an_epoch_that_none_had_before() -> None:
+    first = judge(KNOWN, "c", asked(epoch=0, generation=7, restored=True))
+    assert first == pb.MetadataStore(store_id="aa", epoch=3, generation=7)
+    assert judge(first, "c", asked(epoch=0, generation=7, restored=True)).epoch == 4, "the same backup again"
+    assert judge(first, "c", asked(epoch=9, generation=7, restored=True)).epoch == 10
+    with pytest.raises(StrangeStore):
+        judge(first, "c", asked(epoch=2, generation=60))
+
+
+def test_it_is_kept_in_the_store_of_the_manager() -> None:
+    async def body() -> None:
+        engine = MemoryEngine()
+        tx = engine.begin()
+        assert (await admit(tx, "c", asked(epoch=4))).epoch == 4
+        await tx.commit()
+        with pytest.raises(StrangeStore):
+            await admit(engine.begin(), "c", asked("bb"))
+        tx = engine.begin()
+        assert (await admit(tx, "c", asked(epoch=4, restored=True))).epoch == 5
+        await tx.commit()
+
+    asyncio.run(body())
