@@ -15,11 +15,11 @@ from typing import TypeVar
 
 import structlog
 
-from threefs.errors import ThreefsError
+from threefs.errors import Corrupt, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Transaction
 from threefs.wire.records_pb2 import Retag, Usage, UsageDelta
-from threefs_meta import charges, keys
+from threefs_meta import charges, entries, keys
 from threefs_meta.charges import FREE, Cost
 from threefs_meta.context import Context
 from threefs_meta.trees import count_below
@@ -36,6 +36,7 @@ _LOG = structlog.get_logger()
 class Bookkeeper:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._has_swept = False  # of limits that removed directories have left behind
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -58,6 +59,9 @@ class Bookkeeper:
 
     async def round(self) -> bool:
         """Some of what there is to do; whether there was any."""
+        if not self._has_swept:
+            await self._change(_drop_limits_of_removed)
+            self._has_swept = True
         added = walked = 0
         for _ in range(_PAGES_PER_ROUND):
             page = await self._change(_add_up)
@@ -86,13 +90,17 @@ class Bookkeeper:
         if directory is None or not directory.nlink:
             tx.clear(key)
             return 1
-        entries = await names.entries(directory.inode, records.decode(value, Retag, key).after, ENTRIES_PER_TRANSACTION)
-        for _, entry in entries:
-            await count_below(names, entry.inode, directory)
-        if len(entries) < ENTRIES_PER_TRANSACTION:
+        after = _cursor(key, value)
+        rows = await tx.get_range(*keys.entries(directory.inode, after), limit=ENTRIES_PER_TRANSACTION)
+        for row, named in rows:
+            try:
+                await count_below(names, entries.decode(named, row).inode, directory)
+            except Corrupt as error:  # it is left to `threefs fsck`, and must not hold up the others
+                _LOG.error("an entry cannot be counted for its quota", key=row.hex(), error=str(error))
+        if len(rows) < ENTRIES_PER_TRANSACTION:
             tx.clear(key)
         else:
-            tx.set(key, records.encode(Retag(after=entries[-1][0])))
+            tx.set(key, records.encode(Retag(after=keys.entry_of(rows[-1][0])[1])))
         return 1
 
     async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -100,13 +108,36 @@ class Bookkeeper:
         return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
 
 
+def _cursor(key: bytes, value: bytes) -> bytes:
+    """How far a directory was gone through; from the start, if that cannot be read: to count twice does no harm."""
+    try:
+        return records.decode(value, Retag, key).after
+    except Corrupt:
+        return b""
+
+
+async def _drop_limits_of_removed(tx: Transaction) -> None:
+    """Removals take limits along (`Namespace.clear_inode`); these are from before they did."""
+    for key, _ in await tx.get_range(*keys.LIMITS):
+        account = keys.account_of(key)
+        if charges.is_tree(account) and await tx.get(keys.inode(charges.number_of(account))) is None:
+            tx.clear(key)
+
+
 async def _add_up(tx: Transaction) -> int:
-    """A page of deltas; how many there were."""
+    """A page of deltas; how many could be read."""
     pairs = await tx.get_range(*keys.DELTAS, limit=DELTAS_PER_TRANSACTION, snapshot=True)
     sums: dict[charges.Account, Cost] = {}
     changes: Counter[charges.Account] = Counter()
+    count = 0
     for key, value in pairs:
-        delta = charges.of_record(records.decode(value, UsageDelta, key))
+        try:
+            delta = charges.of_record(records.decode(value, UsageDelta, key))
+        except Corrupt as error:  # `threefs fsck` counts anew what it has said
+            _LOG.error("a change of a quota's usage cannot be read, and is forgotten", key=key.hex(), error=str(error))
+            tx.clear(key)
+            continue
+        count += 1
         charges.add(sums, delta, 1)
         changes.update(delta.keys())
         tx.add_read_conflict(key)  # another service may add it up, too
@@ -122,4 +153,4 @@ async def _add_up(tx: Transaction) -> int:
             tx.clear(key)
         else:
             tx.set(key, records.encode(usage))
-    return len(pairs)
+    return count

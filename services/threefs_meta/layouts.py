@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from threefs.env.random import Random
 from threefs.errors import InvalidArgument, Unavailable
 from threefs.ids import ChainId, TableId
-from threefs.layout import DEFAULT_CHUNK_BYTES, check_chunk_bytes
+from threefs.layout import DEFAULT_CHUNK_BYTES, FileLayout, check_chunk_bytes
 from threefs.routing import Routing
 from threefs.wire import meta_pb2 as pb
 
@@ -50,6 +50,13 @@ def draw(layout: pb.Layout, routing: Routing, random: Random) -> None:
     """Where in its table a file lies."""
     layout.table_offset = random.below(len(_table(routing, layout.table_id)))
     layout.seed = random.below(1 << 64)
+
+
+def is_served(routing: Routing, layout: FileLayout, chains: int = 0) -> bool:
+    """Whether somebody serves each of the first `chains` of a file's stripe (0: of all of it), as far as is known."""
+    stripe = layout.chains(routing.tables.get(layout.table_id, ()))[: chains or None]
+    known = [routing.chains.get(chain) for chain in stripe]
+    return all(chain is not None and chain.tail is not None for chain in known)
 
 
 def _check(routing: Routing, layout: pb.Layout) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from threefs.errors import Conflict, InvalidArgument, MaybeCommitted, TooOld
+import structlog
+
+from threefs.errors import Conflict, Corrupt, InvalidArgument, MaybeCommitted, TooOld
 from threefs.kv import records, retry
 from threefs.kv.port import Engine, Transaction
 from threefs.rpc.methods import Method, Rep, Req
@@ -27,6 +29,8 @@ _MOST_ROUNDS = 16
 _PAGE = 256
 
 T = TypeVar("T")
+
+_LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,12 @@ async def forget_old(engine: Engine, cursor: bytes, before_tick: int) -> bytes:
     pairs = await tx.get_range(cursor or keys.REPLAYS[0], keys.REPLAYS[1], limit=_PAGE, snapshot=True)
     following = pairs[-1][0] + b"\0" if len(pairs) == _PAGE else b""
     for key, value in pairs:
-        if records.decode(value, Replay, key).tick >= before_tick:
+        try:
+            tick = records.decode(value, Replay, key).tick
+        except Corrupt as error:  # it is left to `threefs fsck`, and must not hold up the others
+            _LOG.error("the record of a mutation cannot be read", key=key.hex(), error=str(error))
+            continue
+        if tick >= before_tick:
             following = keys.after_client(key)
             break
         tx.clear(key)

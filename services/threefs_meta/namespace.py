@@ -17,7 +17,18 @@ from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import DirectoryTimes, Removal, WriteSession
 from threefs_meta import claims, entries, keys, leases
-from threefs_meta.charges import NOTHING, Account, Charges, Cost, add, charges_of, inherit, to_record
+from threefs_meta.charges import (
+    NOTHING,
+    Account,
+    Charges,
+    Cost,
+    add,
+    charges_of,
+    inherit,
+    is_root,
+    to_record,
+    tree_account,
+)
 from threefs_meta.claims import Adder, Claimed
 from threefs_meta.entries import Entry
 from threefs_meta.known import Known
@@ -170,6 +181,8 @@ class Namespace:
         if inode.type == pb.DIRECTORY:
             self._touched = (0, 0)
             self.tx.clear(keys.times(inode.inode))
+            if is_root(inode):
+                self.tx.clear(keys.limits(tree_account(inode.inode)))
             if self.known is not None:
                 self.known.touching[inode.inode] = None
 

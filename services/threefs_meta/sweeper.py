@@ -13,12 +13,13 @@ from typing import TypeVar
 
 import structlog
 
-from threefs.errors import Corrupt, ThreefsError
+from threefs.errors import Corrupt, NotServing, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Pair, Transaction
+from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, LockWait, ReadHold, Renewal, WriteSession
-from threefs_meta import keys, leases, mutations, permissions
+from threefs_meta import keys, layouts, leases, mutations, permissions
 from threefs_meta.actors import Actor
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report, widen
@@ -177,6 +178,8 @@ async def end_session(context: Context, key: bytes, ended: Ended) -> None:
         if inode is not None and inode.type == pb.FILE:
             changed = growth.settle(inode)
             if isinstance(changed, Outside):
+                if not layouts.is_served(context.routing(), from_wire(inode.layout)):
+                    raise NotServing(f"a chain of inode {inode.inode} is not served by anybody")
                 return changed
             widen(inode, report)
             permissions.written_by(inode, _NOBODY)
@@ -198,9 +201,10 @@ async def _drop(context: Context, key: bytes, ended: Ended) -> None:
     await retry.run(context.engine, drop, clock=context.clock, random=context.random, replayable=True)
 
 
+#: Sessions come last: chains that are not there hold up their ends, and nothing else.
 HELD = (
-    Held(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
     Held(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _drop),
     Held(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, _drop),
     Held(keys.WAITS, lambda key, value: records.decode(value, LockWait, key).lease, _drop),
+    Held(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
 )

@@ -6,10 +6,15 @@ import random
 import pytest
 from threefs_meta import charges, keys
 from threefs_meta.bookkeeper import DELTAS_PER_TRANSACTION, ENTRIES_PER_TRANSACTION, Bookkeeper
+from threefs_meta.operations.show_quota import list_quotas
 
+from tests.support import damage
 from tests.support.metadata import SESSION, MetaBench, run
 from tests.support.namespace_audit import audit
 from threefs.errors import ThreefsError
+from threefs.kv import records
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import QuotaLimits
 
 
 async def filled(fs: MetaBench, path: str, length: int) -> None:
@@ -162,3 +167,56 @@ def test_it_runs_by_itself_until_it_is_stopped() -> None:
         await fs.bookkeeper.stop()
 
     run(test)
+
+
+def test_the_quota_of_a_directory_goes_with_it() -> None:
+    async def test(fs: MetaBench) -> None:
+        for path in ("/empty", "/tree/below", "/replaced", "/trash/kept", "/kept"):
+            await fs.mkdir(path, parents=True)
+            await fs.set_quota(path, limit_inodes=100)
+        await fs.create("/tree/below/a")
+        await fs.mkdir("/new")
+        await fs.remove("/empty")
+        await fs.remove("/tree", recursive=True)
+        await fs.rename("/new", "/replaced")
+        await fs.set_trash("/trash", 1000)
+        await fs.create("/trash/kept/a")
+        await fs.remove("/trash/kept", recursive=True)
+        await fs.collect_all()
+        await fs.collect_all()
+        await fs.count_all()
+        reply = await list_quotas(fs.context, pb.ListQuotasRequest())
+        assert sorted(quota.path.rpartition(b"/")[2].partition(b"~")[0] for quota in reply.quotas) == [b"kept", b"kept"]
+        assert sorted(quota.used_inodes for quota in reply.quotas) == [1, 2]
+
+    run(test)
+
+
+def test_quotas_that_removed_directories_have_left_behind_go_too() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        await fs.set_quota("/d", limit_inodes=100)
+        await fs.set_quota(uid=7, limit_inodes=100)
+        await damage.put(fs, keys.limits(charges.tree_account(12345)), records.encode(QuotaLimits(bytes=1)))
+        await fs.count_all()
+        assert len((await list_quotas(fs.context, pb.ListQuotasRequest())).quotas) == 2
+
+    run(test)
+
+
+def test_damaged_records_hold_up_no_count() -> None:
+    async def test() -> None:
+        fs = await MetaBench().start()
+        await fs.mkdir("/d/e", parents=True)
+        first = (await fs.create("/d/0")).inode
+        for number in range(1, 4):
+            await fs.create(f"/d/{number}")
+        await damage.put(fs, keys.inode(first.inode), b"\1broken")
+        await damage.put(fs, keys.delta(bytes(16)), b"\1broken")
+        await fs.set_quota("/d", limit_inodes=100)
+        await damage.put(fs, keys.retag((await fs.stat("/d")).inode), b"\1broken")
+        await fs.count_all()
+        quota = await fs.quota("/d")
+        assert quota is not None and quota.used_inodes == 5 and not quota.counting
+
+    asyncio.run(test())

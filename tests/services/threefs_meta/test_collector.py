@@ -2,16 +2,22 @@
 
 import asyncio
 import contextlib
+import dataclasses
+import math
 
 import pytest
 from threefs_meta import keys
 from threefs_meta.collector import ENTRIES_PER_TRANSACTION, PAGE, Collector
+from threefs_meta.mutations import KEEP_S
 from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
 from threefs_meta.operations.open import open_inode
 
+from tests.support import damage
 from tests.support.metadata import SESSION, MetaBench, at, run
-from threefs.errors import NotFound
+from threefs.errors import Corrupt, NotFound
+from threefs.layout import from_wire
+from threefs.routing import PublicState
 from threefs.wire import meta_pb2 as pb
 
 
@@ -150,6 +156,87 @@ def test_it_runs_by_itself_until_it_is_stopped() -> None:
         await fs.remove("/a")
         await fs.pass_lease()
         while fs.chunk_numbers(file) or await left(fs, keys.REMOVALS):
+            await asyncio.sleep(0)
+        await fs.collector.stop()
+
+    run(test)
+
+
+async def _collect(fs: MetaBench, rounds: int = 12) -> None:
+    """However it goes."""
+    for _ in range(rounds):
+        await fs.pass_ticks(2)
+        await fs.collector.collect()
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_damaged_entries_of_a_removed_directory_hold_up_nothing(mended: bool) -> None:
+    async def test() -> None:
+        fs = await MetaBench().start()
+        many = [await written(fs, f"/t/{number:03}") for number in range(ENTRIES_PER_TRANSACTION + 10)]
+        directory = await fs.stat("/t")
+        record = await damage.get(fs, keys.inode(many[0].inode))
+        await damage.put(fs, keys.inode(many[0].inode), b"\1broken")
+        await damage.put(fs, keys.inode(many[1].inode), None)
+        await damage.put(fs, keys.entry(directory.inode, b"002"), b"\1broken")
+        other = await written(fs, "/other")
+        await fs.remove("/t", recursive=True)
+        await fs.remove("/other")
+        await _collect(fs)
+        assert fs.chunk_numbers(other) == []
+        assert [fs.chunk_numbers(file) for file in many] == [[0]] * 3 + [[]] * (len(many) - 3)
+        if mended:
+            await damage.put(fs, keys.inode(many[0].inode), record)
+            await damage.put(fs, keys.entry(directory.inode, b"002"), None)
+            await _collect(fs, 24)
+            assert fs.chunk_numbers(many[0]) == [] and not await left(fs, keys.REMOVALS)
+
+    asyncio.run(test())
+
+
+def test_chains_that_nobody_serves_hold_up_no_other_file() -> None:
+    """Nobody waits for them, and the files that lie there are looked at ever less often."""
+
+    async def test(fs: MetaBench) -> None:
+        one = pb.Layout(stripe=1)
+        made = [(await fs.create(f"/{number}", layout=one)).inode for number in range(2 * PAGE)]
+        chains = [fs.chunks.chain_of(from_wire(file.layout), 0) for file in made]
+        dead = chains[0]
+        for file in made:
+            await fs.write(file, 0, b"data")
+        routing = fs.cluster.routing
+        members = tuple(
+            dataclasses.replace(member, state=PublicState.LASTSRV) for member in routing.chains[dead].members
+        )
+        chain = dataclasses.replace(routing.chains[dead], version=2, members=members)
+        fs.cluster.routing = dataclasses.replace(routing, version=2, chains={**routing.chains, dead: chain})
+        for number in range(len(made)):
+            await fs.remove(f"/{number}")
+        before, calls = fs.clock.monotonic(), len(fs.storage.calls)
+        await fs.pass_lease()
+        for _ in range(3):
+            await fs.collector.collect()
+        assert [fs.chunk_numbers(file) for file in made] == [[0] if one == dead else [] for one in chains]
+        assert fs.clock.monotonic() - before < 60 and len(fs.storage.calls) - calls <= 2 * len(made)
+        fs.cluster.routing = dataclasses.replace(routing, version=3)
+        await _collect(fs)
+        assert not any(fs.chunk_numbers(file) for file in made)
+
+    run(test)
+
+
+def test_one_kind_of_work_that_fails_does_not_stop_the_others() -> None:
+    async def test(fs: MetaBench) -> None:
+        async def fails() -> int:
+            raise Corrupt("a record")
+
+        fs.collector.collect = fails  # type: ignore[method-assign]
+        await fs.mkdir("/d")
+        fs.collector.start()
+        await fs.pass_ticks(math.ceil(KEEP_S / fs.context.ticks.tick_s) + 2)
+        deadline = asyncio.get_running_loop().time() + 20
+        while await left(fs, keys.REPLAYS):
+            assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0)
         await fs.collector.stop()
 
