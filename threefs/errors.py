@@ -332,6 +332,12 @@ class ChunkChanged(ThreefsError):
     code, posix = 62, _errno.EAGAIN
 
 
+class ChunkLost(CorruptChunk):
+    """No replica has these bytes undamaged any more: overwrite or remove them, or restore the file from a backup."""
+
+    code = 63
+
+
 # ---- the transactional store ----
 
 

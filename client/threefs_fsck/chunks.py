@@ -82,6 +82,8 @@ class ChunkCheck:
         for chunk, sight in page.items():
             if not replicas.agree(sight):
                 await self._check_replicas(chain, chunk)
+            if replicas.bad(sight):
+                await self._check_bytes(chain, chunk)
         inodes = await self._inodes(sorted({chunk.inode for chunk in page}))
         for chunk, sight in page.items():
             inode = inodes[chunk.inode]
@@ -121,6 +123,18 @@ class ChunkCheck:
         versions = ", ".join(f"{target}: {row.version if row else 'none'}" for target, row in before.items())
         kind = "replica_differs" if all(before.values()) else "missing_chunk"
         self._tell(kind, f"{_shown(chunk)} is not the same on all targets; versions {versions}", chunk.inode)
+
+    async def _check_bytes(self, chain: ChainId, chunk: ChunkId) -> None:
+        """Damage that is known; it may be repaired in a moment."""
+        await self._clock.sleep(_PAUSE_S)
+        routing = self._cluster.routing
+        now = await replicas.sight(self._calls, routing, routing.chains[chain], chunk)
+        bad = replicas.bad(now)
+        if bad and len(bad) == len(now):
+            detail = f"{_shown(chunk)} cannot be read from any serving target: restore the file, or remove it"
+            self._tell("lost_chunk", detail, chunk.inode)
+        elif bad:
+            self._tell("damaged_replica", f"{_shown(chunk)} is damaged on targets {bad}, and not repaired", chunk.inode)
 
     async def _check_orphan(self, chain: ChainId, chunk: ChunkId) -> None:
         if not await self._still_there(chain, chunk):

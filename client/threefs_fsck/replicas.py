@@ -1,7 +1,7 @@
 """Which chunks the targets of a chain hold, read side by side."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from threefs.errors import Unavailable
@@ -12,6 +12,7 @@ from threefs.wire import storage_pb2 as pb
 
 PAGE_ROWS = 1024
 CALL_S = 20.0
+GOOD, DAMAGED, LOST = range(3)  # what a target knows of its copy; DAMAGED: not repaired yet
 
 
 class Calls(Protocol):
@@ -28,6 +29,7 @@ class Row:
     length: int  # bytes
     checksum: int
     pending: bool
+    health: int = field(default=GOOD, compare=False)
 
 
 #: What each serving target has of a chunk; None: nothing.
@@ -123,12 +125,16 @@ def agree(sight: Sight) -> bool:
     return all(row is not None and row == rows[0] for row in rows)
 
 
+def bad(sight: Sight) -> list[TargetId]:
+    """Targets that know their copy to be damaged or lost."""
+    return [target for target, row in sight.items() if row is not None and row.health != GOOD]
+
+
 def _rows(reply: pb.ScanChunksReply) -> dict[ChunkId, Row]:
-    columns = zip(reply.inode, reply.index, reply.version, reply.length, reply.checksum, reply.pending, strict=True)
-    return {
-        ChunkId(inode, index): Row(version, length, checksum, pending)
-        for inode, index, version, length, checksum, pending in columns
-    }
+    columns = zip(
+        reply.inode, reply.index, reply.version, reply.length, reply.checksum, reply.pending, reply.health, strict=True
+    )
+    return {ChunkId(inode, index): Row(*row) for inode, index, *row in columns}
 
 
 def _before(chunk: ChunkId) -> ChunkId | None:

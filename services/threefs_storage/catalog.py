@@ -2,9 +2,11 @@
 
 from threefs.ids import ChunkId
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.engine.records import Record
 from threefs_storage.targets import Target
 
 MOST_ROWS = 2048
+GOOD, DAMAGED, LOST = range(3)
 
 
 def catalog(target: Target, after: ChunkId | None, limit: int) -> pb.ScanChunksReply:
@@ -23,4 +25,11 @@ def catalog(target: Target, after: ChunkId | None, limit: int) -> pb.ScanChunksR
         reply.length.append(committed.length if committed is not None else 0)
         reply.checksum.append(committed.checksum if committed is not None else 0)
         reply.pending.append(pending)
+        reply.health.append(
+            LOST if chunk in target.engine.lost_chunks else DAMAGED if _damaged(target, chunk, record) else GOOD
+        )
     return reply
+
+
+def _damaged(target: Target, chunk: ChunkId, record: Record | None) -> bool:
+    return record is None or chunk in target.damaged

@@ -6,7 +6,7 @@ successors have (I3), and an acknowledged write is durable on all of them (I2). 
 that model checking showed to be necessary.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ from threefs.errors import (
     ChainChanged,
     ChecksumMismatch,
     ChunkChanged,
+    ChunkLost,
     Corrupt,
     CorruptChunk,
     DeadlineExceeded,
-    DiskFailed,
     InvalidArgument,
     OutcomeUnknown,
     Retry,
@@ -36,9 +36,6 @@ from threefs_storage.engine.content import Kind, Update
 from threefs_storage.engine.records import MOST_ENTRIES, Entry, Record, Version
 from threefs_storage.forwarding import Successor
 from threefs_storage.targets import Target
-
-#: Fetches a chunk of a target, in a chain version, from another replica.
-Source = Callable[[Target, ChunkId, int], Awaitable[tuple[Update, Buffer]]]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
@@ -83,36 +80,46 @@ class Craq:
             return await self._forget(target, chunk, write, deadline)
         identity = _identity(write)
         _admit(target, write)
-        async with self._changing(target, chunk, deadline):
+        async with self.changing(target, chunk, deadline):
             _admit(target, write)  # R3: the chain may have changed while we waited
-            if write.version:
-                return await self._forwarded(target, chunk, write, identity, payload, deadline)
-            assert identity is not None
-            return await self._from_client(target, chunk, write, identity, payload, deadline)
+            try:
+                if write.version:
+                    return await self._forwarded(target, chunk, write, identity, payload, deadline)
+                assert identity is not None
+                return await self._from_client(target, chunk, write, identity, payload, deadline)
+            except ChunkLost:
+                raise
+            except (Corrupt, CorruptChunk) as error:  # met before anything of this write was done
+                target.note_damage(chunk)
+                raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
 
     async def finish(self, target: Target, chunk: ChunkId, deadline: float) -> None:
         """Commit what is pending since before this chain version (or this start of the process), or was given up.
 
         Raises NotServing, DeadlineExceeded and what the successor refuses with.
         """
-        async with self._changing(target, chunk, deadline):
+        async with self.changing(target, chunk, deadline):
             target.check(target.chain.version)
-            record = target.engine.record(chunk)
-            if record is None or record.pending is None:
-                return
-            if chunk not in target.current or chunk in target.abandoned:
-                await self._drive(target, chunk, record.pending, deadline)
+            try:
+                record = target.engine.record(chunk)
+                if record is None or record.pending is None:
+                    return
+                if chunk not in target.current or chunk in target.abandoned:
+                    await self.drive(target, chunk, record.pending, deadline)
+            except (Corrupt, CorruptChunk) as error:
+                target.note_damage(chunk)
+                raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
 
     async def ship(self, target: Target, chunk: ChunkId, chain_version: int, deadline: float) -> None:
         """Make a chunk at the syncing successor what it is here, while nobody changes it.
 
         Raises ChainChanged, NotServing, DeadlineExceeded, CorruptChunk, Corrupt, and what the successor refuses with.
         """
-        async with self._changing(target, chunk, deadline):
+        async with self.changing(target, chunk, deadline):
             target.check(chain_version)
             record = target.engine.record(chunk)
             if record is not None and record.pending is not None:
-                await self._drive(target, chunk, record.pending, deadline)
+                await self.drive(target, chunk, record.pending, deadline)
                 target.check(chain_version)
                 record = target.engine.record(chunk)
             successor = target.chain.successor(target.target_id)
@@ -124,29 +131,16 @@ class Craq:
                 await self._successor.ship(target, successor, chunk, committed, record.entries, deadline)
             self._story.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
 
-    async def replace_damaged(self, target: Target, chunk: ChunkId, source: Source, deadline: float) -> bool:
-        """Put another replica's copy in the place of a damaged one, and pass it on as any other version. False if it
-        was not damaged after all."""
-        async with self._changing(target, chunk, deadline):
-            chain_version = target.chain.version
-            target.check(chain_version)
-            committed = await _undamaged(target, chunk)
-            if committed is None:
-                return False
-            update, content = await source(target, chunk, chain_version)
-            target.check(chain_version)
-            same = (update.version, update.checksum) == (committed.version, committed.checksum)
-            if committed.version and not same and update.version != committed.version + 1:
-                raise VersionGap(f"the other replica has version {update.version} of chunk {chunk}")
-            pending = await target.engine.stage(chunk, update, payload=content)
-            await self._drive(target, chunk, pending, deadline)
-            self._story.add(chunk, "repaired", version=update.version)
-            return True
+    def tell_repaired(self, target: Target, chunk: ChunkId) -> None:
+        """For the chunk's story."""
+        record = target.engine.record(chunk)
+        committed = record.committed if record is not None else None
+        self._story.add(chunk, "repaired", version=committed.version if committed is not None else 0)
 
     async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
         """The predecessor of this syncing target has no such chunk; what came in this chain version is newer (R5)."""
         target.check(write.chain_version, syncing=True)
-        async with self._changing(target, chunk, deadline):
+        async with self.changing(target, chunk, deadline):
             target.check(write.chain_version, syncing=True)
             if target.serving:
                 raise VersionGap(f"target {target.target_id} serves: it forgets nothing")
@@ -156,7 +150,7 @@ class Craq:
             return Result(0, 0, 0)
 
     @asynccontextmanager
-    async def _changing(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
+    async def changing(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
         async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
             target.hold(chunk)
             try:
@@ -175,7 +169,7 @@ class Craq:
     ) -> Result:
         record = target.engine.record(chunk) or _NO_RECORD
         if record.pending is not None:  # R6: its entry is not yet a result
-            await self._drive(target, chunk, record.pending, deadline)
+            await self.drive(target, chunk, record.pending, deadline)
             _admit(target, write)
             record = target.engine.record(chunk) or _NO_RECORD
         entry = record.entry(identity.client, identity.channel)
@@ -186,6 +180,8 @@ class Craq:
         committed = record.committed.version if record.committed is not None else 0
         if write.only_version and write.only_version != committed:
             raise ChunkChanged(f"chunk {chunk} has version {committed}, the change is meant for {write.only_version}")
+        if record.committed is not None and record.committed.lost and _builds_on(record.committed, write):
+            raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
         if entry is None and write.again and len(record.entries) >= MOST_ENTRIES:
             raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
         return await self._stage(target, chunk, write, committed + 1, identity, payload, deadline)
@@ -205,7 +201,7 @@ class Craq:
         pending = record.pending
         if pending is not None:
             repeat = pending.version == write.version
-            result = await self._drive(target, chunk, pending, deadline)
+            result = await self.drive(target, chunk, pending, deadline)
             if repeat:
                 return result
             _admit(target, write)
@@ -233,6 +229,7 @@ class Craq:
         committed = (_record_or_nothing(target, chunk)).committed
         if (
             committed is not None
+            and not committed.lost
             and committed.chain_version == target.chain.version
             and committed.version >= write.version
         ):
@@ -265,25 +262,27 @@ class Craq:
             removed=write.removed,
             entries=entries_of(write) if write.kind == pb.REPLACE else None,
             admitted=write.version != 0,
+            lost=write.lost,
         )
         failure = target.engine.failure
         try:
             pending = await target.engine.stage(chunk, update, payload=payload)
         except ThreefsError as error:
             if isinstance(error, CorruptChunk):
-                target.note_damage(chunk)
-                raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
+                raise CorruptChunk(
+                    error.message
+                ) from error  # a lost one too: the predecessor has it, or the head refuses
             # When the disk fails under the record's own write, nobody knows whether it is there.
             raise (error if target.engine.failure is failure else _unknown(error)) from error
         self._story.add(chunk, "staged", version=version, chain_version=chain_version)
         if target.chain.version == chain_version:
             target.current.add(chunk)
         try:
-            return await self._drive(target, chunk, pending, deadline, write, payload)
+            return await self.drive(target, chunk, pending, deadline, write, payload)
         except ThreefsError as error:  # whatever it says of itself: this version is durable and may be committed yet
             raise _unknown(error) from error
 
-    async def _drive(
+    async def drive(
         self,
         target: Target,
         chunk: ChunkId,
@@ -295,7 +294,7 @@ class Craq:
         """Forward a durable pending version until the successor has committed it, then commit it here.
 
         The successor is looked up now, and again after each failure and each chain change (R3). `write` and `payload`
-        are the change itself; without them the whole content is read and sent.
+        are the change itself; without them the whole content is read and sent. Raises CorruptChunk: it cannot be read.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -311,6 +310,8 @@ class Craq:
             try:
                 result = await self._successor.forward(target, successor, chunk, pending, write, payload, deadline)
             except ThreefsError as error:
+                if isinstance(error, CorruptChunk):
+                    target.note_damage(chunk)
                 if error.retry is Retry.NEVER:
                     raise
                 pause_s = await self._pause(target, chain_version, error, pause_s, deadline)
@@ -342,29 +343,18 @@ class Craq:
         return min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-async def _undamaged(target: Target, chunk: ChunkId) -> Version | None:
-    """None if the chunk can be read; else what is known of its committed version (0: not even its record). Raises
-    VersionGap while something is pending: that goes first."""
-    try:
-        record = target.engine.record(chunk)
-    except Corrupt:
-        return Version(0, 0, 0, 0, None, 0, b"")
-    if record is None or record.committed is None:
-        return None
-    if record.pending is not None:
-        raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
-    try:
-        await target.engine.verify(record.committed)
-    except (CorruptChunk, DiskFailed):
-        return record.committed
-    return None
-
-
 def _admit(target: Target, write: pb.ChunkWrite) -> None:
     """R3: the chain version of the request is that of this target; clients' writes come to the head."""
     target.check(write.chain_version, syncing=write.version != 0)
     if write.version == 0:
         target.check_head()
+
+
+def _builds_on(lost: Version, write: pb.ChunkWrite) -> bool:
+    """Whether a write keeps anything of the content before it. How long a lost chunk of length 0 was nobody knows."""
+    if write.kind == pb.WRITE:
+        return write.offset > 0 or write.length < (lost.length or write.chunk_bytes)
+    return write.kind == pb.EXTEND or (write.kind == pb.TRUNCATE and write.length > 0)
 
 
 def _unknown(error: ThreefsError) -> ThreefsError:

@@ -2,6 +2,7 @@
 whose change was given up."""
 
 import asyncio
+from collections.abc import Iterator
 
 import structlog
 
@@ -13,6 +14,7 @@ from threefs_storage.targets import Target
 
 _TURN_S = 5.0
 _PAUSE_S = 0.5
+_AT_ONCE = 16  # a chain change leaves as many pending as were under way
 _LOG = structlog.get_logger()
 
 
@@ -32,22 +34,28 @@ class Finisher:
 
     async def _finish_all(self, target: Target) -> None:
         while target.serving:
-            left = False
             target.wanted.clear()
-            for chunk in _unfinished(target):
-                try:
-                    await self._craq.finish(target, chunk, self._clock.monotonic() + _TURN_S)
-                except ThreefsError as error:
-                    left = True
-                    _LOG.info("a pending version cannot be finished now", chunk=chunk, error=str(error))
-                except Exception:
-                    left = True
-                    _LOG.exception("a pending version cannot be finished", chunk=chunk)
-            if left:
+            chunks = iter(_unfinished(target))
+            done = await asyncio.gather(*(self._finish_some(target, chunks) for _ in range(_AT_ONCE)))
+            if not all(done):
                 await self._clock.sleep(_PAUSE_S)
                 continue
             target.finished.set()
             await target.wanted.wait()
+
+    async def _finish_some(self, target: Target, chunks: Iterator[ChunkId]) -> bool:
+        """One after the other, beside others that take from the same chunks. Whether none is left."""
+        done = True
+        for chunk in chunks:
+            try:
+                await self._craq.finish(target, chunk, self._clock.monotonic() + _TURN_S)
+            except ThreefsError as error:
+                done = False
+                _LOG.info("a pending version cannot be finished now", chunk=chunk, error=str(error))
+            except Exception:
+                done = False
+                _LOG.exception("a pending version cannot be finished", chunk=chunk)
+        return done
 
     async def stop(self) -> None:
         for task in self._tasks.values():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
-from threefs.errors import NoSpace, Unavailable, error_of
+from threefs.errors import CorruptChunk, DiskFailed, NoSpace, Unavailable, error_of
 from threefs.ids import ChunkId
 from threefs.routing import ChainMember, PublicState, Routing
 from threefs.rpc.methods import WRITE
@@ -66,11 +66,13 @@ class Successor:
     ) -> pb.ChunkWriteResult:
         """Send a whole chunk, with the exactly-once entries that go with it (R6)."""
         chain_version = target.chain.version
+        if version.lost:
+            message = whole(successor.target_id, chain_version, chunk, version, entries)
+            return await self._send(target, successor, message, b"", deadline)
         buffer = self._pool.take(version.length)
         try:
             content = buffer[: version.length]
-            if version.length and target.engine.read(version, 0, content) is None:
-                await target.engine.read_cold(version, 0, content)
+            await _read(target, version, content)
             message = whole(successor.target_id, chain_version, chunk, version, entries)
             return await self._send(target, successor, message, content, deadline)
         finally:
@@ -112,6 +114,14 @@ class Successor:
         raise error
 
 
+async def _read(target: Target, version: Version, content: memoryview) -> None:
+    if version.length and target.engine.read(version, 0, content) is None:
+        try:
+            await target.engine.read_cold(version, 0, content)
+        except DiskFailed as error:  # of one place that cannot be read: other members may have the bytes
+            raise CorruptChunk(error.message) from error
+
+
 def whole(
     target_id: int, chain_version: int, chunk: ChunkId, version: Version, entries: Sequence[Entry]
 ) -> pb.ChunkWrite:
@@ -128,6 +138,7 @@ def whole(
         chunk_bytes=version.checksum_block_bytes << 8,
         version=version.version,
         removed=version.removed,
+        lost=version.lost,
         entries=[
             pb.OnceEntry(
                 identity=_identity(entry.client, entry.channel, entry.seq),

@@ -13,6 +13,7 @@ from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
 from threefs.errors import (
     ChainChanged,
+    ChunkLost,
     ChunkNotFound,
     Corrupt,
     CorruptChunk,
@@ -159,6 +160,8 @@ class Reads:
             version = await self._committed(target, chain_version, chunk, deadline)
             if version is None or version.removed:
                 return (_NOT_FOUND, 0, 0, 0)
+            if version.lost and version.block is None:
+                raise ChunkLost
             length = min(len(into), version.length - offset)
             if length <= 0:
                 return (_OK, 0, 0, version.version)
@@ -208,6 +211,8 @@ def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> 
             return (_NOT_FOUND, 0, 0, 0)
         length = version.length - offset
         if length < len(into):
+            if version.lost and version.block is None:
+                raise ChunkLost
             if length <= 0:
                 return (_OK, 0, 0, version.version)
             into = into[:length]

@@ -3,7 +3,8 @@
 The last serving target takes its successor's inventory, then looks at its own, both in key order, and ships every chunk
 that differs as a whole, under its lock. Writes of meanwhile reach the successor as whole chunks too (R4). A run belongs
 to one chain version: any change of the chain ends it, and the next one begins anew, which is cheap where chunks are
-equal already. Nothing that a run meets is fatal: what fails is tried again.
+equal already. Nothing that a run meets is fatal: what fails is tried again. What cannot be read here is repaired, and
+if no member of the chain has it, shipped as lost: a damaged chunk does not keep a chain from having all its replicas.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from threefs.rpc.peers import Peers
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.craq import Craq
 from threefs_storage.engine.records import Record, digest
+from threefs_storage.repair import Outcome, Repair
 from threefs_storage.targets import Target
 
 MOST_ROWS = 2048
@@ -46,8 +48,11 @@ class Row:
 class Resync:
     """One task per target that has a syncing successor."""
 
-    def __init__(self, craq: Craq, peers: Peers, routing: Callable[[], Routing], *, clock: Clock) -> None:
+    def __init__(
+        self, craq: Craq, repair: Repair, peers: Peers, routing: Callable[[], Routing], *, clock: Clock
+    ) -> None:
         self._craq = craq
+        self._repair = repair
         self._peers = peers
         self._routing = routing
         self._clock = clock
@@ -74,7 +79,6 @@ class Resync:
         pause_s = _FIRST_PAUSE_S
         while target.chain.version == chain_version:
             try:
-                await target.finished.wait()
                 if await self._bring_up_to_date(target, successor, chain_version):
                     request = pb.SyncDoneRequest(target=successor, chain_version=chain_version)
                     await self._peers.call(self._address(successor), SYNC_DONE, request, timeout_s=_CALL_S)
@@ -114,11 +118,15 @@ class Resync:
 
     async def _ship(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
         try:
-            await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
+            try:
+                await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
+            except (CorruptChunk, Corrupt):
+                target.note_damage(chunk)
+                if await self._repair.attempt(target, chunk) is Outcome.LATER:
+                    raise
+                await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
             return True
         except ThreefsError as error:
-            if isinstance(error, CorruptChunk | Corrupt):
-                target.note_damage(chunk)
             _LOG.info("a chunk cannot be shipped now", target=target.target_id, chunk=chunk, error=str(error))
             return False
 

@@ -14,7 +14,6 @@ from threefs.env.net import Buffer
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
     Corrupt,
-    DeadlineExceeded,
     Internal,
     InvalidArgument,
     LimitExceeded,
@@ -43,6 +42,7 @@ from threefs.rpc.session import Call
 from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.catalog import catalog
+from threefs_storage.copies import Copies
 from threefs_storage.craq import Craq
 from threefs_storage.engine.records import Record
 from threefs_storage.finisher import Finisher
@@ -90,8 +90,9 @@ class Storage:
         self._craq = Craq(successor, self.story, clock=clock, random=random)
         self._reads = Reads(targets, self._craq, LastTarget(peers, routing, clock=clock), pool, clock)
         self._finisher = Finisher(self._craq, clock)
-        self._resync = Resync(self._craq, peers, routing, clock=clock)
-        self._repair = Repair(self._craq, peers, routing, clock=clock, pool=pool)
+        self._copies = Copies(peers, routing, pool=pool)
+        self._repair = Repair(self._craq, self._copies, clock=clock)
+        self._resync = Resync(self._craq, self._repair, peers, routing, clock=clock)
         self._scrubber = Scrubber(pace or Pace(), clock=clock)
         self._revival = Revival(targets, clock=clock, report=report, began=self._begin)
         self._room = Room(peers, routing, clock=clock)
@@ -253,7 +254,7 @@ class Storage:
         return pb.SyncDoneReply()
 
     async def _fetch_chunk(self, call: Call[pb.FetchChunkRequest, pb.FetchChunkReply]) -> None:
-        await self._repair.serve(call, self._targets.get(call.request.target))
+        await self._copies.serve(call, self._targets.get(call.request.target))
 
     async def _scan_chunks(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
         target = self._targets.get(request.target)
@@ -270,20 +271,13 @@ class Storage:
     async def _finished_tail(
         self, target_id: int, chain_version: int, inode: int, remaining_s: Callable[[], float]
     ) -> Target:
-        """The tail, once no version that it may have to commit is left pending from before, and none of this inode that
-        a syncing target has committed, which may serve any moment."""
+        """The tail, once no version of this inode is left pending that it may have to commit from before, or that a
+        syncing target has committed, which may serve any moment."""
         target = self._at_tail(target_id, chain_version)
-        if not target.finished.is_set():
-            try:
-                async with asyncio.timeout(remaining_s()):
-                    await target.finished.wait()
-            except TimeoutError:
-                raise DeadlineExceeded("pending versions of before are still being finished") from None
-            self._at_tail(target_id, chain_version)
-        if not target.is_last:
-            for chunk in [chunk for chunk in target.engine.pending_chunks if chunk.inode == inode]:
+        for chunk in [chunk for chunk in target.engine.pending_chunks if chunk.inode == inode]:
+            if not target.is_last or chunk not in target.current:
                 await self._craq.finish(target, chunk, self._clock.monotonic() + remaining_s())
-            self._at_tail(target_id, chain_version)
+                self._at_tail(target_id, chain_version)
         return target
 
     def _at_last(self, target_id: int, chain_version: int) -> Target:
@@ -327,7 +321,7 @@ def _parts(request: pb.WriteRequest, payload: memoryview) -> list[memoryview]:
     """Each write's share of the payload. Raises InvalidArgument."""
     parts, place = [], 0
     for write in request.writes:
-        size = write.length if write.kind in (pb.WRITE, pb.REPLACE) else 0
+        size = write.length if write.kind in (pb.WRITE, pb.REPLACE) and not write.lost else 0
         parts.append(payload[place : place + size])
         place += size
     if place != len(payload):

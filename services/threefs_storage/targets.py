@@ -109,6 +109,8 @@ class Target:
         for wait in self._waits:
             if not wait.expired():  # it is told once, and may not have got round to it before the next version
                 wait.reschedule(-math.inf)
+        if self.damaged or self.engine.lost_chunks:
+            self.hurt.set()  # a member that is back may have a good copy
         if self.state is PublicState.SYNCING:
             for chunk in self.engine.pending():
                 if chunk not in self.locks:  # else whoever has the lock does it before letting go
@@ -184,7 +186,7 @@ class Target:
 
     def note_damage(self, chunk: ChunkId) -> bool:
         """A chunk here cannot be read as it was written. True the first time."""
-        if chunk in self.damaged or len(self.damaged) >= MOST_DAMAGED:
+        if chunk in self.damaged or chunk in self.engine.lost_chunks or len(self.damaged) >= MOST_DAMAGED:
             return False
         self.damaged[chunk] = None
         self.damage_found += 1
@@ -401,6 +403,7 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         unrepaired_chunks=len(target.damaged),
         scrubbed_bytes=target.scrubbed_bytes,
         scrub_passes=target.scrub_passes,
+        lost_chunks=len(target.engine.lost_chunks),
         read_only=target.full or target.engine.read_only is not None,
         failure=failure.message[:_FAILURE_CHARS] if failure is not None else "",
     )

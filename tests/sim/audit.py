@@ -39,6 +39,7 @@ def damage(world: World) -> list[str]:
     for host, node in world.storages.items():
         for target in node.targets:
             found += [f"{chunk} is still damaged at {target.target_id} of {host}" for chunk in target.damaged]
+            found += [f"{chunk} is lost at {target.target_id} of {host}" for chunk in target.engine.lost_chunks]
     return found
 
 

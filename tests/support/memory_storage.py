@@ -64,6 +64,7 @@ class MemoryStorage:
         self.after: list[Fault] = []  # ... or an error after serving
         self.down: set[str] = set()
         self.lacking: set[tuple[int, ChunkId]] = set()  # targets that say they have no such chunk
+        self.health: dict[tuple[int, ChunkId], int] = {}  # of copies that are damaged (1) or lost (2)
         self.pending: set[tuple[int, ChunkId]] = set()  # ... or that something is on its way
         self.chain_of: dict[ChunkId, ChainId] = {}
         self.applied = 0
@@ -139,6 +140,7 @@ class MemoryStorage:
             reply.version.append(self.versions[chunk])
             reply.length.append(len(self.data[chunk]))
             reply.checksum.append(crc32c(bytes(self.data[chunk])))
+            reply.health.append(self.health.get((request.target, chunk), 0))
             reply.pending.append((request.target, chunk) in self.pending)
         return reply
 

@@ -56,7 +56,7 @@ class ReadReply(_message.Message):
     def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class ChunkWrite(_message.Message):
-    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version")
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class ChunkWrite(_message.Message):
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     ONLY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     chunk: _common_pb2.ChunkId
@@ -85,7 +86,8 @@ class ChunkWrite(_message.Message):
     entries: _containers.RepeatedCompositeFieldContainer[OnceEntry]
     again: bool
     only_version: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ..., only_version: _Optional[int] = ...) -> None: ...
+    lost: bool
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ..., only_version: _Optional[int] = ..., lost: _Optional[bool] = ...) -> None: ...
 
 class OnceEntry(_message.Message):
     __slots__ = ("identity", "version", "length", "checksum")
@@ -236,18 +238,26 @@ class SyncDoneReply(_message.Message):
     def __init__(self) -> None: ...
 
 class FetchChunkRequest(_message.Message):
-    __slots__ = ("target", "chain_version", "inode", "index", "newest")
+    __slots__ = ("target", "chain_version", "inode", "index", "newest", "version", "length", "checksum", "record_only")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    RECORD_ONLY_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     inode: int
     index: int
     newest: bool
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., newest: _Optional[bool] = ...) -> None: ...
+    version: int
+    length: int
+    checksum: int
+    record_only: bool
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., newest: _Optional[bool] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., record_only: _Optional[bool] = ...) -> None: ...
 
 class FetchChunkReply(_message.Message):
     __slots__ = ("found", "chunk")
@@ -274,7 +284,7 @@ class ScanChunksRequest(_message.Message):
     def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: _Optional[bool] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ScanChunksReply(_message.Message):
-    __slots__ = ("inode", "index", "version", "length", "checksum", "pending", "more", "last_inode", "last_index")
+    __slots__ = ("inode", "index", "version", "length", "checksum", "pending", "more", "last_inode", "last_index", "health")
     INODE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +294,7 @@ class ScanChunksReply(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     LAST_INODE_FIELD_NUMBER: _ClassVar[int]
     LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
     inode: _containers.RepeatedScalarFieldContainer[int]
     index: _containers.RepeatedScalarFieldContainer[int]
     version: _containers.RepeatedScalarFieldContainer[int]
@@ -293,7 +304,8 @@ class ScanChunksReply(_message.Message):
     more: bool
     last_inode: int
     last_index: int
-    def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., pending: _Optional[_Iterable[bool]] = ..., more: _Optional[bool] = ..., last_inode: _Optional[int] = ..., last_index: _Optional[int] = ...) -> None: ...
+    health: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., pending: _Optional[_Iterable[bool]] = ..., more: _Optional[bool] = ..., last_inode: _Optional[int] = ..., last_index: _Optional[int] = ..., health: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SpaceInfoRequest(_message.Message):
     __slots__ = ()

@@ -35,6 +35,7 @@ class Update:
     removed: bool = False  # of REPLACE: what is shipped is a tombstone
     admitted: bool = False  # a predecessor has it already: it may use the room that clients' writes may not
     entries: tuple[Entry, ...] | None = None  # of REPLACE: they take the place of those here
+    lost: bool = False  # of REPLACE: nobody has the content; what is here of that very version is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,22 @@ def plan(old_length: int, update: Update) -> Plan:
             f"{result.length} bytes do not fit into a chunk of {update.chunk_bytes} (offset {offset}, length {length})"
         )
     return result
+
+
+def replacement(version: Version, entries: tuple[Entry, ...] | None = None) -> Update:
+    """The change that makes a whole version anew, from another copy of its content."""
+    return Update(
+        kind=Kind.REPLACE,
+        version=version.version,
+        chain_version=version.chain_version,
+        length=version.length,
+        checksum=version.checksum,
+        chunk_bytes=version.checksum_block_bytes << 8,
+        identity=version.identity,
+        removed=version.removed,
+        entries=entries,
+        admitted=True,
+    )
 
 
 def extended_checksums(old: Version, zeros: bytes, payload: memoryview) -> tuple[bytes, int]:

@@ -8,6 +8,7 @@ The caller changes a chunk from one task at a time. What a record says may be re
 long as the block of its version is pinned.
 """
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from itertools import islice
@@ -23,11 +24,11 @@ from threefs.kv.table import Table
 from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.blocks import BlockFiles
 from threefs_storage.engine.committer import Committer
-from threefs_storage.engine.content import Kind, Update, plan
+from threefs_storage.engine.content import Kind, Update, plan, replacement
 from threefs_storage.engine.reader import Reader
 from threefs_storage.engine.records import Block, Record, Version, decode
 from threefs_storage.engine.store import RecordStore, RecordTable, living
-from threefs_storage.engine.writer import Writer, Written
+from threefs_storage.engine.writer import Writer, Written, without_content
 
 _KEPT_BUFFER_BYTES = 64 << 20
 _AFTER_ALL_KEYS = b"\xff" * 13
@@ -88,8 +89,10 @@ class ChunkEngine:
         self.read = reader.read
         self.read_cold = reader.read_cold
         self.record = store.get
-        #: Chunks that have a pending version.
+        #: Chunks that have a pending version, and those that have a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending
+        self.lost_chunks: Set[ChunkId] = store.lost
+        self.corrected = store.corrected
 
     @classmethod
     async def open(
@@ -210,6 +213,22 @@ class ChunkEngine:
             self._free(old.block, number)
         return after.committed
 
+    async def restore(self, chunk: ChunkId, version: Version, content: Buffer) -> None:
+        """Put good bytes in the place of the damaged ones of a version that is committed or pending here.
+
+        Raises ChecksumMismatch, NoSpace, DiskFailed, Unavailable.
+        """
+        await settled(self._restore(chunk, version, memoryview(content).cast("B")))
+
+    def mark_lost(self, chunk: ChunkId, version: Version) -> Version:
+        """Note of a committed or pending version that nobody has its content. Not durable at once."""
+        self._check_writable()
+        record = self.record(chunk)
+        assert record is not None and version in (record.committed, record.pending)
+        lost = dataclasses.replace(version, lost=True)
+        self._write(chunk, _exchanged(record, version, lost))
+        return lost
+
     def forget(self, chunk: ChunkId) -> None:
         """Remove all that is known of a chunk. Not durable at once."""
         self._check_writable()
@@ -312,6 +331,8 @@ class ChunkEngine:
         self._staging.add(chunk)
         try:
             record = self._current(chunk, update)
+            if update.lost:
+                return await self._stage_lost(chunk, update, record)
             old = living(record)
             content = plan(old.length if old is not None else 0, update)
             if len(payload) != content.payload:
@@ -322,6 +343,40 @@ class ChunkEngine:
             await self._make_durable(chunk, after, written)
             self._free_dropped(record)
             return written.version
+        except DiskFailed as error:
+            self._fail(error)
+            raise
+        finally:
+            self._staging.discard(chunk)
+
+    async def _stage_lost(self, chunk: ChunkId, update: Update, record: Record) -> Version:
+        """A version without content, unless that of the same one is here."""
+        old = record.committed
+        if old is not None and old.content == (update.version, update.length, update.checksum, update.removed):
+            version = dataclasses.replace(old, chain_version=update.chain_version, identity=update.identity)
+        else:
+            version = without_content(update)
+        await self._make_durable(
+            chunk, Record(record.committed, version, record.entries, update.entries), Written(version)
+        )
+        self._free_dropped(record)
+        return version
+
+    async def _restore(self, chunk: ChunkId, version: Version, content: memoryview) -> None:
+        self._check_writable()
+        assert chunk not in self._staging, "a chunk is changed by one task at a time"
+        self._staging.add(chunk)
+        try:
+            record = self.record(chunk)
+            assert record is not None and version in (record.committed, record.pending)
+            update = replacement(version)
+            written = await self._writer.write(None, update, plan(0, update), content)
+            after = _exchanged(record, version, dataclasses.replace(written.version, removed=version.removed))
+            await self._make_durable(chunk, after, written)
+            if version.block in self._unreadable:
+                self._unreadable.discard(version.block)  # nothing else shall lie there until the next start
+            elif version.block is not None and version.block not in _blocks(after):
+                self._free(version.block, 0)
         except DiskFailed as error:
             self._fail(error)
             raise
@@ -409,6 +464,13 @@ def _readable(chunk: ChunkId, data: bytes) -> Record | None:
         return decode(chunk, data)
     except Corrupt:
         return None
+
+
+def _exchanged(record: Record, version: Version, other: Version) -> Record:
+    """The record with another copy of its committed or pending version."""
+    if version == record.committed:
+        return dataclasses.replace(record, committed=other)
+    return dataclasses.replace(record, pending=other)
 
 
 def _blocks(record: Record) -> set[Block]:

@@ -8,7 +8,7 @@ import numpy as np
 from threefs.checksums import crc32c
 from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, is_aligned
-from threefs.errors import CorruptChunk, DiskFailed, InvalidArgument
+from threefs.errors import ChunkLost, CorruptChunk, DiskFailed, InvalidArgument
 from threefs_storage.engine.blocks import BlockFiles
 from threefs_storage.engine.content import covering, expected_checksum
 from threefs_storage.engine.ghosts import Ghosts
@@ -69,7 +69,7 @@ class Reader:
         _check_range(version, offset, into)
         block = version.block
         if block is None or not len(into):
-            return 0
+            return _nothing(version, into)
         begin, end = covering(version, offset, len(into))
         size = end - begin
         direct = past_cache or (size >= DIRECT_FROM_BYTES and not self._ghosts.seen(version, begin))
@@ -101,7 +101,7 @@ class Reader:
         _check_range(version, offset, into)
         block = version.block
         if block is None or not len(into):
-            return 0
+            return _nothing(version, into)
         begin, end = covering(version, offset, len(into))
         if end - begin >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, begin):
             return None
@@ -122,6 +122,12 @@ def _verified(version: Version, begin: int, data: memoryview) -> int:
     if checksum != expected_checksum(version, begin, begin + len(data)):
         raise _corrupt(version, begin, begin + len(data))
     return checksum
+
+
+def _nothing(version: Version, into: memoryview) -> int:
+    if version.lost and len(into):
+        raise ChunkLost
+    return 0
 
 
 def _check_range(version: Version, offset: int, into: memoryview) -> None:

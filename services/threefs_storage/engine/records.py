@@ -22,11 +22,11 @@ _HEAD = struct.Struct("<BBB")  # format, flags, number of entries
 _VERSION = struct.Struct("<QIIIBBBI16sIQ")
 _ENTRY = struct.Struct("<16sIQQII")
 _COUNT = struct.Struct("<B")
-_DIGEST = struct.Struct("<I?")
+_DIGEST = struct.Struct("<IB")
 _CRC = struct.Struct("<I")
 
 _HAS_COMMITTED, _HAS_PENDING, _HAS_SHIPPED = 1, 2, 4
-_REMOVED, _HAS_IDENTITY = 1, 2
+_REMOVED, _HAS_IDENTITY, _LOST = 1, 2, 4
 _NO_BLOCK = 0xFF
 _NO_CLIENT = bytes(16)
 
@@ -62,6 +62,14 @@ class Version:
     block_checksums: bytes  # CRC32C of each checksum block, 4 bytes each
     removed: bool = False  # a tombstone: the chunk does not exist, but its version numbers go on
     identity: WriteIdentity | None = None  # of the write that made it
+    #: No member of the chain that answered has this content undamaged. Without a block nothing of it is here; with one,
+    #: the checksum blocks that are good can still be read.
+    lost: bool = False
+
+    @property
+    def content(self) -> tuple[int, int, int, bool]:
+        """What two copies of one version have in common."""
+        return self.version, self.length, self.checksum, self.removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,8 @@ def digest(record: Record) -> int:
     if committed is None:
         return 0
     entries = b"".join(_ENTRY.pack(*entry) for entry in record.entries)
-    return crc32c(_DIGEST.pack(committed.length, committed.removed) + entries)
+    state = committed.removed + _LOST * committed.lost
+    return crc32c(_DIGEST.pack(committed.length, state) + entries)
 
 
 def encode(chunk: ChunkId, record: Record) -> bytes:
@@ -130,8 +139,39 @@ def decode(chunk: ChunkId, data: bytes) -> Record:
         raise Corrupt(f"the record of chunk {chunk} makes no sense: {error}") from None
 
 
+def corrected(chunk: ChunkId, data: bytes) -> Record | None:
+    """What a damaged record was before one of its bits changed; None if that is not what has happened.
+
+    A CRC of all single bits of a record is different, so at most one change explains the damage. Bytes that are damaged
+    in another way look like that by chance, about once in 10,000 times: what comes of this must be confirmed by the
+    content that it names.
+    """
+    body = bytearray(chunk.key() + data[: -_CRC.size])
+    stored = int.from_bytes(data[-_CRC.size :], "little")
+    if (crc32c(body) ^ stored).bit_count() == 1:
+        return _readable(chunk, body)
+    for at in range(len(chunk.key()), len(body)):
+        for bit in range(8):
+            body[at] ^= 1 << bit
+            if crc32c(body) == stored:
+                return _readable(chunk, body)
+            body[at] ^= 1 << bit
+    return None
+
+
+def _readable(chunk: ChunkId, keyed: bytes | bytearray) -> Record | None:
+    try:
+        return decode(chunk, bytes(keyed[len(chunk.key()) :]) + _CRC.pack(crc32c(keyed)))
+    except Corrupt:
+        return None
+
+
 def _encode_version(version: Version) -> bytes:
-    flags = (_REMOVED if version.removed else 0) | (_HAS_IDENTITY if version.identity else 0)
+    flags = (
+        (_REMOVED if version.removed else 0)
+        | (_HAS_IDENTITY if version.identity else 0)
+        | (_LOST if version.lost else 0)
+    )
     bits, slot = version.block or (_NO_BLOCK, 0)
     identity = version.identity or (_NO_CLIENT, 0, 0)
     return (
@@ -183,6 +223,7 @@ def _decode_version(body: bytes, at: int) -> tuple[Version, int]:
         body[at : at + size],
         bool(flags & _REMOVED),
         WriteIdentity(client, channel, seq) if flags & _HAS_IDENTITY else None,
+        bool(flags & _LOST),
     )
     return version, at + size
 

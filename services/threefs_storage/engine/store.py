@@ -6,7 +6,7 @@ from typing import Protocol
 from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.ids import ChunkId
 from threefs.kv.port import Pair
-from threefs_storage.engine.records import Record, Version, decode, encode
+from threefs_storage.engine.records import Record, Version, corrected, decode, encode
 
 _PAGE = 512
 _LAST_PAGE = 8
@@ -39,6 +39,7 @@ class RecordStore:
 
     def __init__(self, table: RecordTable, cached_records: int) -> None:
         self.pending: set[ChunkId] = set()  # chunks that have a pending version
+        self.lost: set[ChunkId] = set()  # chunks that have a lost version
         self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # the table cannot be read any more
         self._table = table
         self._half = max(1, cached_records // 2)
@@ -101,11 +102,20 @@ class RecordStore:
         return int.from_bytes(data, "big")
 
     def note(self, chunk: ChunkId, record: Record | None) -> None:
-        """Keep `pending` true. To be called for every record when the table is opened."""
+        """Keep `pending` and `lost` true. To be called for every record when the table is opened."""
         if record is not None and record.pending is not None:
             self.pending.add(chunk)
         else:
             self.pending.discard(chunk)
+        if record is not None and any(v is not None and v.lost for v in (record.committed, record.pending)):
+            self.lost.add(chunk)
+        elif self.lost:
+            self.lost.discard(chunk)
+
+    def corrected(self, chunk: ChunkId) -> Record | None:
+        """What a damaged record was, if only one of its bits has changed."""
+        data = self._get(chunk.key())
+        return None if data is None else corrected(chunk, data)
 
     async def flush(self, number: int | None = None) -> None:
         await self._table.flush(number)

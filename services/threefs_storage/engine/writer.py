@@ -1,7 +1,7 @@
 """Putting the content of a new version into a block."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from threefs.checksums import CRC_BYTES, block_crcs, checksum_block_bytes, combine, crc32c
 from threefs.env.buffers import BufferPool
@@ -152,6 +152,14 @@ class Writer:
             await file.write(place, [content[:whole], tail[:DIRECT_BYTES]], direct=True)
         finally:
             self._buffers.give(tail)
+
+
+def without_content(update: Update) -> Version:
+    """A version whose bytes nobody has. The checksums of its blocks are not known."""
+    size = checksum_block_bytes(update.chunk_bytes)
+    crcs = bytes(-(-update.length // size) * CRC_BYTES)
+    version = _version(update, update.length, crcs, update.checksum, None, size)
+    return replace(version, lost=True)
 
 
 def _version(

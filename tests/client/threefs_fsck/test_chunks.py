@@ -47,6 +47,22 @@ def test_files_that_are_whole() -> None:
     run(test)
 
 
+def test_damage_that_the_targets_know_of() -> None:
+    async def test(bench: MetaBench) -> None:
+        inode = await file(bench, "/a")
+        chunk = ChunkId(inode.inode, 1)
+        chain = bench.storage.cluster.routing.chains[bench.storage.chain_of[chunk]]
+        bench.storage.health = {(chain.serving[0], chunk): 1}
+        found = await check(bench)
+        assert kinds(found) == ["damaged_replica"] and found.exit_code
+        bench.storage.health = {(target, chunk): 2 for target in chain.serving}
+        found = await check(bench)
+        assert kinds(found) == ["lost_chunk"]
+        assert found.findings[0].inode == inode.inode and "chunk 1" in found.findings[0].detail
+
+    run(test)
+
+
 def test_chunks_of_nobody_are_found_and_removed() -> None:
     async def test(bench: MetaBench) -> None:
         inode = await file(bench, "/a")

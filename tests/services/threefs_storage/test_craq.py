@@ -1,6 +1,7 @@
 """Writes through a chain of three, rule by rule."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.chain import (
     Gate,
     cancelled,
     chain_of,
+    flip_record,
     until,
 )
 from tests.support.rpc import run
@@ -25,6 +27,7 @@ from threefs.errors import (
     NotServing,
     OutcomeUnknown,
     StaleWrite,
+    Unavailable,
     VersionGap,
 )
 from threefs.wire import storage_pb2 as pb
@@ -469,5 +472,24 @@ def test_a_write_that_makes_no_sense_is_refused(tmp_path: Path, wrong: dict[str,
             with pytest.raises(InvalidArgument):
                 await chain.write(content, **wrong)  # type: ignore[arg-type]
             assert chain[1].record() == Record()
+
+    run(test)
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_a_damaged_record_that_a_write_meets_is_noted_and_the_write_goes_on(node: int, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            flip_record(chain[node])
+            row = chain.row(b"new", 2)
+            version = 0
+            while version != 2:
+                with contextlib.suppress(Unavailable, OutcomeUnknown):
+                    version = (await chain.send(row, b"new")).version
+                await asyncio.sleep(0.02)
+            assert chain[node].target.damage_found == 1
+            for replica in (1, 2, 3):
+                assert await chain.read(replica) == (2, b"benewe")
 
     run(test)

@@ -100,3 +100,17 @@ def test_an_unexpected_failure_does_not_end_it(tmp_path: Path) -> None:
             assert any(log["log_level"] == "error" for log in logs)
 
     run(test)
+
+
+def test_many_are_finished_beside_each_other(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await left_at_the_head(chain, 8)
+            await chain[1].bind()
+            hold = chain[1].peers.before = Gate()
+            await chain[1].begin(chain.routing())
+            await until(lambda: len(chain[1].target.locks) == 8)
+            hold.open.set()
+            await chain[1].target.finished.wait()
+
+    run(test)

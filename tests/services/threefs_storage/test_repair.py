@@ -8,10 +8,25 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from threefs_storage.engine.engine import MOST_UNREADABLE
+from threefs_storage.engine.records import Version
 
-from tests.support.chain import CHUNK, OFFLINE, SERVING, Replica, TestChain, chain_of, flip_record, target_of, until
+from tests.support.chain import (
+    CHUNK,
+    CHUNK_BYTES,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    WAITING,
+    Replica,
+    TestChain,
+    chain_of,
+    flip_record,
+    refuse,
+    target_of,
+    until,
+)
 from tests.support.rpc import run
-from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NotServing, OutcomeUnknown, Retry, Unavailable
+from threefs.errors import ChunkLost, Corrupt, CorruptChunk, DiskFailed, NotServing, OutcomeUnknown, Retry, Unavailable
 from threefs.ids import ChunkId
 from threefs.routing import LocalState
 from threefs.rpc.methods import LAST_CHUNK, LIST_CHUNKS, QUERY_VERSION
@@ -22,11 +37,16 @@ CONTENT = b"what was written" * 5000
 
 async def flip_content(replica: Replica) -> None:
     committed = replica.record().committed
-    assert committed is not None and committed.block is not None
-    name = f"{1 << committed.block.bits >> 10}KiB.blocks"
+    assert committed is not None
+    await flip(replica, committed)
+
+
+async def flip(replica: Replica, version: Version) -> None:
+    assert version.block is not None
+    name = f"{1 << version.block.bits >> 10}KiB.blocks"
     path = replica.directory / f"target-{replica.target_id}" / "blocks" / name
     with path.open("r+b") as file:
-        at = (committed.block.slot << committed.block.bits) + 1000
+        at = (version.block.slot << version.block.bits) + 1000
         file.seek(at)
         byte = file.read(1)[0]
         file.seek(at)
@@ -100,10 +120,11 @@ def test_who_asks_the_tail_for_a_damaged_record_may_ask_again(
     run(test)
 
 
-def test_where_no_other_replica_serves_damage_stays_an_error(tmp_path: Path) -> None:
+def test_where_no_other_replica_answers_damage_stays_an_error(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
             await chain.write(CONTENT)
+            await chain[2].stop()
             chain.change((1, SERVING), (2, OFFLINE))
             await flip_content(chain[1])
             for _ in range(3):
@@ -111,9 +132,213 @@ def test_where_no_other_replica_serves_damage_stays_an_error(tmp_path: Path) -> 
                     await chain.read(1)
                 await asyncio.sleep(0.1)
             assert chain[1].target.damage_found == 1 and not chain[1].target.repaired
-            chain[1].target.damaged.clear()
+            assert lost(chain, 1)
 
     run(test)
+
+
+def lost(chain: TestChain, node: int) -> bool:
+    (report,) = chain[node].targets.reports()
+    assert report.lost_chunks == len(chain[node].target.engine.lost_chunks)
+    return CHUNK in chain[node].target.engine.lost_chunks
+
+
+@pytest.mark.parametrize("state", [OFFLINE, WAITING, SYNCING])
+def test_a_good_copy_counts_whatever_the_state_of_its_target(state: Any, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"before")
+            await chain.write(CONTENT)
+            chain.change((1, SERVING), (2, OFFLINE))
+            await flip_content(chain[1])
+            chain.change((1, SERVING), (2, state))
+            await until(lambda: chain[1].target.repaired == 1 or reads(chain, 1))
+            await until(lambda: chain[1].target.repaired == 1)
+            assert await chain.read(1) == (2, CONTENT)
+
+    run(test)
+
+
+def reads(chain: TestChain, node: int) -> bool:
+    chain[node].target.note_damage(CHUNK)
+    return False
+
+
+def test_an_older_copy_is_not_a_good_one(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(CONTENT)
+            chain.change((1, SERVING), (2, OFFLINE))
+            await chain.write(b"!" + CONTENT[1:])
+            await flip_content(chain[1])
+            with pytest.raises(CorruptChunk):
+                await chain.read(1)
+            await until(lambda: lost(chain, 1))
+            assert chain[1].target.repaired == 0
+            with pytest.raises(ChunkLost, match="overwritten as a whole"):
+                await chain.write(b"part", 5)
+
+    run(test)
+
+
+def test_the_middle_and_the_tail_are_damaged_and_the_head_is_good(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            await chain.write(CONTENT)
+            for node in (2, 3):
+                await flip_content(chain[node])
+                with pytest.raises(CorruptChunk):
+                    await chain.read(node)
+            for node in (2, 3):
+                await check_repaired(chain, node)
+            assert (await chain.write(b"new", 5)).version == 3
+
+    run(test)
+
+
+def test_records_damaged_in_the_middle_and_at_the_tail_come_from_the_head(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            await chain.write(CONTENT)
+            for node in (2, 3):
+                flip_record(chain[node])
+                chain[node].target.note_damage(CHUNK)
+            for node in (2, 3):
+                await check_repaired(chain, node)
+
+    run(test)
+
+
+def test_one_changed_bit_of_the_only_record_is_corrected(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"before")
+            await chain.write(CONTENT, seq=2)
+            await chain[2].stop()
+            chain.change((1, SERVING), (2, OFFLINE))
+            flip_record(chain[1])
+            with pytest.raises(Corrupt):
+                await chain.read(1)
+            await until(lambda: chain[1].target.repaired == 1)
+            assert await chain.read(1) == (2, CONTENT)
+            assert (await chain.write(CONTENT, seq=2)).version == 2, "with its results"
+
+    run(test)
+
+
+def test_a_record_that_nobody_can_read_any_more_is_lost_until_it_is_overwritten(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(CONTENT)
+            chain.change((1, SERVING), (2, OFFLINE))
+            garble_record(chain[1])
+            with pytest.raises(Corrupt):
+                await chain.read(1)
+            await until(lambda: lost(chain, 1))
+            for length in (10, CHUNK_BYTES):
+                with pytest.raises(ChunkLost):
+                    await chain.read(1, length=length)
+            with pytest.raises(ChunkLost):
+                await chain.write(CONTENT)
+            last = await chain.write(bytes(CHUNK_BYTES))
+            assert last.version > 1 << 32, "a version that never was"
+            assert not lost(chain, 1)
+            chain.change((1, SERVING), (2, SYNCING))
+            await until(lambda: chain[2].target.complete_in == chain.version)
+            assert chain[2].committed() == last.version
+
+    run(test)
+
+
+def garble_record(replica: Replica) -> None:
+    store = replica.target.engine._store
+    data = store._table.get(CHUNK.key())
+    assert data is not None
+    store._table.write({CHUNK.key(): bytes(byte ^ 0x55 for byte in data)})
+    store._young.clear()
+    store._old.clear()
+
+
+@pytest.mark.parametrize("how", ["overwritten", "removed", "truncated"])
+def test_a_lost_chunk_is_whole_again_when_it_is(how: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await only_damaged_copy(chain)
+            await until(lambda: lost(chain, 1))
+            await chain[1].restart()
+            assert lost(chain, 1), "it is remembered"
+            if how == "overwritten":
+                assert (await chain.write(CONTENT[::-1])).version == 3
+                assert await chain.read(1) == (3, CONTENT[::-1])
+            else:
+                await chain.send(chain.row(kind=pb.REMOVE if how == "removed" else pb.TRUNCATE))
+            assert not lost(chain, 1)
+
+    run(test)
+
+
+async def only_damaged_copy(chain: TestChain) -> None:
+    await chain.write(CONTENT)
+    chain.change((1, SERVING), (2, OFFLINE))
+    await chain.write(b"!" + CONTENT[1:])
+    await flip_content(chain[1])
+    chain[1].target.note_damage(CHUNK)
+
+
+def test_what_is_good_of_a_lost_chunk_can_still_be_read(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await only_damaged_copy(chain)
+            await until(lambda: lost(chain, 1))
+            assert (await chain.read(1, offset=4096, length=4096))[1] == CONTENT[4096:8192]
+            with pytest.raises(CorruptChunk):
+                await chain.read(1, offset=0, length=4096)
+
+    run(test)
+
+
+def test_a_pending_version_that_cannot_be_read_makes_its_target_leave(tmp_path: Path) -> None:
+    """It may be committed elsewhere: it can be neither dropped nor passed on."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            await chain.give_up(1, chain.row(CONTENT), CONTENT)
+            await flip_pending(chain[1])
+            chain[1].peers.before = None
+            chain.change((1, SERVING), (2, SERVING), (3, SERVING))
+            await until(lambda: chain[1].target.left)
+            chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
+            await until(lambda: not chain[1].target.left)
+            chain[1].target.leased_until = float("inf")
+            chain.change((2, SERVING), (3, SERVING), (1, SYNCING))
+            await until(lambda: chain[1].target.complete_in == chain.version)
+            assert chain[1].committed() == 1 and not chain[1].pending()
+
+    run(test)
+
+
+def test_a_pending_version_that_cannot_be_read_comes_from_a_member_that_has_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            await chain.give_up(2, chain.row(CONTENT), CONTENT)
+            await flip_pending(chain[2])
+            chain[2].peers.before = None
+            chain.change((1, SERVING), (2, SERVING), (3, SERVING))
+            await until(lambda: [chain[node].committed() for node in (1, 2, 3)] == [2, 2, 2])
+            assert not any(chain[node].target.left for node in (1, 2, 3))
+            assert (await chain.read(2))[1] == CONTENT
+
+    run(test)
+
+
+async def flip_pending(replica: Replica) -> None:
+    pending = replica.record().pending
+    assert pending is not None
+    await flip(replica, pending)
 
 
 def test_two_damaged_copies_are_both_made_good_from_the_third(tmp_path: Path) -> None:
@@ -144,14 +369,14 @@ def test_where_every_copy_is_damaged_it_stays_an_error_told_once(tmp_path: Path)
                     with pytest.raises(CorruptChunk):
                         await chain.read(1)
                     await asyncio.sleep(0.3)
-                told = [log["target"] for log in logs if log["event"] == "a damaged chunk is not good elsewhere"]
+                told = [log["target"] for log in logs if log["event"].startswith("a damaged chunk is lost")]
             assert told.count(chain[1].target_id) == 1
             for replica in chain.replicas:
                 (report,) = replica.targets.reports()
-                assert (report.damaged_chunks, report.repaired_chunks, report.unrepaired_chunks) == (1, 0, 1)
+                assert (report.damaged_chunks, report.repaired_chunks, report.unrepaired_chunks) == (1, 0, 0)
+                assert report.lost_chunks == 1
                 with pytest.raises(CorruptChunk):
                     await chain.read(replica.node)
-                replica.target.damaged.clear()
 
     run(test)
 
@@ -220,7 +445,7 @@ def test_many_places_that_cannot_be_read_are_the_end_of_the_disk(tmp_path: Path)
 
             target = chain[2].target
             target.report = report
-            chain.change((1, SERVING), (3, SERVING), (2, SERVING), learned_by=[2])  # so that repairs do not succeed
+            chain[2].peers.before = refuse
             for chunk in chunks:
                 assert not target.broken
                 with pytest.raises(DiskFailed):

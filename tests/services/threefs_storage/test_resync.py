@@ -6,11 +6,26 @@ from pathlib import Path
 import pytest
 from threefs_storage import resync
 
-from tests.support.chain import CLIENT, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, refuse, until
+from tests.services.threefs_storage.test_repair import flip_content, flip_pending, garble_record
+from tests.support.chain import (
+    CHUNK_BYTES,
+    CLIENT,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    Gate,
+    Replica,
+    TestChain,
+    chain_of,
+    flip_record,
+    refuse,
+    target_of,
+    until,
+)
 from tests.support.rpc import run
-from threefs.errors import NotServing, VersionGap
+from threefs.errors import ChunkLost, NotServing, VersionGap
 from threefs.ids import ChunkId
-from threefs.rpc.methods import INVENTORY, SYNC_DONE, WRITE
+from threefs.rpc.methods import INVENTORY, LAST_CHUNK, SYNC_DONE, WRITE
 from threefs.wire import storage_pb2 as pb
 
 CHUNKS = [ChunkId(7, number) for number in range(6)]
@@ -145,5 +160,97 @@ def test_nothing_of_it_is_taken_by_a_target_that_serves_or_holds_no_lease(tmp_pa
                 await chain.send(chain.row(node=2, kind=pb.FORGET))
             chain[2].target.leased_until = float("inf")
             assert chain[2].committed() == 1 and CLIENT
+
+    run(test)
+
+
+CONTENT = b"what was written" * 5000
+
+
+@pytest.mark.parametrize("what", ["content", "record"])
+def test_a_chunk_that_only_the_sole_replica_had_and_has_damaged_is_shipped_as_lost(what: str, tmp_path: Path) -> None:
+    """Found by an audit: the resync never ended, and the chain had one replica for ever."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(CONTENT)
+            await chain.write(b"good", chunk=CHUNKS[1])
+            chain.change((1, SERVING), (2, OFFLINE))
+            await chain.write(b"!" + CONTENT[1:])
+            await (flip_content(chain[1]) if what == "content" else garbled(chain[1]))
+            chain.change((1, SERVING), (2, SYNCING))
+            async with asyncio.timeout(10):
+                await complete(chain, 2)
+            chain.change((1, SERVING), (2, SERVING))
+            assert await chain.read(2, CHUNKS[1]) == (1, b"good")
+            with pytest.raises(ChunkLost):
+                await chain.read(2)
+            assert [replica.targets.reports()[0].lost_chunks for replica in chain.replicas] == [1, 1]
+            await chain.write(bytes(CHUNK_BYTES))
+            assert await chain.read(1) == await chain.read(2)
+            assert [replica.targets.reports()[0].lost_chunks for replica in chain.replicas] == [0, 0]
+
+    run(test)
+
+
+async def garbled(replica: Replica) -> None:
+    garble_record(replica)
+
+
+def test_a_chunk_that_is_damaged_here_and_good_at_the_one_that_syncs_is_taken_from_there(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(CONTENT, seq=1)
+            chain.change((1, SERVING), (2, OFFLINE))
+            await chain.write(b"other", chunk=CHUNKS[1])
+            flip_record(chain[1])
+            chain.change((1, SERVING), (2, SYNCING))
+            await complete(chain, 2)
+            assert (await chain.read(1))[1] == CONTENT
+            assert chain[2].state().entries == chain[1].state().entries
+
+    run(test)
+
+
+def test_a_good_copy_that_returns_makes_a_lost_chunk_good_everywhere(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(CONTENT)
+            await chain[3].stop()
+            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+            chain[2].target.engine.forget(CHUNKS[0])  # an exchanged disk
+            await flip_content(chain[1])
+            chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
+            await complete(chain, 2)
+            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+            with pytest.raises(ChunkLost):
+                await chain.read(2)
+            await chain[3].bind()
+            await chain[3].begin(chain.routing())
+            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+            await complete(chain, 3)
+            await until(lambda: not any(replica.target.engine.lost_chunks for replica in chain.replicas))
+            chain.change((1, SERVING), (2, SERVING), (3, SERVING))
+            for node in (1, 2, 3):
+                assert await chain.read(node) == (1, CONTENT)
+
+    run(test)
+
+
+def test_a_pending_version_that_the_only_replica_cannot_read_blocks_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"good", chunk=CHUNKS[1])
+            chain.change((1, SERVING), (2, SYNCING))
+            await complete(chain, 2)
+            await chain.give_up(1, chain.row(CONTENT), CONTENT)
+            await flip_pending(chain[1])
+            chain[1].peers.before = None
+            chain.change((1, SERVING), (2, SYNCING))
+            request = pb.LastChunkRequest(target=target_of(1), chain_version=chain.version, inode=8)
+            assert not (await chain.peers.call(chain[1].address, LAST_CHUNK, request, timeout_s=5)).found
+            async with asyncio.timeout(10):
+                await complete(chain, 2)
+            assert not chain[1].pending() and CHUNKS[0] in chain[2].target.engine.lost_chunks
 
     run(test)

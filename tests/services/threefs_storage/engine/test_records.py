@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_storage.engine.records import MOST_ENTRIES, Block, Entry, Record, Version, decode, encode
+from threefs_storage.engine.records import MOST_ENTRIES, Block, Entry, Record, Version, corrected, decode, encode
 
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
@@ -27,6 +27,7 @@ def versions(draw: st.DrawFn) -> Version:
         block_checksums=draw(st.binary(min_size=4 * blocks, max_size=4 * blocks)),
         removed=draw(st.booleans()),
         identity=draw(st.none() | st.builds(WriteIdentity, clients, u32, u64)),
+        lost=draw(st.booleans()),
     )
 
 
@@ -51,6 +52,16 @@ def test_every_flipped_bit_is_detected() -> None:
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(Corrupt):
             decode(CHUNK, bytes(damaged))
+
+
+def test_every_flipped_bit_is_corrected_and_two_are_not() -> None:
+    data = encode(CHUNK, sample())
+    for bit in range(0, len(data) * 8, 7):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert corrected(CHUNK, bytes(damaged)) == sample()
+        damaged[(bit // 8 + 5) % len(data)] ^= 1
+        assert corrected(CHUNK, bytes(damaged)) is None
 
 
 def test_a_record_of_another_chunk_is_detected() -> None:
