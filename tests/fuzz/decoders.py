@@ -136,7 +136,7 @@ _INODE = records.encode(meta_pb2.Inode(inode=5, mode=0o644, length=9, nlink=1, n
 DECODERS: dict[str, Decoder] = {
     "frame": Decoder(
         lambda data: frames.decode(memoryview(data), 0, Limits()) if len(data) >= frames.HEADER_BYTES else None,
-        [frames.encode(kind, 301, 0, 5, 10, 20, 1000, 7) for kind in (1, 2, 3, 4, 5, 8)],
+        [frames.encode(kind, 301, 0, 5, b"0123456789", 20, 1000, 7) for kind in (1, 2, 3, 4, 5, 8)],
     ),
     "hello": Decoder(read_hello, [HELLO.SerializeToString()]),
     "error": Decoder(frames.error_from, [common_pb2.Error(code=30, message="no").SerializeToString()]),

@@ -15,6 +15,7 @@ from tests.fuzz.examples import filled
 from tests.fuzz.mutation import mutated
 from tests.support.cluster import LocalCluster
 from tests.support.processes import free_port
+from threefs.checksums import crc32c
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.rpc import frames
@@ -24,12 +25,15 @@ from threefs.rpc.peers import Peers
 from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
 
 _ANSWER_S = 20.0
+_MAGIC = frames.MAGIC.to_bytes(2, "little")
+_SEALED_FROM = 7  # what stands before it is magic, version and the checksum itself
+_BODY_BYTES_AT = frames.HEADER_BYTES - 20
 _GROWTH_KIB = 600 << 10
 
 
 def hello() -> bytes:
     body = HELLO.SerializeToString()
-    return frames.encode(frames.HELLO, body_bytes=len(body)) + body
+    return frames.encode(frames.HELLO, body=body)
 
 
 def requests(service: str) -> list[bytes]:
@@ -38,10 +42,19 @@ def requests(service: str) -> list[bytes]:
     for method in [method for method in ALL_METHODS if method.service.endswith(f".{service}")]:
         full = filled(method.request()).SerializeToString()
         bodies = (b"", full, full, b"\x08\x01\x10\x01", b"\x0a\x02ab")
-        found += [frames.encode(frames.REQUEST, method.number, 0, 7, len(body), 0, 200, 1) + body for body in bodies]
-        found.append(frames.encode(frames.REQUEST, method.number, 0, 8, 0, 100, 200, 1) + bytes(100))
+        found += [frames.encode(frames.REQUEST, method.number, 0, 7, body, 0, 200, 1) for body in bodies]
+        found.append(frames.encode(frames.REQUEST, method.number, 0, 8, b"", 100, 200, 1) + bytes(100))
     found += [frames.encode(frames.CANCEL, call_id=7), frames.encode(frames.PING)]
     return [*found, frames.encode(frames.SEGMENT, call_id=8, payload_bytes=9)]
+
+
+def resealed(dice: random.Random, data: bytes) -> bytes:
+    """Mostly with the checksum that a frame should have, so that what is behind it is met too."""
+    if len(data) < frames.HEADER_BYTES or data[:2] != _MAGIC or dice.random() < 0.2:
+        return data
+    body_bytes = int.from_bytes(data[_BODY_BYTES_AT : _BODY_BYTES_AT + 4], "little")
+    checksum = crc32c(data[_SEALED_FROM : frames.HEADER_BYTES + body_bytes])
+    return data[: _SEALED_FROM - 4] + checksum.to_bytes(4, "little") + data[_SEALED_FROM:]
 
 
 class Ports:
@@ -95,7 +108,7 @@ class Ports:
     def _burst(self, name: str, dice: random.Random) -> None:
         host, port = self.ports[name].rsplit(":", 1)
         data = b"" if name == "metrics" or dice.random() < 0.2 else hello()
-        data += b"".join(mutated(dice, self._requests[name]) for _ in range(dice.randrange(1, 6)))
+        data += b"".join(resealed(dice, mutated(dice, self._requests[name])) for _ in range(dice.randrange(1, 6)))
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5) as stream:
             stream.sendall(data)
             if dice.random() < 0.3:
@@ -148,12 +161,12 @@ def annoy_client(dice: random.Random, seconds: float) -> int:
 
 async def _annoy_client(dice: random.Random, seconds: float) -> int:
     body = common_pb2.Hello(protocol=frames.PROTOCOL, client_id="ab" * 16).SerializeToString()
-    greeting = frames.encode(frames.HELLO, body_bytes=len(body)) + body
+    greeting = frames.encode(frames.HELLO, body=body)
     reply = manager_pb2.GetStatusReply(cluster_id="x").SerializeToString()
     answers = [
-        frames.encode(frames.RESPONSE, 105, 0, 1, len(reply)) + reply,
-        frames.encode(frames.RESPONSE, 105, frames.FAILED, 1, 4) + b"\x08\x1e\x12\x00",
-        frames.encode(frames.RESPONSE, 105, 0, 1, len(reply), 50) + reply + bytes(50),
+        frames.encode(frames.RESPONSE, 105, 0, 1, reply),
+        frames.encode(frames.RESPONSE, 105, frames.FAILED, 1, b"\x08\x1e\x12\x00"),
+        frames.encode(frames.RESPONSE, 105, 0, 1, reply, 50) + bytes(50),
         frames.encode(frames.GOAWAY),
         frames.encode(frames.SEGMENT, call_id=1, payload_bytes=5) + bytes(5),
     ]
@@ -162,7 +175,7 @@ async def _annoy_client(dice: random.Random, seconds: float) -> int:
         with contextlib.suppress(OSError):
             writer.write(greeting if dice.random() < 0.9 else mutated(dice, [greeting]))
             await reader.read(1 << 16)
-            writer.write(b"".join(mutated(dice, answers) for _ in range(dice.randrange(1, 4))))
+            writer.write(b"".join(resealed(dice, mutated(dice, answers)) for _ in range(dice.randrange(1, 4))))
             await writer.drain()
         writer.close()
 

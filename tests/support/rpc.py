@@ -31,6 +31,12 @@ def run(test: Callable[[], Awaitable[None]], loop: str = "uvloop") -> None:
         asyncio.run(main())
 
 
+def announcing(frame: bytes, body_bytes: int) -> bytes:
+    """A frame whose header lies about its body."""
+    place = HEADER_BYTES - 20
+    return frame[:place] + body_bytes.to_bytes(4, "little") + frame[place + 4 :]
+
+
 class TcpNet(RealNet):
     """Never the UNIX socket beside."""
 

@@ -188,13 +188,11 @@ class Connection:
     ) -> None:
         remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
         size = pending.size
-        head = frames.encode(
-            frames.REQUEST, pending.method.number, 0, call_id, len(body), size, remaining_ms, request_id
-        )
+        head = frames.encode(frames.REQUEST, pending.method.number, 0, call_id, body, size, remaining_ms, request_id)
         if self.outstanding == 1 and not size:
-            self._link.send_now(head + body)
+            self._link.send_now(head)
         else:
-            self._link.send(head + body, call_id, payload, size, owner=pending.future)
+            self._link.send(head, call_id, payload, size, owner=pending.future)
 
     def _send_late(
         self, call_id: int, pending: _Pending, body: bytes, payload: Sequence[Buffer], request_id: int

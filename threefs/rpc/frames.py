@@ -3,25 +3,33 @@
 A call is a REQUEST and its RESPONSE. The payload of either may be longer than one frame: its header says the total,
 the first SEGMENT_BYTES follow inline, the rest comes in SEGMENT frames of the same call id, between which other frames
 pass.
+
+Header and body have a CRC32C: what names a chunk, an offset or a version must not rest on the checksums of TCP alone.
+Payload has checksums of its own, in the body.
 """
 
 import enum
 import struct
 from typing import NamedTuple
 
+import google_crc32c
 from google.protobuf.message import DecodeError
 
-from threefs.errors import LimitExceeded, ProtocolError, ThreefsError, WrongVersion, error_of
+from threefs.errors import ConnectionLost, LimitExceeded, ProtocolError, ThreefsError, WrongVersion, error_of
 from threefs.rpc.limits import Limits
 from threefs.wire import common_pb2
 
 MAGIC = 0x3F5F
-PROTOCOL = 1
+PROTOCOL = 2
 SEGMENT_BYTES = 256 << 10
 
-_HEADER = struct.Struct("<HBBHHIIIIQ")
+_START = struct.Struct("<HBI")  # magic, version, and the CRC32C of all that follows up to the end of the body
+_REST = struct.Struct("<BHHIIIIQ")
+_HEADER = struct.Struct(_START.format + _REST.format.lstrip("<"))
+_START_BYTES, _REST_BYTES = _START.size, _REST.size
 HEADER_BYTES = _HEADER.size
-_pack, _unpack_from = _HEADER.pack, _HEADER.unpack_from
+_pack_start, _pack_rest, _unpack_from = _START.pack, _REST.pack, _HEADER.unpack_from
+_value, _extend = google_crc32c.value, google_crc32c.extend
 
 
 class Kind(enum.IntEnum):
@@ -46,6 +54,7 @@ FAILED = 1
 
 
 class Header(NamedTuple):
+    checksum: int
     kind: int
     method: int
     flags: int
@@ -69,18 +78,21 @@ def encode(
     method: int = 0,
     flags: int = 0,
     call_id: int = 0,
-    body_bytes: int = 0,
+    body: bytes = b"",
     payload_bytes: int = 0,
     deadline_ms: int = 0,
     request_id: int = 0,
 ) -> bytes:
-    return _pack(MAGIC, PROTOCOL, kind, method, flags, call_id, body_bytes, payload_bytes, deadline_ms, request_id)
+    """Header and body. The payload goes behind it."""
+    rest = _pack_rest(kind, method, flags, call_id, len(body), payload_bytes, deadline_ms, request_id) + body
+    return _pack_start(MAGIC, PROTOCOL, _value(rest)) + rest
 
 
 def decode(buffer: memoryview | bytes | bytearray, offset: int, limits: Limits) -> Header:
-    """The header at `offset`. Raises ProtocolError, WrongVersion, LimitExceeded."""
+    """The header at `offset`; whether it is undamaged only `body_at` can tell. Raises ProtocolError, WrongVersion,
+    LimitExceeded."""
     fields = _unpack_from(buffer, offset)
-    magic, protocol, kind, _, _, _, body_bytes, payload_bytes, _, _ = fields
+    magic, protocol, _, kind, _, _, _, body_bytes, payload_bytes, _, _ = fields
     if magic != MAGIC:
         raise ProtocolError(f"not a threefs frame: it begins with {magic:#06x} instead of {MAGIC:#06x}")
     if protocol != PROTOCOL:
@@ -97,6 +109,30 @@ def decode(buffer: memoryview | bytes | bytearray, offset: int, limits: Limits) 
     if kind == SEGMENT and (body_bytes or payload_bytes > SEGMENT_BYTES):
         raise ProtocolError("a SEGMENT frame has a body or is too long")
     return _made(Header, fields[2:])
+
+
+def body_at(buffer: memoryview | bytes | bytearray, offset: int, header: Header) -> bytes:
+    """The body of the frame at `offset`, which is complete. Raises ConnectionLost: the frame is damaged."""
+    rest = bytes(buffer[offset + _START_BYTES : offset + HEADER_BYTES + header.body_bytes])
+    if _value(rest) != header.checksum:
+        raise _damaged()
+    return rest[_REST_BYTES:]
+
+
+def header_checksum(buffer: memoryview | bytes | bytearray, offset: int) -> int:
+    """Of the header at `offset`, for `check_body`."""
+    checksum: int = _value(bytes(buffer[offset + _START_BYTES : offset + HEADER_BYTES]))
+    return checksum
+
+
+def check_body(header: Header, header_checksum: int, body: bytes) -> None:
+    """Of a body that came by itself. Raises ConnectionLost: the frame is damaged."""
+    if _extend(header_checksum, body) != header.checksum:
+        raise _damaged()
+
+
+def _damaged() -> ConnectionLost:
+    return ConnectionLost("a frame was damaged on its way: its checksum is wrong, so the connection is given up")
 
 
 _MOST_MESSAGE_CHARS = 4096

@@ -36,7 +36,7 @@ def hello_frame(identity: Identity, limits: Limits = _DEFAULT_LIMITS, *, with_to
         most_payload_bytes=limits.payload_bytes,
         most_body_bytes=limits.body_bytes,
     ).SerializeToString()
-    return frames.encode(frames.HELLO, body_bytes=len(body)) + body
+    return frames.encode(frames.HELLO, body=body)
 
 
 def read_hello(body: bytes) -> Hello:

@@ -108,6 +108,7 @@ class Link:
         self._end = 0
         self._header: Header | None = None  # whose body or payload is being received
         self._body: bytearray | None = None  # a body that does not fit the ring
+        self._checksum = 0  # of the header of that
         self._wanted: deque[memoryview] = deque()
         # outbound
         self._queue: deque[_Outgoing] = deque()
@@ -341,12 +342,13 @@ class Link:
             header = frames.decode(self._ring, start, self._limits)
             size = HEADER_BYTES + header.body_bytes
             if have >= size:
-                body = bytes(self._ring[start + HEADER_BYTES : start + size])
+                body = frames.body_at(self._ring, start, header)
                 self._start = start + size
                 self._begin(header, body)
             else:
                 self._header = header
                 self._body = bytearray(header.body_bytes)
+                self._checksum = frames.header_checksum(self._ring, start)
                 self._start += HEADER_BYTES
                 self._want([memoryview(self._body)])
 
@@ -380,6 +382,7 @@ class Link:
         assert header is not None
         if self._body is not None:
             body, self._body = bytes(self._body), None
+            frames.check_body(header, self._checksum, body)
             self._begin(header, body)
         else:
             self.owner = None
@@ -394,7 +397,7 @@ class Link:
         self._closing = error
         self._stream.on_readable(None)
         body = frames.error_body(error)
-        self.send(frames.encode(frames.GOAWAY, body_bytes=len(body)) + body)
+        self.send(frames.encode(frames.GOAWAY, body=body))
         # A peer that does not read must not keep us.
         self._patience = self._loop.call_later(self._limits.hello_s, self.close, error)
 

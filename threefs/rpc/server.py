@@ -95,7 +95,7 @@ class Server:
             self._listener.close()
         goodbye = frames.error_body(Stopping("the service is stopping"))
         for session in list(self._sessions):
-            session.link.send(frames.encode(frames.GOAWAY, body_bytes=len(goodbye)) + goodbye)
+            session.link.send(frames.encode(frames.GOAWAY, body=goodbye))
         self._drained = asyncio.Event()
         self.call_ended()
         try:

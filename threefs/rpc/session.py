@@ -98,14 +98,12 @@ class Call(Generic[Req, Rep]):
         assert not self.answered, f"{self.method} was answered twice"
         self.answered = True
         header = self._header
-        head = frames.encode(
-            frames.RESPONSE, header.method, flags, header.call_id, len(body), length, 0, header.request_id
-        )
+        head = frames.encode(frames.RESPONSE, header.method, flags, header.call_id, body, length, 0, header.request_id)
         link = self._session.link
         if not length and sent is None and len(self._session.calls) == 1:
-            link.send_now(head + body)
+            link.send_now(head)
         else:
-            link.send(head + body, header.call_id, payload, length, sent)
+            link.send(head, header.call_id, payload, length, sent)
         if not self._running:
             self._session.end(self)
 
@@ -240,8 +238,7 @@ class Session:
 
     def _refuse_call(self, header: Header, error: ThreefsError) -> None:
         body = frames.error_body(error)
-        head = frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, len(body))
-        self.link.send(head + body)
+        self.link.send(frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, body))
 
     def payload_done(self, header: Header) -> None:
         call = self.calls.get(header.call_id)

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threefs.errors import LimitExceeded, NotFound, ProtocolError, ThreefsError, WrongVersion
+from tests.support.rpc import announcing
+from threefs.errors import ConnectionLost, LimitExceeded, NotFound, ProtocolError, ThreefsError, WrongVersion
 from threefs.rpc import frames
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
 from threefs.rpc.limits import Limits
@@ -11,22 +12,47 @@ LIMITS = Limits()
 
 
 @given(
-    st.tuples(
-        st.sampled_from([frames.REQUEST, frames.RESPONSE]),
-        st.integers(0, 2**16 - 1),
-        st.integers(0, 1),
-        st.integers(0, 2**32 - 1),
-        st.integers(0, LIMITS.body_bytes),
-        st.integers(0, LIMITS.payload_bytes),
-        st.integers(0, 2**32 - 1),
-        st.integers(0, 2**64 - 1),
-    )
+    st.sampled_from([frames.REQUEST, frames.RESPONSE]),
+    st.integers(0, 2**16 - 1),
+    st.integers(0, 1),
+    st.integers(0, 2**32 - 1),
+    st.binary(max_size=3000),
+    st.integers(0, LIMITS.payload_bytes),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**64 - 1),
 )
-def test_a_header_survives(fields: tuple[int, int, int, int, int, int, int, int]) -> None:
-    header = Header(*fields)
-    encoded = b"x" + frames.encode(*fields)
-    assert frames.decode(encoded, 1, LIMITS) == header
+def test_a_frame_survives(
+    kind: int, method: int, flags: int, call_id: int, body: bytes, payload_bytes: int, deadline_ms: int, request_id: int
+) -> None:
+    frame = frames.encode(kind, method, flags, call_id, body, payload_bytes, deadline_ms, request_id)
+    header = frames.decode(b"x" + frame, 1, LIMITS)
+    assert header[1:] == (kind, method, flags, call_id, len(body), payload_bytes, deadline_ms, request_id)
     assert header.inline_bytes == min(header.payload_bytes, SEGMENT_BYTES)
+    assert frames.body_at(memoryview(b"x" + frame + b"y"), 1, header) == body
+    frames.check_body(header, frames.header_checksum(frame, 0), body)
+
+
+@given(st.binary(max_size=200), st.data())
+def test_no_bit_of_header_and_body_changes_unnoticed(body: bytes, data: st.DataObject) -> None:
+    """The chunk, the offset and the version that a write is meant for stand there."""
+    frame = bytearray(frames.encode(frames.REQUEST, 301, 0, 7, body, 1000, 5000, 9))
+    bit = data.draw(st.integers(0, 8 * len(frame) - 1))
+    frame[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(ThreefsError):
+        header = frames.decode(frame, 0, LIMITS)
+        assert header.body_bytes <= len(body) or raises_when_complete(frame, header)
+        frames.body_at(frame, 0, header)
+
+
+def raises_when_complete(frame: bytearray, header: Header) -> bool:
+    """The frame says that its body is longer: the checksum is looked at when so much has come."""
+    whole = bytes(frame) + bytes(header.body_bytes)
+    with pytest.raises(ConnectionLost):
+        frames.body_at(whole, 0, header)
+    with pytest.raises(ConnectionLost):
+        body = whole[HEADER_BYTES : HEADER_BYTES + header.body_bytes]
+        frames.check_body(header, frames.header_checksum(whole, 0), body)
+    return True
 
 
 @given(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES))
@@ -38,7 +64,7 @@ def test_random_bytes_are_refused_in_words(data: bytes) -> None:
 
 @given(st.data())
 def test_a_mutated_header_is_refused_or_within_the_limits(data: st.DataObject) -> None:
-    encoded = bytearray(frames.encode(frames.REQUEST, 301, 0, 7, 100, 1000, 5000, 9))
+    encoded = bytearray(frames.encode(frames.REQUEST, 301, 0, 7, bytes(100), 1000, 5000, 9))
     encoded[data.draw(st.integers(0, HEADER_BYTES - 1))] = data.draw(st.integers(0, 255))
     try:
         header = frames.decode(encoded, 0, LIMITS)
@@ -51,13 +77,13 @@ def test_a_mutated_header_is_refused_or_within_the_limits(data: st.DataObject) -
 @pytest.mark.parametrize(
     ("encoded", "error", "says"),
     [
-        (b"GET / HTTP/1.1\r\nHost: example.org\r\n", ProtocolError, "not a threefs frame"),
+        (b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n", ProtocolError, "not a threefs frame"),
         (frames.encode(99), ProtocolError, "unknown kind of frame 99"),
-        (frames.encode(frames.REQUEST, body_bytes=LIMITS.body_bytes + 1), LimitExceeded, "body"),
+        (announcing(frames.encode(frames.REQUEST), LIMITS.body_bytes + 1), LimitExceeded, "body"),
         (frames.encode(frames.REQUEST, payload_bytes=LIMITS.payload_bytes + 1), LimitExceeded, "payload"),
         (frames.encode(frames.CANCEL, payload_bytes=1), ProtocolError, "CANCEL frame has no payload"),
         (frames.encode(frames.SEGMENT, payload_bytes=SEGMENT_BYTES + 1), ProtocolError, "SEGMENT"),
-        (frames.encode(frames.SEGMENT, body_bytes=1), ProtocolError, "SEGMENT"),
+        (frames.encode(frames.SEGMENT, body=b"x"), ProtocolError, "SEGMENT"),
     ],
 )
 def test_what_is_wrong_is_said(encoded: bytes, error: type[ThreefsError], says: str) -> None:

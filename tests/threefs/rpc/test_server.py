@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
-from tests.support.rpc import LOOPS, RawPeer, Served, run
+from tests.support.rpc import LOOPS, RawPeer, Served, announcing, run
 from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, WrongVersion
 from threefs.rpc import frames
 from threefs.rpc import server as server_module
@@ -32,7 +32,7 @@ async def still_serves(server: Server, peers: Peers, address: str) -> None:
 
 
 def request(method: int, body: bytes = b"", payload: int = 0, call_id: int = 1) -> bytes:
-    return frames.encode(frames.REQUEST, method, 0, call_id, len(body), payload, 1000, 0) + body
+    return frames.encode(frames.REQUEST, method, 0, call_id, body, payload, 1000, 0)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def request(method: int, body: bytes = b"", payload: int = 0, call_id: int = 1) 
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n", ProtocolError),
         (b"\0" * 64, ProtocolError),
         (request(READ.number), ProtocolError),
-        (frames.encode(frames.HELLO, body_bytes=2) + b"\xff\xff", ProtocolError),
-        (frames.encode(frames.HELLO, body_bytes=2**31), LimitExceeded),
-        (b"\x5f\x3f\x07" + bytes(29), WrongVersion),
+        (frames.encode(frames.HELLO, body=b"\xff\xff"), ProtocolError),
+        (announcing(frames.encode(frames.HELLO), 2**31), LimitExceeded),
+        (b"\x5f\x3f\x07" + bytes(frames.HEADER_BYTES), WrongVersion),
     ],
 )
 def test_a_stranger_is_told_why_and_cut_off(data: bytes, error: type[Exception]) -> None:

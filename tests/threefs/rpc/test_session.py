@@ -131,7 +131,7 @@ def test_more_payload_than_announced_is_a_broken_rule() -> None:
             async with RawPeer(address) as raw:
                 await raw.greet()
                 size = frames.SEGMENT_BYTES + 10
-                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 1, 0, size, 1000))
+                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 1, b"", size, 1000))
                 raw.writer.write(bytes(frames.SEGMENT_BYTES))
                 raw.writer.write(frames.encode(frames.SEGMENT, call_id=1, payload_bytes=11) + bytes(11))
                 assert "more payload" in str(await raw.goodbye())
