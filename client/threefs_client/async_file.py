@@ -199,6 +199,7 @@ class AsyncFile:
         """Write all of `data`; small pieces are held back until a chunk is full, or `flush` or `close`."""
         self.check(writing=True)
         view = flat(data)
+        await self.handle.ask_quota()
         if not self.write_at_once(view):
             await (self._append(view) if self._mode.append else self._write(view))
         return len(view)

@@ -285,6 +285,7 @@ class AsyncFileSystem(Tree):
                 raise InvalidArgument(f"write_batch needs files open for writing, not {type(key).__name__}")
             view = flat(data)
             file.check(writing=True)
+            await file.handle.ask_quota()
             file.handle.check_write(offset, len(view))
             checked.append((file, offset, view))
         for file in {id(file): file for file, _, _ in checked}.values():

@@ -26,6 +26,7 @@ async def copy_range(source: Handle, offset: int, destination: Handle, at: int, 
     await source.sync()
     await source.refresh()
     length = max(0, min(length, source.length - offset))
+    await destination.ask_quota()
     destination.check_write(at, length)
     if source.inode == destination.inode and abs(offset - at) < length:
         raise InvalidArgument("the ranges to copy from and to overlap")

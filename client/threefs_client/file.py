@@ -109,7 +109,7 @@ class File(io.RawIOBase):
         view = flat(data)
         with self._lock:
             self._file.check(writing=True)
-            if not self._file.write_at_once(view):
+            if self._file.handle.over_quota or not self._file.write_at_once(view):
                 self._run(self._file.write(view))
         return len(view)
 

@@ -118,6 +118,7 @@ class Handle:
         """Durable on all replicas when it returns; the length is settled by `sync` or `close`."""
         if not self.link.lease.certain:
             await self.link.lease.confirm()
+        await self.ask_quota()
         self.check_write(offset, len(data))
         if not len(data):
             return  # that does not make the file longer
@@ -135,8 +136,15 @@ class Handle:
         if self._counts and self.file.written_end - self._reported_end >= _REPORT_BYTES:
             await self.sync()
 
+    async def ask_quota(self) -> None:
+        """If the quota was used up when the meta service was asked last: whether it still is."""
+        if self.over_quota:
+            request = pb.SyncRequest(mutation=self.link.meta.mutation(), inode=self.inode)
+            self.over_quota = (await self.call(methods.SYNC, request)).over_quota
+
     async def append(self, data: memoryview) -> int:
         """Write behind all that anybody has written or appended; the end of it. Durable on all replicas then."""
+        await self.ask_quota()
         self.check_write(self.file.length, len(data))
         if not len(data):
             return self.file.length
@@ -150,11 +158,15 @@ class Handle:
 
     def check_write(self, offset: int, length: int) -> None:
         """Raises before anything is sent."""
+        if self.over_quota and offset + length > self.file.length:
+            raise QuotaExceeded("the quota is used up: the file cannot become longer")
+        self.check_open(offset, length)
+
+    def check_open(self, offset: int, length: int) -> None:
+        """Whether such a write is possible at all, whatever quotas say."""
         layouts.check_range(self.layout.chunk_bytes, offset, length)
         if not self._session:
             raise SessionLost("the file is not open for writing in this process; open it again")
-        if self.over_quota and offset + length > self.file.length:
-            raise QuotaExceeded("the quota is used up: the file cannot become longer")
         self._attempted_end = max(self._attempted_end, offset + length)
         if self._lease < self.link.lease.number:
             raise SessionLost("this process was silent for too long, and the file was closed for it; open it again")

@@ -1,18 +1,21 @@
 """A file that is open here. All its open handles share what is held of it, its length and its write session."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import numpy as np
+import structlog
 from threefs_client import allocation, extents, paths
 from threefs_client.copying import copy_range
 from threefs_client.handles import Handle
 from threefs_client.link import Link
 
-from threefs.errors import ThreefsError, Unavailable
+from threefs.errors import QuotaExceeded, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
+from threefs_mount.errseq import Errseq
 from threefs_mount.held import Extent, Held, covers, lay, within
 
 #: So many held bytes are sent while programs go on writing.
@@ -21,6 +24,8 @@ SEND_BYTES = 4 << 20
 SEND_PIECES = 4096
 #: A program that writes faster than that is held up.
 MOST_BYTES = 4 * SEND_BYTES
+
+_LOG = structlog.get_logger()
 
 
 class Room(Protocol):
@@ -54,7 +59,9 @@ class OpenFile:
         self._placed_before = 0  # length before them
         self._sending = asyncio.Lock()  # one round at a time: what is written later must arrive later
         self._round: asyncio.Task[None] | None = None
-        self._failure: ThreefsError | None = None  # of a round that nobody waited for
+        self._wanted = False  # one more of them
+        self.errors = Errseq()  # of sending
+        self.lost: Callable[[int], None] = lambda inode: None  # is told when something is lost
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._reach = 0  # end of the writes since then
         self.turn = asyncio.Lock()  # who holds it may open or end the session
@@ -113,8 +120,8 @@ class OpenFile:
 
     @property
     def unsettled(self) -> bool:
-        """`settle` has something to do or to say."""
-        return self.dirty or self._failure is not None
+        """`settle` has something to do."""
+        return self.dirty
 
     @property
     def at_rest(self) -> bool:
@@ -154,7 +161,7 @@ class OpenFile:
             self._handle.wrote(written_end, since=inode.truncate_version, unsure=True)  # nobody has settled it
 
     async def end(self) -> None:
-        """Settle everything and end the session. Raises what went wrong with what was written."""
+        """Settle everything and end the session. What is lost with that is in `errors`."""
         await self._settle(self._handle.close)
         self._without_session()
 
@@ -226,7 +233,7 @@ class OpenFile:
         """Take a copy of the bytes; they are sent when there are enough of them, or by `send` or `settle`."""
         if self.write_at_once(offset, data):
             return
-        self._raise_failure()
+        await self._check_longer(offset + len(data))
         if self._tail or self._placing:
             await self.send()
         await self._room.take(len(data))
@@ -236,23 +243,34 @@ class OpenFile:
 
     def write_at_once(self, offset: int, data: bytes | memoryview) -> bool:
         """The same without I/O: False when that is needed."""
-        self._handle.check_write(offset, len(data))
-        if self._tail or self._placing or not self._takes(len(data)):
+        self._handle.check_open(offset, len(data))
+        if self._handle.over_quota or self._tail or self._placing or not self._takes(len(data)):
             return False  # what was appended before has its place before
         self._hold(offset, data)
         if self.holding >= SEND_BYTES or self._held.pieces >= SEND_PIECES:
             self.start_sending()
         return True
 
+    def note_quota(self, over: bool) -> None:
+        """The meta service has said whether the file may become longer."""
+        self._handle.over_quota = over
+
+    async def _check_longer(self, end: int) -> None:
+        """Raises QuotaExceeded. Bytes that are held count as written: they were taken before."""
+        if self._handle.over_quota and end > self.length:
+            await self._handle.ask_quota()
+            if self._handle.over_quota:
+                raise QuotaExceeded("the quota is used up: the file cannot become longer")
+
     def _takes(self, size: int) -> bool:
         """Whether so many bytes can be held without waiting; if so, they are counted."""
-        return self._failure is None and self.holding + size < MOST_BYTES and self._room.try_take(size)
+        return self.holding + size < MOST_BYTES and self._room.try_take(size)
 
     async def append(self, data: bytes | memoryview) -> None:
         """Take a copy of bytes that come behind all that anybody has written, whenever they are sent."""
         if self.append_at_once(data):
             return
-        self._raise_failure()
+        await self._check_longer(self.length + len(data))
         await self._room.take(len(data))
         self._hold_appended(data)
         if self.holding >= MOST_BYTES:
@@ -260,8 +278,8 @@ class OpenFile:
 
     def append_at_once(self, data: bytes | memoryview) -> bool:
         """The same without I/O: False when that is needed."""
-        self._handle.check_write(self.length, len(data))
-        if not self._takes(len(data)):
+        self._handle.check_open(self.length, len(data))
+        if self._handle.over_quota or not self._takes(len(data)):
             return False
         self._hold_appended(data)
         if self.holding >= SEND_BYTES:
@@ -285,27 +303,43 @@ class OpenFile:
         return written(self.inode, caller) != self.inode.mode
 
     def start_sending(self) -> None:
-        """Send what is held in the background; a failure is told to the next who asks."""
+        """Send what is held in the background; `errors` has what is lost."""
+        self._wanted = True
         if self._round is None or self._round.done():
-            self._round = asyncio.create_task(self._send_unseen())
+            self._round = asyncio.create_task(self._send_rounds())
 
-    async def _send_unseen(self) -> None:
-        try:
+    async def _send_rounds(self) -> None:
+        while self._wanted:  # also what came during a round: somebody may wait for its room
+            self._wanted = False
             await self._send()
-        except ThreefsError as error:
-            self._failure = error
 
     async def send(self) -> None:
-        """Send all that is held, and wait until it is durable."""
-        await self._send()
-        self._raise_failure()
+        """Send all that is held, and wait until it is durable. Raises what went wrong meanwhile.
+
+        Who stops waiting does not stop it: what was taken to be sent is nowhere else.
+        """
+        before = self.errors.now
+        await asyncio.shield(asyncio.ensure_future(self._send()))
+        failure = self.errors.since(before)
+        if failure is not None:
+            raise failure
 
     async def _send(self) -> None:
         async with self._sending:
-            await self._send_extents()
+            await self._noting(self._send_extents)
             if self._tail:
-                await self._send_extents()  # what was written meanwhile, before it was appended
-                await self._send_tail()
+                await self._noting(self._send_extents)  # what was written meanwhile, before it was appended
+                await self._noting(self._send_tail)
+            with contextlib.suppress(ThreefsError):  # nothing is lost: it is reported again
+                await self._handle.report()
+
+    async def _noting(self, part: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await part()
+        except ThreefsError as error:
+            _LOG.warning("what was written is lost", inode=self.inode.inode, error=str(error))
+            self.errors.record(error)
+            self.lost(self.inode.inode)
 
     async def _send_extents(self) -> None:
         size = self._held.size
@@ -338,21 +372,11 @@ class OpenFile:
             self._placing = self._placed_before = 0
             self._room.give(len(data))
 
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
     async def settle(self) -> None:
-        """All is durable, and others see the length. Raises what went wrong with what was written."""
+        """All is durable, and others see the length. Raises what went wrong meanwhile; what was lost before is in
+        `errors`."""
         if self.unsettled:
             await self._settle(self._handle.sync)
-
-    async def settle_unseen(self) -> None:
-        """The same for nobody in particular: lost bytes are told to the next who asks."""
-        await self._send_unseen()
-        if self._failure is None:
-            await self.settle()
 
     async def _settle(self, finish: Callable[[], Awaitable[None]]) -> None:
         failure: ThreefsError | None = None

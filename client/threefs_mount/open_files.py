@@ -42,6 +42,35 @@ class OpenHandle:
     file: OpenFile
     writable: bool
     appends: bool
+    seen: int  # errors of writing that it was told of, see errseq.py
+
+    async def sync(self) -> None:
+        """For fsync: all is durable. Raises also what this handle was not told of yet, which it is then."""
+        failure = await self._settled()
+        self.seen, lost = self.file.errors.tell(self.seen)
+        _raise_first(lost, failure)
+
+    async def flush(self) -> None:
+        """For close: the same, but fsync tells it once more."""
+        failure = await self._settled()
+        _raise_first(self.file.errors.since(self.seen), failure)
+
+    async def settle(self) -> None:
+        """All is durable, as far as it can be; what is lost is told by `sync` and `flush`."""
+        await self._settled()
+
+    async def _settled(self) -> ThreefsError | None:
+        """Who stops waiting does not stop it. What is lost is in the file's errors, also if it is not waited for."""
+        try:
+            await asyncio.shield(asyncio.ensure_future(self.file.settle()))
+        except ThreefsError as error:
+            return error
+        return None
+
+    @property
+    def unsettled(self) -> bool:
+        """`flush` has something to do or to say."""
+        return self.file.unsettled or self.file.errors.since(self.seen) is not None
 
 
 class OpenFiles:
@@ -54,6 +83,7 @@ class OpenFiles:
         self._room = _Room(held_bytes, self._files)
         self._kept: dict[int, int] = {}  # inode: the change as of which the kernel has its content
         self.changed: Callable[[int], None] = lambda inode: None
+        self.lost: Callable[[int], None] = lambda inode: None  # what the kernel has of its content may not be stored
         self.touched: Callable[[int], None] = lambda inode: None  # what was known of it before is not so any more
         self._ticker: asyncio.Task[None] | None = None
         self._lingering: dict[int, OpenFile] = {}  # without writers, but with a session
@@ -147,7 +177,8 @@ class OpenFiles:
         new = file is None
         if file is None:
             file = self._files[inode.inode] = OpenFile(self._link, inode, self._room, session, reply.lease)
-        handle = OpenHandle(file, _writable(flags), appends(flags))
+            file.lost = self.lost
+        handle = OpenHandle(file, _writable(flags), appends(flags), file.errors.sample())
         file.holders += 1
         file.writers += handle.writable
         number = self._next
@@ -159,9 +190,11 @@ class OpenFiles:
         if isinstance(reply, pb.OpenReply) and self.told.is_news(inode):  # a creation tells itself
             self.changed(inode.inode)
         if new:
+            file.note_quota(reply.over_quota)  # of a file that is open for reading only, it says nothing
             return number, keep
         if session and not file.session:
             await file.begin(inode, session, reply.lease)
+            file.note_quota(reply.over_quota)
         else:
             file.learn(inode)
             await self._give_up(inode, session)
@@ -225,6 +258,7 @@ class OpenFiles:
                 )
                 reply = await self._begin(methods.OPEN, request, None)
                 await file.begin(reply.inode, request.session, reply.lease)
+                file.note_quota(reply.over_quota)
 
     async def truncate(self, number: int, length: int, caller: pb.Caller) -> pb.Inode:
         file = self._handles[number].file
@@ -345,7 +379,7 @@ class OpenFiles:
     async def _tick(self) -> None:
         while True:
             await self._link.clock.sleep(SETTLE_S)
-            await self._settle(file.settle_unseen for file in list(self._files.values()) if file.waits_long(SETTLE_S))
+            await self._settle(file.settle for file in list(self._files.values()) if file.waits_long(SETTLE_S))
 
     async def _settle(self, jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
         for result in await asyncio.gather(*(job() for job in jobs), return_exceptions=True):
@@ -384,6 +418,12 @@ class _Room:
 
     def give(self, size: int) -> None:
         self._budget.give(size)
+
+
+def _raise_first(*errors: Exception | None) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 def _replaced() -> SessionLost:

@@ -1,6 +1,5 @@
 """What the kernel asks, answered by the cluster. Inode numbers are those of the cluster."""
 
-import asyncio
 import errno
 import fcntl
 import os
@@ -27,8 +26,7 @@ from threefs_mount.directories import OpenDirectories
 from threefs_mount.known_directories import KnownDirectories
 from threefs_mount.listings import Listings
 from threefs_mount.locks import FileLocks
-from threefs_mount.open_file import OpenFile
-from threefs_mount.open_files import OpenFiles
+from threefs_mount.open_files import OpenFiles, OpenHandle
 from threefs_mount.prefetcher import Prefetcher
 from threefs_mount.renewals import Renewals
 from threefs_mount.revalidator import Revalidator
@@ -56,6 +54,7 @@ class Operations(FileSystem):
         self._cache_s = cache_s
         drop_pages = lambda inode: self.tell_patiently(notices.content_changed(inode))  # noqa: E731
         self._renewals = Renewals(files, self._stat, drop_pages)
+        files.lost = self._renewals.lost
         self._locks = FileLocks(link, self._renewals.locked)
         self.revalidator = Revalidator(link, files, drop_pages, cache_s)
         self._prefetcher = Prefetcher(cache_s, partial(directory_pages.attributes, link), link.clock)
@@ -420,27 +419,25 @@ class Operations(FileSystem):
     async def _write(self, handle: int, offset: int, data: memoryview, append: bool, durable: bool) -> int:
         await self._files.write(handle, offset, data, append=append)
         if durable:
-            await self._files.handle(handle).file.settle()
+            await self._files.handle(handle).sync()
         return len(data)
 
     def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
         """A descriptor is closed: from now on others see what was written (close-to-open)."""
         found = self._files.handle(handle)
-        unsettled = found.writable and found.file.unsettled
         if self._locks.closing(inode, handle, owner):
-            return self._flush(found.file, inode, owner)
-        return found.file.settle() if unsettled else None
+            return self._flush(found, inode, owner)
+        return found.flush() if found.writable and found.unsettled else None
 
-    async def _flush(self, file: OpenFile, inode: int, owner: int) -> None:
+    async def _flush(self, handle: OpenHandle, inode: int, owner: int) -> None:
         """With any descriptor of a file that a process closes, its record locks on it end."""
         try:
-            await file.settle()
+            await handle.flush()
         finally:
             await self._locks.give_up_all(inode, owner, flock=False)
 
     async def fsync(self, inode: int, caller: Caller, handle: int, only_data: bool) -> None:
-        """Who stops waiting does not stop it."""
-        await asyncio.shield(asyncio.ensure_future(self._files.handle(handle).file.settle()))
+        await self._files.handle(handle).sync()
 
     def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Answer[None]:
         locked = self._locks.closed(handle, flock=flock)
@@ -493,7 +490,7 @@ class Operations(FileSystem):
         if lock.type != fcntl.F_UNLCK:
             await self._locks.take(inode, owner, lock, flock=flock, wait=wait, handle=handle)
             return
-        try:
-            await asyncio.shield(asyncio.ensure_future(self._files.handle(handle).file.settle()))
+        try:  # what is lost is told by fsync and close: whoever unlocks a file cannot do anything about it
+            await self._files.handle(handle).settle()
         finally:
             await self._locks.give_up(inode, owner, lock, flock=flock)

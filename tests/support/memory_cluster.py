@@ -35,6 +35,7 @@ class MemoryMeta:
         self.held: set[int] = set()  # open for reading, as reported
         self.accessed: list[int] = []  # files that were read, as reported
         self.lease = 1
+        self.over_quota = False
         self.answered: dict[tuple[bytes, int], Any] = {}
         self.chunks: Chunks | None = None
 
@@ -69,13 +70,15 @@ class MemoryMeta:
             inode = pb.Inode(inode=len(self.files) + 2, type=pb.FILE, mode=request.mode, layout=layout)
             self.files[path] = inode
         self.sessions.add(request.session)
-        return pb.CreateReply(inode=self.files[path], created=True, lease=self.lease)
+        return pb.CreateReply(inode=self.files[path], created=True, lease=self.lease, over_quota=self.over_quota)
 
     async def _open(self, request: pb.OpenRequest) -> pb.OpenReply:
         inode = self._at(request.place)
         if request.session:
             self.sessions.add(request.session)
-        return pb.OpenReply(inode=inode, lease=self.lease if request.session else 0)
+        if not request.session:
+            return pb.OpenReply(inode=inode)
+        return pb.OpenReply(inode=inode, lease=self.lease, over_quota=self.over_quota)
 
     async def _sync(self, request: Any) -> pb.InodeReply:
         inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
@@ -85,7 +88,7 @@ class MemoryMeta:
         if request.exact or (request.written and not same_content):
             inode.length = await self._exact(inode)
         inode.change += request.written
-        return pb.InodeReply(inode=inode)
+        return pb.InodeReply(inode=inode, over_quota=self.over_quota)
 
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
         self.sessions.remove(request.session)

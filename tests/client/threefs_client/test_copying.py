@@ -98,7 +98,7 @@ def test_a_failed_write_is_told_and_the_rest_is_not_attempted() -> None:
             with pytest.raises(NoSpace):
                 await fs.copy_range(source, 0, destination, 0, len(whole))
             files.storage.before = []
-            destination.handle.over_quota = True
+            destination.handle.over_quota = files.meta.over_quota = True
             with pytest.raises(QuotaExceeded):
                 await fs.copy_range(source, 0, destination, 0, len(whole))
 

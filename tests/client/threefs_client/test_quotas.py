@@ -60,10 +60,16 @@ def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
         async with await fs.open("/a", "w+b") as file:
             await file.write(b"before")
             await file.flush()
-            file.handle.over_quota = True
+            file.handle.over_quota = files.meta.over_quota = True
             with pytest.raises(QuotaExceeded):
                 await file.handle.write(6, memoryview(b"more"))
+            with pytest.raises(QuotaExceeded):
+                await file.write(b"more")
+            with pytest.raises(QuotaExceeded):
+                await fs.write_batch([(file, 6, b"more")])
             await file.handle.write(0, memoryview(b"BEFORE"))
-        assert await fs.read_file("/a") == b"BEFORE"
+            files.meta.over_quota = False  # something was removed
+            await file.write(b" and after")
+        assert await fs.read_file("/a") == b"BEFORE and after"
 
     asyncio.run(play())

@@ -1,7 +1,7 @@
+import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_client.async_filesystem import AsyncFileSystem
@@ -10,7 +10,6 @@ from threefs_mount.open_file import SEND_BYTES, SEND_PIECES, OpenFile, written
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
 from threefs.budget import ByteBudget
-from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs.wire import meta_pb2 as pb
 
@@ -194,16 +193,37 @@ def test_a_truncate_comes_behind_the_writes_before_it() -> None:
     play(scene)
 
 
-def test_lost_bytes_are_told_once() -> None:
+def test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
-        files.storage.down |= {node.address for node in files.cluster.routing.nodes.values()}
+        nodes = {node.address for node in files.cluster.routing.nodes.values()}
+        files.storage.down |= nodes
+        before = file.errors.now
         await file.write(0, b"x")
-        await file.settle_unseen()
-        with pytest.raises(ThreefsError):
-            await file.settle()
+        file.start_sending()
+        await files.link.clock.sleep(1)
+        assert not file.holding and file.errors.since(before) is not None
+        files.storage.down -= nodes
+        await file.write(1, b"y")
+        before = file.errors.now
         await file.settle()
+        assert not file.dirty and file.errors.since(before) is None
+        assert bytes(await file.read(0, 10)) == b"\0y", "what is lost is not shown as if it were there"
 
     play(scene, timeout_s=0.05)
+
+
+def test_who_stops_waiting_for_what_is_sent_loses_nothing() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        files.storage.pause_s = lambda: 0.01
+        await file.append(b"abc")
+        reading = asyncio.create_task(file.read(0, 3))
+        await files.link.clock.sleep(0.005)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await file.settle()
+        assert bytes(await AsyncFileSystem(files.link).read_file("/a")) == b"abc"
+
+    play(scene)
 
 
 def test_what_a_write_leaves_of_the_permissions() -> None:

@@ -10,7 +10,7 @@ from threefs_mount.open_files import LINGER_S, OpenFiles
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import NotFound, SessionLost
+from threefs.errors import NotFound, QuotaExceeded, SessionLost
 from threefs.wire import meta_pb2 as pb
 
 ROOT = pb.Caller()
@@ -255,5 +255,41 @@ def test_at_the_end_what_lingers_is_ended() -> None:
         assert files.release(number) is None and memory.meta.sessions
         await files.stop()
         assert not memory.meta.sessions and files.get(inode) is not None
+
+    play(scene)
+
+
+def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        memory.meta.over_quota = True
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)  # which tells nothing of quotas
+        for append in (False, True):
+            assert not files.write_at_once(number, 7, b"more", append=append)
+            with pytest.raises(QuotaExceeded):
+                await files.write(number, 7, b"more", append=append)
+        await files.write(number, 0, b"C")
+        memory.meta.over_quota = False
+        await files.write(number, 7, b" and more")
+        memory.meta.over_quota = True
+        await files.handle(number).sync()
+        with pytest.raises(QuotaExceeded):
+            await files.write(number, 15, b"!!")
+        await closed(files, reader)
+        await closed(files, number)
+        assert await AsyncFileSystem(memory.link).read_file("/a") == b"Content and more"
+
+    play(scene)
+
+
+def test_a_file_that_grows_for_long_is_reported_before_it_rests() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        memory.meta.files[b"a"].tree = 1
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        memory.meta.over_quota = True
+        with pytest.raises(QuotaExceeded):
+            for place in range(200):
+                await files.write(number, place << 20, b"x" * (1 << 20))
+        assert files.handle(number).file.length <= (64 + 16 + 1) << 20
 
     play(scene)

@@ -97,3 +97,14 @@ def test_of_a_file_that_is_closed_nothing_is_told() -> None:
         assert await bench.lock() == 0
 
     play(scene, opened=False)
+
+
+def test_what_is_lost_is_dropped_without_waiting_for_the_kernel() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.may_end.clear()
+        bench.renewals.lost(bench.inode.inode)
+        await asyncio.sleep(0.01)
+        assert bench.drops == 1
+        bench.may_end.set()
+
+    play(scene)
