@@ -42,8 +42,8 @@ sim-many: $(READY) ## Simulate N seeds of faults on whole clusters (N=1000 FIRST
 planted: $(READY) ## Plant bugs, and see that the simulator catches each (JSON=file)
 	$(BIN)/python -m tests.sim.hunt $(if $(JSON),--json $(JSON))
 
-chaos: $(READY) ## Faults on real processes under load, then audits (MINUTES=5 SEED=1 JSON=file; as root also of the network)
-	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) $(if $(JSON),--json $(JSON))
+chaos: $(READY) ## Faults on real processes under load, then audits (MINUTES=5 SEED=1 WORLD=both JSON=file)
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) --world $(or $(WORLD),both) $(if $(JSON),--json $(JSON))
 
 machine: $(READY) ## Random calls through client and mount against a local directory, with kills (EXAMPLES=1000 STEPS=200)
 	THREEFS_MACHINE_EXAMPLES=$(or $(EXAMPLES),1000) THREEFS_MACHINE_STEPS=$(or $(STEPS),200) \

@@ -1,18 +1,17 @@
 """After a chaos run: replicas of a chunk, read from their processes, must be the same, and the file system whole."""
 
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import threefs_client
 from threefs_fsck.check import check
 
 from tests.chaos.load import CHUNKS, FIRST_INODE, place
-from tests.support.namespace_audit import audit as audit_namespace
+from tests.support.namespace_audit import audit_store
 from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
-from threefs.kv.rocks import RocksEngine
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import READ
 from threefs.rpc.peers import Peers
@@ -22,14 +21,14 @@ _LENGTH = 64 << 10
 _PAUSE_S = 0.1
 
 
-async def replicas(address: str, limit_s: float) -> list[str]:
+async def replicas(managers: Sequence[str], limit_s: float) -> list[str]:
     """I4: (code, version, bytes) of each chunk are equal on all targets of its chain.
 
     I13: these serve, within that time. A manager that was restarted believes what it has stored, until it has heard
     that a storage process was restarted with it: what it says is no proof that nobody is being filled again.
     """
     peers = Peers(RealNet(), Identity("", "0" * 32, "", "audit"))
-    cluster = Cluster(peers, [address])
+    cluster = Cluster(peers, list(managers))
     found, end = [], CLOCK.monotonic() + limit_s
     try:
         await cluster.start(10)
@@ -74,7 +73,7 @@ def _front(into: memoryview, _: object, size: int) -> list[memoryview]:
 
 async def fsck(address: str) -> list[str]:
     """What `threefs fsck` finds, but for the chunks that the load wrote without a file."""
-    fs = await threefs_client.connect_async(f"threefs://{address}", timeout_s=60.0)
+    fs = await threefs_client.connect_async(address, timeout_s=60.0)
     try:
         report = await check(fs)
     finally:
@@ -89,13 +88,10 @@ async def fsck(address: str) -> list[str]:
     return found
 
 
-async def namespace(directory: Path) -> list[str]:
-    """I10, from the store of the meta service, which has stopped."""
-    engine = await RocksEngine.open(directory / "kv")
+async def namespace(store: str) -> list[str]:
+    """I10, from the store of the meta services, which have stopped."""
     try:
-        await audit_namespace(engine)
+        await audit_store(store)
     except AssertionError as error:
         return [f"I10: {error}"]
-    finally:
-        await engine.close()
     return []

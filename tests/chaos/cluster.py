@@ -1,17 +1,23 @@
-"""The processes of a chaos run: real programs, the storage ones in network namespaces where that is possible."""
+"""The processes of a chaos run: real programs, in network namespaces where that is possible."""
 
 import asyncio
 import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.chaos.namespaces import Network, Unprivileged
+from tests.support import etcd, mounts
+from tests.support.etcd import EtcdCluster, EtcdMember
+from tests.support.mounts import Mount
 from tests.support.processes import Program, free_port
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
+from threefs.managers import FramedManager, Managers
 from threefs.routing import PublicState
 from threefs.rpc import methods
 from threefs.rpc.identity import Identity
@@ -22,59 +28,111 @@ LEASE_S = 2.0  # T
 FULL_DISK_BYTES = 192 << 20
 
 
-class Cluster:
-    """One manager, one meta service, three storage processes with all replicas on each."""
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many there are of each. With `etcd`, managers and meta services share a store of so many members."""
 
-    def __init__(self, directory: Path, network: Network | None, storage: int) -> None:
+    managers: int = 1
+    metas: int = 1
+    storage: int = 3
+    etcd: int = 0
+    mounts: int = 0
+
+
+SMALL = Shape()
+WIDE = Shape(managers=3, metas=2, etcd=3, mounts=2)
+
+
+def lacking(shape: Shape) -> str:
+    """Why a cluster of this shape cannot run here; empty when it can."""
+    return (shape.etcd and etcd.lacking()) or (shape.mounts and mounts.lacking()) or ""
+
+
+class Cluster:
+    """Storage processes with all replicas on each, and what the shape says of the others."""
+
+    def __init__(self, directory: Path, network: Network | None, shape: Shape = SMALL) -> None:
         self.network = network
         self.directory = directory
-        host = network.gateway if network is not None else "127.0.0.1"
-        port, control = free_port(), free_port()
-        self.address = f"{host}:{port}"
-        where = {"manager": self.address, "control": f"{host}:{control}"}
-        self.programs: dict[str, Program] = {
-            "manager": Program(
-                "threefs_manager",
-                directory / "manager",
-                host=host,
-                port=port,
-                control_port=control,
-                lease_s=LEASE_S,
-            )
-        }
-        self.storage = [f"storage{n}" for n in range(1, storage + 1)]
+        self.shape = shape
+        self.managers, self.storage, self.metas = names_of(shape)
+        self.programs: dict[str, Program] = {}
         self.mounted: list[Path] = []
+        self.mounts = {f"mount{number}": directory / f"mount{number}" for number in range(1, shape.mounts + 1)}
+        self._doors: dict[str, Mount] = {}
+        self.etcd = EtcdCluster(directory / "etcd", shape.etcd, host=self._gateway) if shape.etcd else None
+        managers = {name: (self._host(name), free_port(), free_port()) for name in self.managers}
+        self.addresses = [f"{host}:{port}" for host, port, _ in managers.values()]
+        for name, (host, port, control) in managers.items():
+            self._add("threefs_manager", name, host=host, port=port, control_port=control, lease_s=LEASE_S)
+        controls = [f"{host}:{control}" for host, _, control in managers.values()]
+        where = {"manager": ",".join(self.addresses), "control": ",".join(controls)}
         for number, name in enumerate(self.storage, 1):
-            at = network.addresses[name] if network is not None else "127.0.0.1"
-            program = Program(
-                "threefs_storage",
-                directory / name,
-                prefix=network.inside(name) if network is not None else (),
-                node_id=number,
-                domain=name,
-                host=at,
-                port=free_port(),
-                scrub_interval_s=5.0,
-                **where,
-            )
-            self.programs[name] = program
-        self.programs["meta"] = Program("threefs_meta", directory / "meta", host=host, port=free_port(), **where)
+            own: dict[str, Any] = {"node_id": number, "domain": name, "scrub_interval_s": 5.0}
+            self._add("threefs_storage", name, host=self._host(name), port=free_port(), **own, **where)
+        for name in self.metas:
+            self._add("threefs_meta", name, host=self._host(name), port=free_port(), **where)
+
+    @property
+    def address(self) -> str:
+        """As clients name it."""
+        return f"threefs://{','.join(self.addresses)}"
+
+    @property
+    def _gateway(self) -> str:
+        return self.network.gateway if self.network is not None else "127.0.0.1"
+
+    def _host(self, name: str) -> str:
+        return (
+            self.network.addresses[name]
+            if self.network is not None and name in self.network.addresses
+            else self._gateway
+        )
+
+    def _add(self, module: str, name: str, **settings: Any) -> None:
+        inside = self.network is not None and name in self.network.addresses
+        prefix = self.network.inside(name) if self.network is not None and inside else ()
+        if self.etcd is not None and name not in self.storage:
+            settings["engine"] = f"{self.etcd.url}/{module}"
+        self.programs[name] = Program(module, self.directory / name, prefix, **settings)
+
+    @property
+    def store(self) -> str:
+        """The URL of the metadata."""
+        if self.etcd is not None:
+            return f"{self.etcd.url}/threefs_meta"
+        return f"rocks://{self.programs[self.metas[0]].settings['data_dir']}/kv"
 
     async def start(self) -> None:
-        self.programs["manager"].start()
-        await self._call(
-            methods.INIT,
-            pb.InitRequest(
-                storage=[pb.PlannedNode(node_id=n) for n in range(1, len(self.storage) + 1)],
-                replicas=3,
-                targets_per_disk=3,
-            ),
-        )
-        self._limit_disk(self.storage[-1])
-        for name in [*self.storage, "meta"]:
+        if self.etcd is not None:
+            await asyncio.to_thread(self.etcd.start)
+        for name in self.managers:
             self.programs[name].launch()
-        for name in [*self.storage, "meta"]:
+        for name in self.managers:
             self.programs[name].wait_ready()
+        storage = [pb.PlannedNode(node_id=number) for number in range(1, len(self.storage) + 1)]
+        await self._call(methods.INIT, pb.InitRequest(storage=storage, replicas=3, targets_per_disk=3))
+        self._limit_disk(self.storage[-1])
+        for name in [*self.storage, *self.metas]:
+            self.programs[name].launch()
+        for name in [*self.storage, *self.metas]:
+            self.programs[name].wait_ready()
+        for name in self.mounts:
+            await asyncio.to_thread(self.mount, name)
+
+    def mount(self, name: str) -> None:
+        """Mount it, also again after the process behind it has died."""
+        door = self._doors.get(name)
+        if door is not None:
+            door.umount("--lazy")
+        door = self._doors[name] = Mount(self.address, self.mounts[name])
+        door.mount()
+
+    def mount_pid(self, name: str) -> int:
+        return self._doors[name].pid
+
+    def kill_mount(self, name: str) -> None:
+        self._doors[name].kill()
 
     def _limit_disk(self, name: str) -> None:
         """That process gets a disk of its own, small enough to be filled."""
@@ -97,12 +155,16 @@ class Cluster:
             self.programs[name].kill()
 
     def kill_all(self) -> None:
-        """All at one moment, as when the power goes."""
+        """All services at one moment, as when the power goes."""
         for name in self.programs:
             self.signal(name, signal.SIGKILL)
         for name in self.programs:
             self.kill(name)
             self.programs[name].process.wait()
+
+    def member(self, name: str) -> EtcdMember:
+        assert self.etcd is not None
+        return next(member for member in self.etcd.members if member.name == name)
 
     def ended(self) -> list[str]:
         """What runs no longer, although nobody ended it."""
@@ -140,14 +202,21 @@ class Cluster:
     async def _call(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:
         peers = Peers(RealNet(), Identity("", "0" * 32, "", "chaos"))
         try:
-            return await peers.call(self.address, method, request, timeout_s=10)
+            managers = Managers([FramedManager(peers, address) for address in self.addresses])
+            return await managers.call(method, request, timeout_s=10)
         finally:
             await peers.close()
 
     def end(self) -> list[str]:
-        """Stop everything that runs; what did not stop well."""
+        """Stop everything that runs, but the store; what did not stop well."""
         failures = []
-        running = [name for name in ["manager", *self.storage, "meta"] if self.alive(name)]
+        for door in self._doors.values():
+            try:
+                door.umount()
+            except AssertionError as error:
+                failures.append(str(error)[:2000])
+        self._doors.clear()
+        running = [name for name in [*self.managers, *self.storage, *self.metas] if self.alive(name)]
         for name in running:
             self.programs[name].settle()  # while there is a manager to register with
         for name in running:
@@ -158,23 +227,44 @@ class Cluster:
         return failures
 
     def close(self) -> None:
+        for point in self.mounts.values():
+            subprocess.run(["umount", "--lazy", str(point)], capture_output=True)
+        for door in self._doors.values():
+            with contextlib.suppress(ProcessLookupError):
+                door.kill()
         for name, program in self.programs.items():
             self.signal(name, signal.SIGCONT)
             if program.launched:
                 program.kill()
+        if self.etcd is not None:
+            self.etcd.stop()
         for data in self.mounted:
             subprocess.run(["umount", "-l", str(data)], capture_output=True)
 
 
+def names_of(shape: Shape) -> tuple[list[str], list[str], list[str]]:
+    """Of managers, storage processes and meta services; the only one of its kind has no number."""
+
+    def named(kind: str, count: int) -> list[str]:
+        return [kind] if count == 1 else [f"{kind}{number}" for number in range(1, count + 1)]
+
+    return named("manager", shape.managers), named("storage", shape.storage), named("meta", shape.metas)
+
+
+def in_namespaces(shape: Shape) -> Sequence[str]:
+    """Those that can be cut off from each other. A lone manager and a lone meta service are with the clients."""
+    managers, storage, metas = names_of(shape)
+    return [*storage, *(managers if shape.managers > 1 else ()), *(metas if shape.metas > 1 else ())]
+
+
 @contextlib.contextmanager
-def cluster_in(directory: Path, storage: int = 3) -> Iterator[Cluster]:
-    names = [f"storage{n}" for n in range(1, storage + 1)]
+def cluster_in(directory: Path, shape: Shape = SMALL) -> Iterator[Cluster]:
     try:
-        network: Network | None = Network(names).__enter__()
+        network: Network | None = Network(in_namespaces(shape)).__enter__()
     except Unprivileged as error:
         print(f"skipped: faults of the network ({error})")
         network = None
-    cluster = Cluster(directory, network, storage)
+    cluster = Cluster(directory, network, shape)
     try:
         yield cluster
     finally:

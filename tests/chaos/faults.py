@@ -1,18 +1,22 @@
 """What goes wrong in a chaos run: drawn from a seed, one or two faults at a time, a minority of the processes ill."""
 
 import asyncio
+import os
 import random
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.cluster import LEASE_S, Cluster
+from tests.chaos.cluster import LEASE_S, SMALL, Cluster, Shape, in_namespaces, names_of
 from tests.chaos.namespaces import HOST
+from threefs.leases import client_lease_s
 
 KINDS = ("kill", "kill", "kill", "stop", "stop", "oneway", "oneway", "cutoff", "restart", "slow", "full", "everything")
+#: Only where there is a shared store, or are mounts.
+WIDE_KINDS = ("member", "mount_kill", "mount_stop")
 _NETWORK = ("oneway", "cutoff")
-_SERVICES = ("meta", "manager")
+_MOUNT = ("mount_kill", "mount_stop")
 _WELL_S = 30.0
 _STOP_S = 30.0
 
@@ -33,25 +37,40 @@ class Fault:
         return {self.victim, self.peer} - {HOST, ""}
 
 
-def draw(dice: random.Random, kind: str, storage: Sequence[str]) -> Fault:
+def draw(dice: random.Random, kind: str, shape: Shape = SMALL) -> Fault:
     lasts_s = dice.uniform(0.1, 2.0 * LEASE_S)
-    if kind == "everything":
-        return Fault(kind, "", lasts_s)
-    if kind == "full":
-        return Fault(kind, storage[-1], lasts_s)  # the one that has a disk of its own
-    if kind == "oneway":
-        victim, peer = dice.sample([*storage, HOST], 2)
-        return Fault(kind, victim, lasts_s, peer)
-    return Fault(kind, dice.choice([*storage, *_SERVICES] if kind in ("kill", "restart", "stop") else storage), lasts_s)
+    managers, storage, metas = names_of(shape)
+    reachable = [*in_namespaces(shape), HOST]
+    match kind:
+        case "everything":
+            return Fault(kind, "", lasts_s)
+        case "full":
+            return Fault(kind, storage[-1], lasts_s)  # the one that has a disk of its own
+        case "oneway":
+            victim, peer = dice.sample(reachable, 2)
+            return Fault(kind, victim, lasts_s, peer)
+        case "cutoff":
+            return Fault(kind, dice.choice(reachable[:-1]), lasts_s)
+        case "member":
+            return Fault(kind, f"m{dice.randrange(shape.etcd)}", lasts_s)
+        case "mount_kill":
+            return Fault(kind, f"mount{dice.randint(1, shape.mounts)}", lasts_s)
+        case "mount_stop":  # half of them outlast the lease of the mount, and so the locks of its programs
+            lasts_s *= 1 if dice.random() < 0.5 else client_lease_s(LEASE_S) / LEASE_S
+            return Fault(kind, f"mount{dice.randint(1, shape.mounts)}", lasts_s)
+        case "slow":
+            return Fault(kind, dice.choice(storage), lasts_s)
+    return Fault(kind, dice.choice([*storage, *metas, *managers]), lasts_s)
 
 
-def draw_together(dice: random.Random, kinds: Sequence[str], storage: Sequence[str]) -> list[Fault]:
+def draw_together(dice: random.Random, kinds: Sequence[str], shape: Shape = SMALL) -> list[Fault]:
     """One fault, or two of different processes, so that of every chain at least one replica is well."""
-    faults = [draw(dice, dice.choice(kinds), storage)]
+    faults = [draw(dice, dice.choice(kinds), shape)]
+    storage = set(names_of(shape)[1])
     if dice.random() < 0.3 and faults[0].kind != "everything":
-        other = draw(dice, dice.choice([kind for kind in kinds if kind != "everything"]), storage)
+        other = draw(dice, dice.choice([kind for kind in kinds if kind != "everything"]), shape)
         ill = faults[0].ill | other.ill
-        if not faults[0].ill & other.ill and not set(storage) <= ill:
+        if not faults[0].ill & other.ill and not storage <= ill and "member" not in (faults[0].kind, other.kind):
             faults.append(other)
     return faults
 
@@ -69,15 +88,18 @@ class Faults:
     def kinds(self) -> list[str]:
         """Those that this machine allows."""
         cluster = self._cluster
-        absent = () if cluster.network is not None else _NETWORK
-        return [kind for kind in KINDS if kind not in absent and (kind != "full" or cluster.mounted)]
+        absent = set() if cluster.network is not None else set(_NETWORK)
+        absent |= set() if cluster.mounted else {"full"}
+        absent |= set() if cluster.shape.etcd else {"member"}
+        absent |= set() if cluster.shape.mounts else set(_MOUNT)
+        return [kind for kind in (*KINDS, *WIDE_KINDS) if kind not in absent]
 
     async def run(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while loop.time() < end:
             await asyncio.sleep(self._dice.uniform(0.5, 2.0))
-            await self._strike_all(draw_together(self._dice, self.kinds, self._cluster.storage))
+            await self._strike_all(draw_together(self._dice, self.kinds, self._cluster.shape))
             # Before the next ones all must be well again, so that a minority is ill at a time.
             if wrong := await self._cluster.healthy(_WELL_S):
                 self._problem(f"I13: not well {_WELL_S:.0f} s after the fault: {wrong}")
@@ -86,7 +108,7 @@ class Faults:
 
     async def strike(self, kind: str) -> None:
         if kind in self.kinds:
-            await self._strike_all([draw(self._dice, kind, self._cluster.storage)])
+            await self._strike_all([draw(self._dice, kind, self._cluster.shape)])
 
     async def _strike_all(self, faults: Sequence[Fault]) -> None:
         self.now = "+".join(sorted({fault.kind for fault in faults}))
@@ -103,8 +125,9 @@ class Faults:
 
     async def _kill(self, fault: Fault) -> None:
         await asyncio.to_thread(self._cluster.kill, fault.victim)
-        # The manager is alone here, and without it leases end: its supervisor is quick.
-        await asyncio.sleep(min(fault.lasts_s, 0.2) if fault.victim == "manager" else fault.lasts_s)
+        # Without a manager leases end: the supervisor of one that is alone is quick.
+        alone = [fault.victim] == self._cluster.managers
+        await asyncio.sleep(min(fault.lasts_s, 0.2) if alone else fault.lasts_s)
         self._cluster.launch(fault.victim)
 
     async def _restart(self, fault: Fault) -> None:
@@ -158,8 +181,30 @@ class Faults:
     async def _everything(self, _: Fault) -> None:
         await asyncio.to_thread(self._cluster.kill_all)
         await asyncio.sleep(0.2)
-        for name in ("manager", *self._cluster.storage, "meta"):
+        for name in self._cluster.programs:
             self._cluster.launch(name)
+
+    async def _member(self, fault: Fault) -> None:
+        """One of those that keep the shared store."""
+        member = self._cluster.member(fault.victim)
+        assert self._cluster.etcd is not None
+        await asyncio.to_thread(member.kill)
+        await asyncio.sleep(fault.lasts_s)
+        self._cluster.etcd.launch(member)
+
+    async def _mount_kill(self, fault: Fault) -> None:
+        await asyncio.to_thread(self._cluster.kill_mount, fault.victim)
+        await asyncio.sleep(fault.lasts_s)
+        try:
+            await asyncio.to_thread(self._cluster.mount, fault.victim)
+        except AssertionError as error:
+            self._problem(f"{fault.victim} was not mounted again: {error}")
+
+    async def _mount_stop(self, fault: Fault) -> None:
+        pid = self._cluster.mount_pid(fault.victim)
+        os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(fault.lasts_s)
+        os.kill(pid, signal.SIGCONT)
 
 
 def _fill(file: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import threefs_client
+from threefs_client import addresses
 from threefs_client import link as client_link
 from threefs_client.link import Link
 from threefs_client.options import Options
@@ -60,7 +61,7 @@ class Load:
 
     async def connect(self) -> Link:
         options = Options(timeout_s=_TIMEOUT_S, connect_timeout_s=30.0, attempt_timeout_s=2.0)
-        link = await client_link.connect((self._address,), options)
+        link = await client_link.connect(addresses.parse(self._address), options)
         self._links.append(link)
         return link
 
@@ -132,7 +133,7 @@ class Load:
 
     async def _file_client(self, number: int) -> None:
         dice = random.Random(f"{self._seed}/files/{number}")
-        fs = await threefs_client.connect_async(f"threefs://{self._address}", timeout_s=_TIMEOUT_S)
+        fs = await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S)
         known: dict[str, bytes] = {}
         try:
             await fs.mkdir(f"/files{number}")

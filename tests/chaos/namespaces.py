@@ -59,8 +59,11 @@ class Network:
             self._ip("link", "del", self._bridge, check=False)
 
     def inside(self, name: str) -> list[str]:
-        """What to put before a command, so that it runs there."""
-        return ["ip", "netns", "exec", self._space(name)]
+        """What to put before a command, so that it runs there.
+
+        `ip netns exec` would give it a copy of all mounts too: what is unmounted here would go on there.
+        """
+        return ["nsenter", f"--net=/run/netns/{self._space(name)}", "--"]
 
     def block(self, name: str, to: str) -> None:
         """Packets from `name` to `to` are lost without a word, those the other way are not. One of them may be HOST.

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from tests.chaos.__main__ import run
-from tests.chaos.cluster import cluster_in
-from tests.chaos.faults import KINDS, Faults, draw_together
+from tests.chaos.cluster import WIDE, cluster_in, lacking, names_of
+from tests.chaos.faults import KINDS, WIDE_KINDS, Faults, draw_together
 from tests.chaos.namespaces import HOST, Network, Unprivileged
 
 
@@ -19,6 +19,15 @@ def test_a_few_faults_under_load_break_nothing(tmp_path: Path) -> None:
         result = asyncio.run(run(cluster, 8.0, 3, 3))
     assert not result["violations"], result["problems"]
     assert result["operations"] > 100 and result["faults"]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(bool(lacking(WIDE)), reason=lacking(WIDE) or "it can run here")
+def test_several_of_everything_and_two_mounts_under_faults(tmp_path: Path) -> None:
+    with cluster_in(tmp_path, WIDE) as cluster:
+        result = asyncio.run(run(cluster, 12.0, 2, 2))
+    assert not result["violations"], result["problems"]
+    assert result["operations_on_names"] > 50 and result["steps_under_locks"] and result["faults"]
 
 
 def test_every_kind_of_fault_strikes_and_is_taken_back(tmp_path: Path) -> None:
@@ -37,10 +46,10 @@ def test_every_kind_of_fault_strikes_and_is_taken_back(tmp_path: Path) -> None:
 
 
 def test_the_faults_of_a_seed_are_always_the_same_and_leave_a_replica_of_every_chain_well() -> None:
-    storage = ["storage1", "storage2", "storage3"]
-    runs = [[draw_together(dice, KINDS, storage) for _ in range(300)] for dice in (Random(4), Random(4))]
+    storage, kinds = names_of(WIDE)[1], (*KINDS, *WIDE_KINDS)
+    runs = [[draw_together(dice, kinds, WIDE) for _ in range(400)] for dice in (Random(4), Random(4))]
     assert runs[0] == runs[1]
-    assert {fault.kind for together in runs[0] for fault in together} == set(KINDS)
+    assert {fault.kind for together in runs[0] for fault in together} == set(kinds)
     pairs = [together for together in runs[0] if len(together) == 2]
     assert pairs
     for first, second in pairs:

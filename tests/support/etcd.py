@@ -30,19 +30,20 @@ def needs_etcd() -> None:
 
 
 class EtcdMember:
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, host: str = "127.0.0.1") -> None:
         self.name = name
+        self.host = host
         self.client_port, self.peer_port = free_port(), free_port()
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.client_port}"
+        return f"{self.host}:{self.client_port}"
 
     def launch(self, initial: str, *options: str) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        client, peer = f"http://{self.address}", f"http://127.0.0.1:{self.peer_port}"
+        client, peer = f"http://{self.address}", f"http://{self.host}:{self.peer_port}"
         command = ["etcd", "--name", self.name, "--data-dir", str(self._directory / "data")]
         command += ["--listen-client-urls", client, "--advertise-client-urls", client]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
@@ -66,9 +67,9 @@ class EtcdMember:
 
 
 class EtcdCluster:
-    def __init__(self, directory: Path, size: int = 3, *options: str) -> None:
-        self.members = [EtcdMember(f"m{number}", directory / f"m{number}") for number in range(size)]
-        self._initial = ",".join(f"{member.name}=http://127.0.0.1:{member.peer_port}" for member in self.members)
+    def __init__(self, directory: Path, size: int = 3, *options: str, host: str = "127.0.0.1") -> None:
+        self.members = [EtcdMember(f"m{number}", directory / f"m{number}", host) for number in range(size)]
+        self._initial = ",".join(f"{member.name}=http://{host}:{member.peer_port}" for member in self.members)
         self._options = options
 
     @property
