@@ -11,7 +11,7 @@ from tests.support.namespace_audit import audit_store
 from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
-from threefs.errors import ThreefsError
+from threefs.errors import Retry, ThreefsError, error_of
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import READ
 from threefs.rpc.peers import Peers
@@ -62,6 +62,8 @@ async def _states(peers: Peers, cluster: Cluster, chunk: int) -> dict[int, tuple
                 routing.address_of(target), READ, request, timeout_s=10, sink=partial(_front, into)
             )
         except ThreefsError:
+            continue
+        if error_of(reply.code[0]).retry is not Retry.NEVER:  # its chain changes at this moment
             continue
         states[int(target)] = (reply.code[0], reply.version[0], bytes(into[: reply.length[0]]))
     return states
