@@ -22,8 +22,9 @@ LAYERS = (
     {"ids", "errors", "settings", "layout", "relatime", "routing", "checksums", "budget", "claims", "leases"},
     {"env"},
     {"telemetry"},
+    {"background"},
     {"rpc", "kv"},
-    {"cluster", "chunks", "managers", "registration", "program"},
+    {"cluster", "chunks", "managers", "registration", "incarnations", "program"},
 )
 #: ... and these two do not know each other.
 STRANGERS = {"rpc", "kv"}

@@ -251,6 +251,24 @@ class PeerClosed(ConnectionLost):
     code = 44
 
 
+class ConnectionRefused(Unavailable):
+    """Nothing listens at the address."""
+
+    code, posix = 45, _errno.ECONNREFUSED
+
+
+class StaleIncarnation(ThreefsError):
+    """A newer process of the node has registered since."""
+
+    code, posix = 46, _errno.ESTALE
+
+
+class NodeInUse(ThreefsError):
+    """Another process that is alive is this node."""
+
+    code, posix, retry = 47, _errno.EADDRINUSE, Retry.SAFE
+
+
 # ---- chunks and chains ----
 
 

@@ -12,8 +12,9 @@ import click
 import structlog
 import uvloop
 
-from threefs import __version__
+from threefs import __version__, background
 from threefs import settings as settings_module
+from threefs.background import TaskDied
 from threefs.env import garbage
 from threefs.env.clock import CLOCK
 from threefs.env.directory import owned
@@ -43,6 +44,7 @@ class Node(Protocol):
 
 
 S = TypeVar("S", bound=_Settings)
+_ABORT_S = 5.0
 Stop = asyncio.Event
 
 
@@ -121,7 +123,15 @@ def assert_checks_run() -> None:
 
 
 async def _until_stopped(serve: Callable[[S, Stop], Awaitable[None]], settings: S) -> None:
+    """Raises TaskDied when a task has ended without which the process is useless."""
     stop = Stop()
+    died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell(name: str, error: BaseException | None) -> None:
+        if not died.done():
+            died.set_exception(TaskDied(f"the task {name!r} has ended: {error!r}"))
+
+    background.on_death(tell)
     serving = asyncio.ensure_future(serve(settings, stop))
 
     def ask() -> None:
@@ -137,12 +147,27 @@ async def _until_stopped(serve: Callable[[S, Stop], Awaitable[None]], settings: 
         loop.add_signal_handler(number, ask)
     watching = asyncio.create_task(_feed_watchdog(watchdog_s()))
     try:
+        await asyncio.wait([serving, died], return_when=asyncio.FIRST_COMPLETED)
+        if died.done() and not serving.done():
+            await _abort(serving)
+            await died
         await serving
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
     finally:
         watching.cancel()
+        serving.cancel()
+        died.cancel()
+
+
+async def _abort(serving: "asyncio.Future[None]") -> None:
+    """End what is useless now: in order if that works, so that peers hear of it, else as a crash would."""
+    serving.cancel()
+    _, pending = await asyncio.wait([serving], timeout=_ABORT_S)
+    if pending:
+        structlog.get_logger().critical("ended", reason=f"no orderly stop within {_ABORT_S:.0f} s of a death")
+        os._exit(1)
 
 
 async def _feed_watchdog(interval_s: float) -> None:

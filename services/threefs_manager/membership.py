@@ -21,6 +21,8 @@ class _Node:
     at: float
     incarnation: int
     targets: Sequence[pb.TargetReport] = ()
+    confirmed: bool = False  # a heartbeat of this incarnation has been heard, not only a REGISTER
+    ended: bool = False  # this incarnation is dead, whatever still comes of it
 
 
 class Membership:
@@ -29,6 +31,8 @@ class Membership:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began = clock.monotonic()
+        #: Since when this manager has listened without a gap: a silence counts only from then on.
+        self._listens_since = self._began
         self._nodes: dict[int, _Node] = {}
         self._reports: dict[TargetId, pb.TargetReport] = {}
         self._seen: dict[TargetId, float] = {}  # when it was last granted a lease; of others, last heard of
@@ -41,7 +45,7 @@ class Membership:
     ) -> tuple[list[TargetId], set[ChainId]]:
         """A heartbeat came: the targets that get a lease for it, and the chains for which it may change something."""
         now = self._clock.monotonic()
-        self._nodes[node_id] = _Node(now, incarnation, reports)
+        self._nodes[node_id] = _Node(now, incarnation, reports, confirmed=True)
         leased: list[TargetId] = []
         news: set[ChainId] = set()
         for report in reports:
@@ -69,12 +73,21 @@ class Membership:
         )
 
     def greet(self, node_id: int, incarnation: int) -> None:
-        """A node has registered."""
-        self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
+        """A node has registered. What it said before stays, if this only repeats its REGISTER."""
+        known = self._nodes.get(node_id)
+        if known is None or known.incarnation != incarnation:
+            self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
 
-    def bury(self, node_id: int) -> None:
-        """Its process has ended."""
-        self._nodes.pop(node_id, None)
+    def bury(self, node_id: int, incarnation: int) -> None:
+        """That process has ended. It is not brought back by a heartbeat that comes late."""
+        known = self._nodes.get(node_id)
+        if known is None or known.incarnation != incarnation:
+            known = self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
+        known.ended = True
+
+    def buried(self, node_id: int, incarnation: int) -> bool:
+        known = self._nodes.get(node_id)
+        return known is not None and known.incarnation == incarnation and known.ended
 
     def condemn(self, targets: Iterable[TargetId]) -> None:
         """They are dead, whatever they say from now on: a new incarnation will speak for them."""
@@ -95,6 +108,10 @@ class Membership:
             for target, since in self._condemned.items()
             if routing.chains[routing.targets[target].chain_id].state(target) in _MEMBERS
         }
+
+    def was_away(self) -> None:
+        """This process did not run for a while, or its machine was suspended: nobody was heard, whoever spoke."""
+        self._listens_since = self._clock.monotonic()
 
     def judge(self, chain: Chain, routing: Routing, lease_s: float) -> dict[TargetId, LocalState | None]:
         """What is known of the members of a chain, for the table of transitions. Whoever has to leave the write path is
@@ -122,7 +139,7 @@ class Membership:
         report, seen = self._reports.get(target), self._seen.get(target)
         if report is not None and report.local_state == pb.LOCAL_OFFLINE:
             return LocalState.OFFLINE  # it said so itself, after it had given up its lease
-        if self._clock.monotonic() - (self._began if seen is None else seen) >= lease_s:
+        if self._silence_s(self._listens_since if seen is None else seen) >= lease_s:
             return LocalState.OFFLINE
         if report is None or seen is None:
             return None
@@ -141,11 +158,23 @@ class Membership:
 
     def alive(self, node_id: int, lease_s: float) -> bool:
         heard = self._nodes.get(node_id)
-        return heard is not None and self._clock.monotonic() - heard.at < lease_s
+        return heard is not None and not heard.ended and self._silence_s(heard.at) < lease_s
+
+    def living(self, node: pb.Node, lease_s: float) -> bool | None:
+        """Whether the process that is registered as this node lives. None: it has not been heard of in this term, and
+        there has not been the time for it."""
+        heard = self._nodes.get(node.node_id)
+        if heard is None or heard.incarnation != node.incarnation:
+            return None if self._silence_s(self._began) < lease_s else False
+        return heard.confirmed and self.alive(node.node_id, lease_s)
 
     def silent(self, node_id: int, lease_s: float) -> bool:
         """Not heard of for T, though there was the time for it."""
-        return not self.alive(node_id, lease_s) and self._clock.monotonic() - self._began >= lease_s
+        return not self.alive(node_id, lease_s) and self._silence_s(self._began) >= lease_s
+
+    def _silence_s(self, since: float) -> float:
+        """How long nothing came that could have been heard."""
+        return self._clock.monotonic() - max(since, self._listens_since)
 
     def status(self, node: pb.Node, lease_s: float) -> pb.NodeStatus:
         heard = self._nodes.get(node.node_id)
@@ -155,4 +184,6 @@ class Membership:
             alive=self.alive(node.node_id, lease_s),
             silent_ms=int(silent_s * 1000),
             targets=heard.targets if heard is not None else (),
+            heard=heard is not None,
+            ended=heard is not None and heard.ended,
         )

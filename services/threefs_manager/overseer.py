@@ -15,6 +15,7 @@ from threefs_manager.store import Store, Writer
 from threefs_manager.transitions import Known, next_chain
 
 _SWEEPS = 10  # of all chains, per T
+_AWAY_SWEEPS = 4  # a wait for the next sweep that took so many times as long: this process did not run
 _AT_ONCE = 256  # chains changed in one transaction
 _PAUSE_S = 0.2
 
@@ -81,12 +82,16 @@ class Overseer:
     async def _turn(self) -> None:
         routing = self._publication.routing
         pause_s = (routing.lease_s or _PAUSE_S) / _SWEEPS
+        began = self._clock.monotonic()
         try:
             async with asyncio.timeout(pause_s):
                 await self._wake.wait()
         except TimeoutError:
             self._dirty.update(routing.chains)  # somebody may have fallen silent
             await self._forget_meta_services()
+        if (away_s := self._clock.monotonic() - began) > _AWAY_SWEEPS * pause_s:
+            _LOG.warning("this manager was away: all nodes have the time T anew", away_s=away_s)
+            self._membership.was_away()
         self._wake.clear()
         dirty, self._dirty = self._dirty, set()
         try:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.net import parse_address
+from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
     AlreadyExists,
@@ -20,25 +20,23 @@ from threefs.errors import (
     PeerClosed,
     StrangeStore,
     ThreefsError,
-    Unavailable,
-    WrongCluster,
 )
-from threefs.ids import ChainId, NodeId, TableId, TargetId
+from threefs.ids import NodeId, TableId, TargetId
 from threefs.kv.port import Engine
-from threefs.routing import Chain, PublicState, Target
+from threefs.routing import Chain, Node, Target
 from threefs.rpc.methods import ADMIT_STORE, GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, PRESENCE, REGISTER, Method
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
 from threefs.wire import manager_pb2 as pb
-from threefs_manager import metadata_store, placement, restoring
+from threefs_manager import metadata_store, placement, registrations, restoring
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
 from threefs_manager.overseer import Overseer
 from threefs_manager.placement import FIRST_META_NODE, Disk
+from threefs_manager.presences import Presences, nobody_listens
 from threefs_manager.publication import Publication
 from threefs_manager.store import Store, Writer
 
-_MOST_NAME_CHARS = 255
 _NODES_IN_WORDS = 5
 _SETTLE_S = 1.0
 _PAUSE_S = 0.2
@@ -62,6 +60,7 @@ class Manager:
         lease_s: float,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
+        net: Net | None = None,
         on_cluster: Callable[[str], None] = lambda cluster_id: None,
     ) -> None:
         """`lease_s` is T of a cluster that is made here. `on_cluster` is told the cluster id once there is one."""
@@ -72,7 +71,10 @@ class Manager:
         self._random = random
         self._on_cluster = on_cluster
         self._publication = Publication()
+        self._net: Net = net or RealNet()
         self._membership = Membership(clock)
+        self._presences = Presences()
+        self._deaths: set[asyncio.Task[None]] = set()  # that are looked into
         self._store: Store | None = None
         self._overseer: Overseer | None = None
         self.began = asyncio.Event()  # set while this manager is primary
@@ -125,6 +127,7 @@ class Manager:
         self.began.clear()
         self._store = self._overseer = None
         self._publication.end()
+        self._presences.end_all()
 
     async def resign(self) -> None:
         """Give the lease up, so that another manager need not wait for its end."""
@@ -190,43 +193,26 @@ class Manager:
 
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """A node has started at an address. Raises Unavailable before `init`, and while targets of an earlier
-        incarnation have not been taken out of their chains (R8). Raises NotFound, WrongCluster, InvalidArgument,
-        AlreadyExists."""
-        _check_registration(request)
+        incarnation have not been taken out of their chains (R8). Raises NodeInUse while another process lives as this
+        node. Raises StaleIncarnation, NotFound, WrongCluster, InvalidArgument, AlreadyExists."""
+        registrations.check_request(request)
         store, overseer = self._leading()
-        node = self._publication.routing.nodes.get(NodeId(request.node_id))
-        ours = request.cluster_id in ("", self._publication.routing.cluster_id)
-        if ours and node is not None and node.incarnation not in (0, request.incarnation):
-            overseer.restarted(node.node_id)
-            await overseer.settled(_SETTLE_S)
+        membership, routing = self._membership, self._publication.routing
+        known = next((n for n in self._publication.message(routing).nodes if n.node_id == request.node_id), None)
+        if request.cluster_id in ("", routing.cluster_id) and known is not None:
+            registrations.check_incarnation(request, known, membership, routing.lease_s)
+            if known.incarnation not in (0, request.incarnation):
+                membership.bury(known.node_id, known.incarnation)
+                overseer.restarted(NodeId(known.node_id))
+                await overseer.settled(_SETTLE_S)
 
         async def write(writer: Writer) -> int:
-            cluster = writer.cluster
-            if not cluster.cluster_id:
-                raise Unavailable("the cluster has no plan yet; `threefs up` or the Init call gives it one")
-            if request.cluster_id and request.cluster_id != cluster.cluster_id:
-                raise WrongCluster(
-                    f"node {request.node_id} at {request.address} belongs to cluster {request.cluster_id}, "
-                    f"this manager to {cluster.cluster_id}"
-                )
-            nodes = await writer.nodes()
-            node = _registering(request, nodes, cluster)
-            for other in nodes:
-                if other.address == request.address and other.node_id != node.node_id:
-                    if self._membership.alive(other.node_id, self._publication.routing.lease_s):
-                        raise AlreadyExists(f"node {other.node_id} is at {request.address}")
-                    other.address = ""  # it is gone, and its port has been taken
-                    writer.put_node(other)
-            await _take_stores(writer, request, started_before=node.incarnation not in (0, request.incarnation))
-            domain = request.domain if request.kind == pb.META else node.domain
-            if (node.address, node.incarnation, node.domain) != (request.address, request.incarnation, domain):
-                node.address, node.incarnation, node.domain = request.address, request.incarnation, domain
-                writer.put_node(node)
-            return node.node_id
+            return await registrations.enter(writer, request, membership, self._publication.routing.lease_s)
 
         node_id, routing = await store.change(write)
         self._publication.publish(routing)
-        self._membership.greet(node_id, request.incarnation)
+        membership.greet(node_id, request.incarnation)
+        self._presences.end(node_id, request.incarnation)
         return pb.RegisterReply(
             node_id=node_id, cluster_id=routing.cluster_id, routing=self._publication.message(routing)
         )
@@ -237,16 +223,15 @@ class Manager:
         if not self._election.may_acknowledge:
             raise NotPrimary("the lease of this manager has not been renewed in time")
         routing = self._publication.routing
-        node = routing.nodes.get(NodeId(request.node_id))
-        if node is None:
-            raise NotFound(f"no node {request.node_id} is in the plan")
-        if node.incarnation != request.incarnation:
-            raise NotFound(f"node {request.node_id} has been started anew since; register again")
+        node = self._current(request.node_id, request.incarnation)
         for report in request.targets:
             target = routing.targets.get(TargetId(report.target_id))
             if target is None or target.node_id != node.node_id:
                 raise InvalidArgument(f"node {request.node_id} has no target {report.target_id}")
         leased, news = self._membership.hear(request.node_id, request.incarnation, list(request.targets), routing)
+        if request.leaving:
+            leased = []
+            self._membership.bury(request.node_id, request.incarnation)
         overseer.look_at(news)
         return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
 
@@ -256,21 +241,44 @@ class Manager:
         cluster_id = self._publication.routing.cluster_id
         return await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
 
+    def _current(self, node_id: int, incarnation: int) -> Node:
+        """The node that speaks as this incarnation. Raises NotFound if that is not, or no longer, its process."""
+        node = self._publication.routing.nodes.get(NodeId(node_id))
+        if node is None:
+            raise NotFound(f"no node {node_id} is in the plan")
+        if node.incarnation != incarnation:
+            raise NotFound(f"node {node_id} has been started anew since, at {node.address}; register again")
+        if self._membership.buried(node_id, incarnation):
+            raise NotFound(f"node {node_id} was taken for dead; register again")
+        return node
+
     async def presence(self, call: Call[pb.PresenceRequest, pb.PresenceReply]) -> None:
-        """Never answered. If its connection is ended by the other side, that process holds no lease any more."""
+        """Answered only by an error: NotPrimary or NotFound, when it is of no use any more. If its connection is ended
+        by the other side, that process may be dead."""
         self._leading()
+        node = self._current(call.request.node_id, call.request.incarnation)
         try:
-            await asyncio.Event().wait()
+            await self._presences.hold(node.node_id, node.incarnation)
         finally:
             if isinstance(call.lost, PeerClosed):
-                self._vanished(call.request)
+                self._look_into(node)
 
-    def _vanished(self, request: pb.PresenceRequest) -> None:
-        node = self._publication.routing.nodes.get(NodeId(request.node_id))
-        if self._overseer is not None and node is not None and node.incarnation == request.incarnation:
+    def _look_into(self, node: Node) -> None:
+        task = asyncio.create_task(self._vanished(node))
+        self._deaths.add(task)
+        task.add_done_callback(self._deaths.discard)
+
+    async def _vanished(self, node: Node) -> None:
+        """The connection of a process was ended, by its kernel perhaps, or by something between. A process that is
+        alive listens; so only if nothing does it has ended, and holds no lease any more."""
+        overseer = self._overseer
+        if overseer is None or not await nobody_listens(self._net, node.address, self._clock):
+            return
+        known = self._publication.routing.nodes.get(node.node_id)
+        if self._overseer is overseer and known is not None and known.incarnation == node.incarnation:
             _LOG.info("a process has ended", node=node.node_id)
-            self._membership.bury(node.node_id)
-            self._overseer.restarted(node.node_id)
+            self._membership.bury(node.node_id, node.incarnation)
+            overseer.restarted(node.node_id)
 
     async def get_routing(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
         self._leading()
@@ -294,24 +302,6 @@ class Manager:
         )
 
 
-async def _take_stores(writer: Writer, request: pb.RegisterRequest, *, started_before: bool) -> None:
-    """Note what the targets of a starting process keep. Raises Unavailable, NotFound."""
-    for store in request.stores:
-        target = await writer.target(store.target_id)
-        if target is None or target.node_id != request.node_id:
-            raise NotFound(f"node {request.node_id} has no target {store.target_id} in this cluster")
-        state = (await writer.chain(ChainId(target.chain_id))).state(TargetId(target.target_id))
-        if started_before and state in (PublicState.SERVING, PublicState.SYNCING):
-            raise Unavailable(
-                f"target {target.target_id} of node {request.node_id} is still {state.name.lower()} in its chain since "
-                "the process was started before"
-            )
-        # A lastsrv target that has lost what it kept must not be taken for one that still has it.
-        if target.store_id != store.store_id and (not target.store_id or state is not PublicState.LASTSRV):
-            target.store_id = store.store_id
-            writer.put_target(target)
-
-
 async def _patiently(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
     while True:
         try:
@@ -327,8 +317,9 @@ def _in_order(request: pb.InitRequest) -> pb.InitRequest:
     """The plan as it is kept and compared: nodes by id, and each in a domain, if need be of its own."""
     plan = pb.InitRequest(replicas=request.replicas, targets_per_disk=request.targets_per_disk)
     for node in sorted(request.storage, key=lambda node: node.node_id):
-        if len(node.domain) > _MOST_NAME_CHARS:
-            raise InvalidArgument(f"the domain of node {node.node_id} has more than {_MOST_NAME_CHARS} characters")
+        if len(node.domain) > registrations.MOST_NAME_CHARS:
+            most = registrations.MOST_NAME_CHARS
+            raise InvalidArgument(f"the domain of node {node.node_id} has more than {most} characters")
         plan.storage.add(node_id=node.node_id, domain=node.domain or f"node-{node.node_id}")
     return plan
 
@@ -361,32 +352,3 @@ def _in_words(plan: pb.InitRequest) -> str:
         f"{plan.replicas} replicas, {plan.targets_per_disk} targets per disk, {len(plan.storage)} storage nodes "
         f"({nodes}{more})"
     )
-
-
-def _check_registration(request: pb.RegisterRequest) -> None:
-    """Raises InvalidArgument."""
-    if request.kind not in (pb.STORAGE, pb.META):
-        raise InvalidArgument(f"a node registers as storage or meta service; {request.kind} is no kind of node")
-    if len(request.address) > _MOST_NAME_CHARS or len(request.domain) > _MOST_NAME_CHARS:
-        raise InvalidArgument(f"address and domain of a node have at most {_MOST_NAME_CHARS} characters")
-    host, port = parse_address(request.address)
-    if port == 0 or host in ("0.0.0.0", "::"):
-        raise InvalidArgument(f"{request.address!r} is not an address that others can connect to")
-    if request.incarnation == 0:
-        raise InvalidArgument("a node registers with a random incarnation, new at every start, not 0")
-
-
-def _registering(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:
-    """The record of the node that registers; a meta service without an id gets one."""
-    if request.kind == pb.META and request.node_id == 0:
-        same = next((n for n in nodes if n.kind == pb.META and n.address == request.address), None)
-        if same is not None:
-            return same  # started again where it was, or the answer to this start was lost
-        cluster.next_meta_node += 1
-        return pb.Node(node_id=cluster.next_meta_node, kind=pb.META)
-    node = next((n for n in nodes if n.node_id == request.node_id), None)
-    if node is None or node.kind != request.kind:
-        raise NotFound(
-            f"the plan of this cluster has no {pb.NodeKind.Name(request.kind).lower()} node {request.node_id}"
-        )
-    return node

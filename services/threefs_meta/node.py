@@ -75,7 +75,6 @@ class MetaNode:
             self._managers,
             kind=NodeKind.META,
             node_id=0,
-            incarnation=int.from_bytes(random.token(8), "big"),
             domain="",
             cluster_file=cluster_file,
             clock=clock,

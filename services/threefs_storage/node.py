@@ -1,11 +1,11 @@
 """One storage process, put together from its parts: everything but the outside world, which comes in."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
@@ -71,15 +71,16 @@ class StorageNode:
             managers(self._peers),
             kind=NodeKind.STORAGE,
             node_id=settings.node_id,
-            incarnation=int.from_bytes(random.token(8), "big"),
             domain=settings.domain,
             cluster_file=cluster_file,
             reports=self.targets.reports,
-            leased=self.targets.leased,
+            stores=self.targets.stores,
+            open_grant=self.targets.open_grant,
+            fenced=self.targets.yield_leases,
             clock=clock,
         )
         self._peers.on_lost = self._connection_lost
-        self._present: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
         self.storage = Storage(
             self.targets,
             self._cluster,
@@ -96,20 +97,18 @@ class StorageNode:
         self.address = await self._server.start(self._settings.host, self._settings.port)
         await self._cluster.start(_MANAGER_S)
         await self.targets.open(self._cluster.routing)
-        await self._registration.start(self.address, self.targets.stores())
+        await self._registration.start(self.address)
         self._server.join(self._registration.cluster_id)
         self.storage.start(self._server)
         self._registration.report()
-        self._present = asyncio.create_task(self._stay_present())
+        self._background.start("presence", self._stay_present())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
     async def stop(self) -> None:
         """Hand over: first no lease is held any more, then the manager is told so."""
         self.targets.leave()
         await self._registration.farewell()
-        if self._present is not None:
-            self._present.cancel()
-            await asyncio.gather(self._present, return_exceptions=True)
+        await self._background.stop()
         await self._server.stop(_GRACE_S)
         await self.storage.stop()
         await self.targets.close()
@@ -117,11 +116,12 @@ class StorageNode:
         await self._peers.close()
 
     async def _stay_present(self) -> None:
-        """Keep a call open at the primary manager: it takes the end of that connection for the end of this process."""
-        request = manager_pb2.PresenceRequest(
-            node_id=self._settings.node_id, incarnation=self._registration.incarnation
-        )
+        """Keep a call open at the primary manager: the end of that connection tells it to look whether this process
+        still listens."""
         while True:
+            request = manager_pb2.PresenceRequest(
+                node_id=self._settings.node_id, incarnation=self._registration.incarnation
+            )
             try:
                 await self._peers.call(self._cluster.manager, PRESENCE, request, timeout_s=_PRESENCE_S)
             except ThreefsError as error:
@@ -129,8 +129,9 @@ class StorageNode:
             await self._clock.sleep(_PRESENCE_PAUSE_S)
 
     def _connection_lost(self, address: str, error: ThreefsError) -> None:
-        """A manager may take the end of its connection for our death, unless it has ended it itself: so no lease is
-        held beyond it. The next heartbeat brings them back."""
+        """The way to a manager is broken: no lease is held until a heartbeat gets through again. A connection that the
+        manager's side has closed says nothing about this side: the manager takes this process for dead only if nothing
+        listens here any more, and that ends with the process."""
         if address in self._settings.managers and not isinstance(error, PeerClosed):
             self.targets.yield_leases()
             self._registration.report()

@@ -278,6 +278,7 @@ class Targets:
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> None:
         self.by_id: dict[int, Target] = {}
+        self._grants = 0  # rises whenever what heartbeats under way may grant is void
         self._node_id = node_id
         self._directory = directory
         self._disk = disk
@@ -300,6 +301,7 @@ class Targets:
         with contextlib.suppress(ThreefsError):  # it has failed before
             await target.engine.close()
         target.adopt(await self._engine(target.target_id, target.chain))
+        self._grants += 1  # a heartbeat that was sent before it left must not speak for it now
         target.full = target.left = False
         target.learn(target.chain)
 
@@ -348,15 +350,24 @@ class Targets:
     def __iter__(self) -> Iterator[Target]:
         return iter(self.by_id.values())
 
-    def leased(self, targets: Iterable[int], until: float) -> None:
-        """A heartbeat was acknowledged for these."""
-        for target_id in targets:
-            target = self.by_id.get(target_id)
-            if target is not None and not target.left:
-                target.leased_until = max(target.leased_until, until)
+    def open_grant(self) -> Callable[[Iterable[int], float], None]:
+        """To be called when a heartbeat is sent; what it returns takes what the answer grants. Nothing, if leases were
+        given up since then: whoever was told so may have acted on it."""
+        opened_in = self._grants
+
+        def grant(targets: Iterable[int], until: float) -> None:
+            if opened_in != self._grants:
+                return
+            for target_id in targets:
+                target = self.by_id.get(target_id)
+                if target is not None and not target.left:
+                    target.leased_until = max(target.leased_until, until)
+
+        return grant
 
     def yield_leases(self) -> None:
-        """Give all leases up, until the next acknowledged heartbeat."""
+        """Give all leases up, until a heartbeat is acknowledged that was sent after this."""
+        self._grants += 1
         for target in self:
             target.leased_until = -math.inf
 

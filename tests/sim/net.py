@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import KERNEL, Process, SimLoop
 from threefs.env.net import MOST_PIECES, Buffer, Callback, Stream, parse_address
-from threefs.errors import Unavailable
+from threefs.errors import ConnectionRefused, Unavailable
 
 _WINDOW_BYTES = 1 << 20
 _GIVE_UP_S = 15.0
@@ -106,7 +106,7 @@ class SimNet:
             wait_s = _RETRY_S
         listener = fabric.listeners.get(address)
         if listener is None:
-            raise Unavailable(f"cannot connect to {address}: connection refused")
+            raise ConnectionRefused(f"cannot connect to {address}: connection refused")
         mine = SimStream(fabric, self._process, there, address)
         theirs = SimStream(fabric, listener.process, here, f"{here}:0")
         mine.other, theirs.other = theirs, mine

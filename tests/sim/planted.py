@@ -120,11 +120,14 @@ def chain_version_ignored() -> None:
 def lease_ignored() -> None:
     """R1, R2, I5: a target serves whether it holds a lease or not."""
 
-    def leased(self: Targets, targets: Any, until: float) -> None:
-        for target in self:
-            target.leased_until = math.inf
+    def open_grant(self: Targets) -> Any:
+        def grant(targets: Any, until: float) -> None:
+            for target in self:
+                target.leased_until = math.inf
 
-    put(Targets, "leased", leased)
+        return grant
+
+    put(Targets, "open_grant", open_grant)
 
 
 @plant

@@ -7,10 +7,21 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.clocks import SteppedClock
-from threefs.errors import AlreadyExists, Corrupt, DeadlineExceeded, NotFound, ThreefsError, Unavailable, WrongCluster
+from threefs import background
+from threefs.errors import (
+    AlreadyExists,
+    Corrupt,
+    DeadlineExceeded,
+    NodeInUse,
+    NotFound,
+    StaleIncarnation,
+    ThreefsError,
+    Unavailable,
+    WrongCluster,
+)
 from threefs.registration import Registration, read_cluster_id, write_cluster_id
 from threefs.routing import NodeKind
-from threefs.rpc.methods import HEARTBEAT, REGISTER
+from threefs.rpc.methods import GET_ROUTING, HEARTBEAT, REGISTER
 from threefs.wire import manager_pb2 as pb
 
 ONE, OTHER = "ab" * 16, "cd" * 16
@@ -20,14 +31,18 @@ LEASE_MS = 10_000
 class Manager:
     """Fails with the errors it is given, one a call, then answers."""
 
-    def __init__(self, *errors: ThreefsError) -> None:
+    def __init__(self, *errors: ThreefsError, known: int = 0) -> None:
         self.errors = list(errors)
+        self.known = known  # the incarnation that it has of node 3
         self.requests: list[Any] = []
         self.heard = asyncio.Event()
 
     async def call(self, method: Any, request: Any, *, timeout_s: float) -> Any:
         await asyncio.sleep(0)
-        self.requests.append(request)
+        if method is GET_ROUTING:
+            nodes = [pb.Node(node_id=3, kind=pb.STORAGE, incarnation=self.known)]
+            return pb.GetRoutingReply(routing=pb.Routing(nodes=nodes, lease_ms=LEASE_MS))
+        self.requests.append(type(request).FromString(request.SerializeToString()))
         if self.errors:
             raise self.errors.pop(0)
         if method is REGISTER:
@@ -41,9 +56,8 @@ class Manager:
 def registration(manager: Manager, directory: Path, **options: Any) -> Registration:
     return Registration(
         manager,
-        kind=NodeKind.META,
-        node_id=0,
-        incarnation=7,
+        kind=options.pop("kind", NodeKind.META),
+        node_id=options.pop("node_id", 0),
         domain="d",
         cluster_file=directory / "cluster_id",
         clock=options.pop("clock", SteppedClock()),
@@ -69,8 +83,9 @@ def test_it_learns_its_id_and_cluster_and_beats(tmp_path: Path) -> None:
         await manager.heard.wait()
         await place.stop()
         first, beat = manager.requests[:2]
-        assert (first.kind, first.address, first.incarnation, first.domain, first.cluster_id) == (2, "h:1", 7, "d", "")
-        assert (beat.node_id, beat.incarnation, [t.target_id for t in beat.targets]) == (1_000_001, 7, [101])
+        assert (first.kind, first.address, first.domain, first.cluster_id) == (2, "h:1", "d", "")
+        assert first.incarnation == beat.incarnation == place.incarnation
+        assert (beat.node_id, [t.target_id for t in beat.targets]) == (1_000_001, [101])
         again = Manager()
         await registration(again, tmp_path).start("h:1")
         assert again.requests[0].cluster_id == ONE, "the next start says where it belongs"
@@ -172,7 +187,7 @@ def test_r10_a_lease_counts_from_the_sending_of_the_heartbeat(tmp_path: Path) ->
             tmp_path,
             clock=clock,
             reports=lambda: [pb.TargetReport(target_id=101)],
-            leased=lambda targets, until: leases.append((list(targets), until)),
+            open_grant=lambda: lambda targets, until: leases.append((list(targets), until)),
         )
         began = clock.monotonic()
         await place.start("h:1")
@@ -280,25 +295,102 @@ def test_who_never_registered_has_nobody_to_say_farewell_to(tmp_path: Path) -> N
     run(body)
 
 
-@pytest.mark.parametrize(("kind", "registrations"), [(NodeKind.META, 2), (NodeKind.STORAGE, 1)])
-def test_a_meta_service_that_was_forgotten_registers_again(kind: NodeKind, registrations: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", list(NodeKind))
+def test_a_process_that_is_fenced_registers_anew_with_a_higher_incarnation(kind: NodeKind, tmp_path: Path) -> None:
+    """Whoever told the manager to take another process for this node: it comes back by itself."""
+
     async def body() -> None:
         manager = Manager()
-        place = Registration(
+        fenced: list[int] = []
+        place = registration(
             manager,
+            tmp_path,
             kind=kind,
-            node_id=0,
-            incarnation=7,
-            domain="d",
-            cluster_file=tmp_path / "cluster_id",
-            clock=SteppedClock(),
+            stores=lambda: [pb.Store(target_id=101, store_id=len(fenced))],
+            fenced=lambda: fenced.append(len(manager.requests)),
         )
         await place.start("h:1")
-        manager.errors.append(NotFound("no node 1000001 is in the plan"))
+        first = place.incarnation
+        manager.errors.append(NotFound("node 3 has been started anew since"))
         while len(manager.requests) < 6:
             await asyncio.sleep(0)
         await place.stop()
-        again = [request for request in manager.requests if isinstance(request, pb.RegisterRequest)]
-        assert len(again) == registrations and again[-1].address == "h:1"
+        one, two = (request for request in manager.requests if isinstance(request, pb.RegisterRequest))
+        assert (one.incarnation, two.incarnation) == (first, place.incarnation) and first < place.incarnation
+        assert two.address == "h:1"
+        assert [s.store_id for s in two.stores] == [1], "what it keeps now"
+        assert len(fenced) == 1 and fenced[0] <= manager.requests.index(two), "it has given its leases up before"
+        beats = [r for r in manager.requests[manager.requests.index(two) :] if isinstance(r, pb.HeartbeatRequest)]
+        assert beats and all(beat.incarnation == place.incarnation for beat in beats)
+
+    run(body)
+
+
+def test_a_process_that_is_fenced_by_one_that_lives_dies(tmp_path: Path) -> None:
+    async def body() -> None:
+        deaths: list[tuple[str, BaseException | None]] = []
+        background.on_death(lambda name, error: deaths.append((name, error)))
+        manager = Manager()
+        place = registration(manager, tmp_path, kind=NodeKind.STORAGE, node_id=3)
+        await place.start("h:1")
+        manager.errors = [NotFound("started anew since"), *[NodeInUse("node 3 is alive at h:2")] * 1000]
+        while not deaths:
+            await asyncio.sleep(0)
+        assert [(name, type(error)) for name, error in deaths] == [("heartbeats", NodeInUse)]
+        await place.stop()
+
+    run(body)
+
+
+def test_a_heart_that_can_never_beat_dies(tmp_path: Path) -> None:
+    async def body() -> None:
+        deaths: list[str] = []
+        background.on_death(lambda name, error: deaths.append(name))
+
+        def reports() -> list[pb.TargetReport]:
+            raise ZeroDivisionError
+
+        place = registration(Manager(), tmp_path, reports=reports)
+        await place.start("h:1")
+        while not deaths:
+            await asyncio.sleep(0)
+        assert deaths == ["heartbeats"]
+
+    run(body)
+
+
+def test_a_node_that_has_lost_its_directory_takes_a_number_above_the_known_one(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager(StaleIncarnation("not newer"), known=2**63)
+        place = registration(manager, tmp_path, kind=NodeKind.STORAGE, node_id=3)
+        await place.start("h:1")
+        assert place.incarnation == 2**63 + 1 and manager.requests[1].incarnation == 2**63 + 1
+        await place.stop()
+
+    run(body)
+
+
+def test_each_start_has_a_higher_incarnation(tmp_path: Path) -> None:
+    async def body() -> None:
+        drawn = []
+        for _ in range(3):
+            place = registration(Manager(), tmp_path)
+            await place.start("h:1")
+            await place.stop()
+            drawn.append(place.incarnation)
+        assert drawn == sorted(set(drawn))
+
+    run(body)
+
+
+def test_the_last_heartbeat_says_that_it_is_the_last(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager()
+        place = registration(manager, tmp_path)
+        await place.start("h:1")
+        await manager.heard.wait()
+        assert not manager.requests[-1].leaving
+        await place.farewell()
+        assert manager.requests[-1].leaving
 
     run(body)

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from threefs.errors import InvalidArgument, Unavailable
+from threefs.errors import ConnectionRefused, InvalidArgument, Unavailable
 
 Buffer = bytes | bytearray | memoryview
 Callback = Callable[[], None]
@@ -182,7 +182,8 @@ class RealNet:
             if sock is not None:
                 sock.close()
             reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or error
-            raise Unavailable(f"cannot connect to {address}: {reason}") from None
+            failure = ConnectionRefused if isinstance(error, ConnectionRefusedError) else Unavailable
+            raise failure(f"cannot connect to {address}: {reason}") from None
         except asyncio.CancelledError:
             if sock is not None:
                 sock.close()

@@ -24,6 +24,12 @@ class LibraryLogger:
         else:
             self._standard.warning("%s %s", event, fields)
 
+    def error(self, event: str, **fields: Any) -> None:
+        if structlog.is_configured():
+            structlog.get_logger().error(event, **fields)
+        else:
+            self._standard.error("%s %s", event, fields)
+
     def exception(self, event: str, **fields: Any) -> None:
         """With the exception that is being handled."""
         if structlog.is_configured():

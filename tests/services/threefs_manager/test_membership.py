@@ -185,7 +185,7 @@ def test_what_it_holds_now_is_what_its_own_word_gave_up() -> None:
 def test_a_process_that_has_ended_is_silent_at_once() -> None:
     bench = Bench(SERVING)
     bench.hear(1)
-    bench.membership.bury(1)
+    bench.membership.bury(1, 7)
     assert not bench.membership.alive(1, T)
     bench.membership.greet(1, 8)
     assert bench.membership.alive(1, T)

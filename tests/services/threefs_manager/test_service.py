@@ -13,6 +13,7 @@ from tests.support.clocks import SteppedClock
 from tests.support.dice import Dice
 from threefs import routing as routing_module
 from threefs.env.clock import CLOCK
+from threefs.env.net import RealNet
 from threefs.errors import (
     AlreadyExists,
     ConnectionLost,
@@ -375,7 +376,8 @@ def test_r8_a_new_incarnation_is_refused_while_the_old_one_is_still_in_its_chain
         assert status.nodes[0].node.incarnation == 7, "the old one is still the one that counts"
         beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
         beat.targets.add(target_id=101, chain_version=1, local_state=pb.LOCAL_UPTODATE)
-        assert not (await manager.heartbeat(beat)).leased, "but it is dead, whatever still comes of it"
+        with pytest.raises(NotFound, match="taken for dead"):  # whatever still comes of it
+            await manager.heartbeat(beat)
         await manager.register(storage(2, "h:2"))
         bench.clock.advance(0.1)
         beat = pb.HeartbeatRequest(node_id=2, incarnation=7)
@@ -406,37 +408,90 @@ def test_targets_of_others_cannot_be_registered() -> None:
     run(body)
 
 
+@dataclasses.dataclass
+class Ended:
+    request: pb.PresenceRequest
+    lost: ThreefsError | None
+
+
+async def beating(manager: Manager, node: int, incarnation: int) -> list[int]:
+    """What a heartbeat of an up-to-date node is granted."""
+    beat = pb.HeartbeatRequest(node_id=node, incarnation=incarnation)
+    routing = manager._publication.routing
+    for target in routing.targets.values():
+        if target.node_id == node:
+            version = routing.chains[target.chain_id].version
+            beat.targets.add(target_id=target.target_id, chain_version=version, local_state=pb.LOCAL_UPTODATE)
+    return list((await manager.heartbeat(beat)).leased)
+
+
 @pytest.mark.parametrize(
-    ("lost", "incarnation", "over"),
+    ("lost", "listens", "over"),
     [
-        (PeerClosed("it closed the connection"), 7, True),
-        (PeerClosed("an earlier process of that node"), 6, False),
-        (ConnectionLost("the network failed"), 7, False),
-        (None, 7, False),
+        (PeerClosed("it closed the connection"), False, True),
+        (PeerClosed("something between has closed it"), True, False),
+        (ConnectionLost("the network failed"), False, False),
+        (None, False, False),
     ],
 )
-def test_only_the_end_of_the_newest_process_by_itself_ends_its_leases(
-    lost: ThreefsError | None, incarnation: int, over: bool
+def test_only_a_process_that_closes_its_connection_and_listens_no_more_has_ended(
+    lost: ThreefsError | None, listens: bool, over: bool
 ) -> None:
-    @dataclasses.dataclass
-    class Ended:
-        request: pb.PresenceRequest
-        lost: ThreefsError | None
-
     async def body(bench: Bench, manager: Manager) -> None:
+        listener = await RealNet().listen("127.0.0.1", 0, lambda stream: stream.close())
         await manager.init(plan("a", "b", "c", targets_per_disk=1))
-        await manager.register(starting(7))
-        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
-        beat.targets.add(target_id=101, chain_version=1, local_state=pb.LOCAL_UPTODATE)
-        assert list((await manager.heartbeat(beat)).leased) == [101]
-        call = Ended(pb.PresenceRequest(node_id=1, incarnation=incarnation), lost)
+        await manager.register(storage(1, listener.address))
+        assert await beating(manager, 1, 7) == [101]
+        call = Ended(pb.PresenceRequest(node_id=1, incarnation=7), lost)
         present = asyncio.create_task(manager.presence(cast(Any, call)))
         await asyncio.sleep(0)
         assert not present.done()
+        if not listens:
+            listener.close()
         present.cancel()
         await asyncio.gather(present, return_exceptions=True)
+        await asyncio.gather(*manager._deaths)
         status = await manager.get_status(pb.GetStatusRequest())
-        assert status.nodes[0].alive is not over
-        assert list((await manager.heartbeat(beat)).leased) == ([] if over else [101])
+        assert (status.nodes[0].alive, status.nodes[0].ended) == (not over, over)
+        if over:
+            with pytest.raises(NotFound, match="taken for dead"):
+                await beating(manager, 1, 7)
+        else:
+            assert await beating(manager, 1, 7) == [101]
+        listener.close()
+
+    run(body)
+
+
+def test_presence_is_kept_only_of_the_newest_process_and_at_the_primary() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(plan("a", "b", "c", targets_per_disk=1))
+        await manager.register(storage(1, "h:1"))
+        with pytest.raises(NotFound, match="started anew"):
+            await manager.presence(cast(Any, Ended(pb.PresenceRequest(node_id=1, incarnation=6), None)))
+        call = Ended(pb.PresenceRequest(node_id=1, incarnation=7), None)
+        present = asyncio.create_task(manager.presence(cast(Any, call)))
+        await asyncio.sleep(0)
+        await manager.resign()
+        with pytest.raises(NotPrimary):
+            await present
+
+    run(body)
+
+
+# ---- what status says
+
+
+def test_status_says_how_long_a_node_is_silent_also_when_its_end_is_known() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        bench.clock.advance(1000)
+        await manager.register(storage(1, "h:1"))
+        await beating(manager, 1, 7)
+        bench.clock.advance(2)
+        manager._membership.bury(1, 7)
+        one, two, _ = (await manager.get_status(pb.GetStatusRequest())).nodes
+        assert (one.alive, one.ended, one.heard, one.silent_ms, len(one.targets)) == (False, True, True, 2000, 2)
+        assert (two.alive, two.ended, two.heard) == (False, False, False)
 
     run(body)

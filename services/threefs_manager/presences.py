@@ -1,0 +1,59 @@
+"""Processes that keep a call open here, so that the end of their connection tells of their end."""
+
+import asyncio
+
+from threefs.env.clock import Clock
+from threefs.env.net import Net
+from threefs.errors import ConnectionRefused, NotFound, NotPrimary, ThreefsError, Unavailable
+
+_CONNECT_S = 1.0
+#: The kernel closes what a dying process had open one after the other.
+_ATTEMPTS = 3
+_PAUSE_S = 0.05
+
+
+class Presences:
+    """The calls that are open now."""
+
+    def __init__(self) -> None:
+        self._open: dict[asyncio.Future[None], tuple[int, int]] = {}
+
+    async def hold(self, node_id: int, incarnation: int) -> None:
+        """Never returns. Raises why the call is of no use any more."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open[ended] = (node_id, incarnation)
+        try:
+            await ended
+        finally:
+            del self._open[ended]
+
+    def end(self, node_id: int, but: int) -> None:
+        """Another incarnation of this node speaks now."""
+        for ended, (node, incarnation) in self._open.items():
+            if node == node_id and incarnation != but:
+                _fail(ended, NotFound(f"node {node_id} has been started anew since; register again"))
+
+    def end_all(self) -> None:
+        """They are to be kept at the primary."""
+        for ended in self._open:
+            _fail(ended, NotPrimary("this manager is no longer the primary"))
+
+
+def _fail(ended: "asyncio.Future[None]", error: ThreefsError) -> None:
+    if not ended.done():
+        ended.set_exception(error)
+
+
+async def nobody_listens(net: Net, address: str, clock: Clock) -> bool:
+    """Whether the machine of `address` says that no process listens there. False when it says nothing."""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            await clock.sleep(_PAUSE_S)
+        try:
+            stream = await net.connect(address, _CONNECT_S)
+        except ConnectionRefused:
+            return True
+        except Unavailable:
+            return False
+        stream.close()
+    return False

@@ -1,0 +1,52 @@
+"""The number of a process among all that were ever started on its data directory: each has a higher one.
+
+Without that order nobody could tell a REGISTER that comes late from a restart.
+
+It is the time of the start in milliseconds since 1970, or one more than the number before if the wall clock went back.
+The number is durable before it is used. A directory that has lost it goes on by the wall clock; whoever is refused
+because the manager knows a higher number takes one above that.
+"""
+
+import os
+from pathlib import Path
+
+import structlog
+
+FILE_NAME = "incarnation"
+_NS_PER_MS = 1_000_000
+_LOG = structlog.get_logger()
+
+
+def next_incarnation(file: Path, wall_ns: int, above: int = 0) -> int:
+    """Draw a number higher than all before it and than `above`. Raises OSError when it cannot be kept."""
+    number = max(_newest(file) + 1, wall_ns // _NS_PER_MS, above + 1)
+    write_durably(file, f"{number}\n".encode("ascii"))
+    return number
+
+
+def _newest(file: Path) -> int:
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        _LOG.warning("the file holds no number; the wall clock orders this start", file=str(file))
+        return 0
+
+
+def write_durably(file: Path, content: bytes) -> None:
+    """Whole, and durable when it returns: after a crash the file has the old content or the new. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(file.name + ".new")
+    with fresh.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
