@@ -23,6 +23,7 @@ from tests.sim.disk import SimDisk
 from tests.sim.kv import SimKv
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.net import Fabric, SimNet
+from threefs import background
 from threefs.env.net import Net
 from threefs.errors import ThreefsError
 from threefs.managers import Caller, FramedManager, Managers
@@ -117,6 +118,13 @@ class World:
 
     async def _watched(self, process: Process, main: Coroutine[Any, Any, None]) -> None:
         """A process that ends with an exception is dead, and its host shall be told about in the end."""
+
+        def died(name: str, error: BaseException | None) -> None:
+            told = self.tell if isinstance(error, ThreefsError) else self.deaths.append
+            told(f"{process.name}: the task {name!r} has died of {error!r}")
+            self.loop.call_soon(process.kill)
+
+        background.on_death(died)
         try:
             await main
         except asyncio.CancelledError:
@@ -161,7 +169,13 @@ class World:
         server = Server(self._net(process), Identity("", holder, "", "threefs-manager"), clock=clock)
         election = Election(self.manager_kv, holder, length_s=LEASE_S / LEASES_PER_T, clock=clock, random=random)
         manager = Manager(
-            self.manager_kv, election, lease_s=LEASE_S, clock=clock, random=random, on_cluster=server.join
+            self.manager_kv,
+            election,
+            lease_s=LEASE_S,
+            clock=clock,
+            random=random,
+            net=self._net(process),
+            on_cluster=server.join,
         )
         manager.bind(server)
         manager.bind_presence(server)

@@ -17,7 +17,7 @@ from threefs.env.pace import Pace
 from threefs.errors import InvalidSettings, NotFound
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.port import Durable
-from threefs.kv.rocks import RocksEngine
+from threefs.kv.recovering import RecoveringEngine
 
 _ETCD_PORT = 2379
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -71,7 +71,7 @@ async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK, pace: Pace | None
     Raises Unavailable, NotAuthorised, InvalidSettings, Corrupt, NoSpace.
     """
     if url.scheme == "rocks":
-        return await RocksEngine.open(_directory(url), clock=clock, pace=pace)
+        return await RecoveringEngine.open(_directory(url), clock=clock, pace=pace)
     if url.scheme == "etcd":
         user, _, password = urlsplit(url.full).netloc.rpartition("@")[0].partition(":")
         return await EtcdEngine.open(
