@@ -25,6 +25,7 @@ import asyncio, sys
 from dataclasses import dataclass
 from pathlib import Path
 from threefs import program
+from threefs.background import BackgroundTasks
 from threefs.errors import WrongCluster
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ async def serve(settings, stop):
             await stop.wait()
             print("stopping", flush=True)
             await asyncio.sleep(3600)
+        elif settings.does == "lose a task":
+            async def dies():
+                raise ZeroDivisionError
+            BackgroundTasks().start("the heart", dies())
+            program.ready("h:1")
+            await stop.wait()
         elif settings.does == "broken":
             assert False, "an invariant"
     finally:
@@ -241,3 +248,10 @@ def test_a_node_serves_until_it_is_told_to_stop_and_is_stopped_even_if_it_could_
         assert node.stopped and bool(node.address) == (token == "ours")
 
     run(test)
+
+
+def test_a_process_whose_background_task_has_died_ends(tmp_path: Path) -> None:
+    with launch(tmp_path, 'does = "lose a task"') as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "ready h:1\ncleaned up\n")
+    assert "ZeroDivisionError" in err and "'the heart'" in err
