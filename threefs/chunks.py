@@ -5,6 +5,8 @@ and again under that identity, until it is answered for good or the deadline has
 
 Changes of one chunk by one client are made one after the other. So a single channel is enough, a client never fills
 more than one of the few exactly-once entries of a chunk record, and an abandoned write that arrives late is refused.
+A change names the newest version of the chunk that was known when it was made; where results of later ones have been
+forgotten it is refused, and made anew.
 """
 
 import asyncio
@@ -22,6 +24,7 @@ from threefs.errors import (
     DeadlineExceeded,
     NotServing,
     OutcomeUnknown,
+    ResultForgotten,
     Retry,
     ThreefsError,
     Unavailable,
@@ -38,6 +41,7 @@ Buffer = bytes | bytearray | memoryview
 
 _CHANNEL = 1
 _LIST_LIMIT = 4096
+_KNOWN_VERSIONS = 1024
 
 
 class Calls(Protocol):
@@ -98,12 +102,14 @@ class Applied:
 class _Row:
     """An update on its way."""
 
-    __slots__ = ("again", "applied", "checksum", "error", "seq", "unsure", "update")
+    __slots__ = ("again", "applied", "checksum", "error", "first_seq", "known_version", "seq", "unsure", "update")
 
     def __init__(self, update: ChunkUpdate) -> None:
         self.update = update
         self.checksum = crc32c(update.payload) if update.payload else 0
         self.seq = 0
+        self.first_seq = 0  # where it was refused under an earlier number
+        self.known_version = 0  # of the chunk, when the change was made
         self.again = True  # still to be sent
         self.unsure = False  # an attempt of which nothing is known was made
         self.applied: Applied | None = None
@@ -148,6 +154,7 @@ class Chunks:
         self._limits = limits or ChunkLimits()
         self._budget = ByteBudget(self._limits.in_flight_bytes)
         self._seq = 0
+        self._known: dict[ChunkId, int] = {}  # the newest versions that were seen here, the latest last
         self._busy: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
 
     # ---- one chunk ----
@@ -323,10 +330,14 @@ class Chunks:
                 others.append(row)
                 continue
             self._busy[chunk] = loop.create_future()
-            self._seq += 1
-            row.seq = self._seq
+            self._number(row, self._known.get(chunk, 0))
             claimed.append(row)
         return claimed, others
+
+    def _number(self, row: _Row, known_version: int) -> None:
+        """Give a change its identity."""
+        self._seq += 1
+        row.seq, row.known_version = self._seq, known_version
 
     def _release(self, rows: Iterable[_Row]) -> None:
         for row in rows:
@@ -412,8 +423,12 @@ class Chunks:
         for row, result in zip(rows, reply.results, strict=True):
             if result.code:
                 row.failed(error_of(result.code, result.message))
+                if result.code == ResultForgotten.code and not row.unsure:
+                    row.first_seq = row.first_seq or row.seq
+                    self._number(row, result.version)
             else:
                 row.done(Applied(result.version, result.length))
+                self._learn(row.update.chunk, result.version)
 
     def _request(self, routing: Routing, rows: list[_Row]) -> storage_pb2.WriteRequest:
         request = storage_pb2.WriteRequest()
@@ -431,9 +446,17 @@ class Chunks:
                 checksum=row.checksum,
                 chunk_bytes=update.chunk_bytes,
                 again=row.unsure,
+                known_version=row.known_version,
+                first_seq=row.first_seq,
                 only_version=update.only_version,
             )
         return request
+
+    def _learn(self, chunk: ChunkId, version: int) -> None:
+        self._known.pop(chunk, None)
+        self._known[chunk] = version
+        if len(self._known) > _KNOWN_VERSIONS:
+            del self._known[next(iter(self._known))]
 
     def _attempt_s(self, deadline: float) -> float:
         return max(0.001, min(self._limits.attempt_timeout_s, deadline - self._clock.monotonic()))

@@ -356,6 +356,16 @@ class ChunkLost(CorruptChunk):
     code = 63
 
 
+class ResultForgotten(ThreefsError):
+    """Too many others have written the chunk since this write was made: it is refused, and may be made anew."""
+
+    code, posix, retry = 64, _errno.EAGAIN, Retry.SAFE
+
+    def __init__(self, message: str = "", version: int = 0) -> None:
+        super().__init__(message)
+        self.version = version  # the one to make the write anew from
+
+
 # ---- the transactional store ----
 
 

@@ -15,7 +15,8 @@ from threefs.rpc.methods import FETCH_CHUNK
 from threefs.rpc.peers import Peers
 from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.engine.records import Entry, Record, Version
+from threefs_storage.engine.once import NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.engine.records import Record, Version
 from threefs_storage.forwarding import whole
 from threefs_storage.targets import Target
 
@@ -112,11 +113,11 @@ class Copies:
         except Corrupt:
             target.note_damage(chunk)
             raise
-        version, entries = _asked_for(record or Record(), chunk, request)
+        version, entries, forgotten = _asked_for(record or Record(), chunk, request)
         if version is None:
             call.reply(pb.FetchChunkReply())
             return
-        message = whole(0, request.chain_version, chunk, version, entries)
+        message = whole(0, request.chain_version, chunk, version, entries, forgotten)
         if request.record_only or not version.length:
             call.reply(pb.FetchChunkReply(found=True, chunk=message))
             return
@@ -134,13 +135,13 @@ class Copies:
 
 def _asked_for(
     record: Record, chunk: ChunkId, request: pb.FetchChunkRequest
-) -> tuple[Version | None, tuple[Entry, ...]]:
+) -> tuple[Version | None, tuple[Entry, ...], Forgotten]:
     if request.version:
         wanted = (request.version, request.length, request.checksum, False)
         versions = (v for v in (record.committed, record.pending) if v is not None and not v.lost)
-        return next((v for v in versions if v.content == wanted), None), ()
+        return next((v for v in versions if v.content == wanted), None), (), NOTHING_FORGOTTEN
     if record.pending is None:
-        return record.committed, record.entries
+        return record.committed, record.entries, record.forgotten
     if not request.newest:
         raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
-    return record.pending, record.entries if record.shipped is None else record.shipped
+    return record.pending, *record.next_entries

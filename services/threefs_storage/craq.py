@@ -23,6 +23,7 @@ from threefs.errors import (
     DeadlineExceeded,
     InvalidArgument,
     OutcomeUnknown,
+    ResultForgotten,
     Retry,
     StaleWrite,
     ThreefsError,
@@ -33,7 +34,8 @@ from threefs.ids import ChunkId, WriteIdentity
 from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.content import Kind, Update
-from threefs_storage.engine.records import MOST_ENTRIES, Entry, Record, Version
+from threefs_storage.engine.once import Entry, Forgotten, may_have_ended
+from threefs_storage.engine.records import Record, Version
 from threefs_storage.forwarding import Successor
 from threefs_storage.targets import Target
 
@@ -72,8 +74,8 @@ class Craq:
         """Apply one write of a client (version 0) or of a predecessor.
 
         Raises ChainChanged, NotServing, VersionGap, StaleWrite, ChunkChanged, InvalidArgument, ChecksumMismatch,
-        NoSpace: it had no effect. Raises DeadlineExceeded, OutcomeUnknown: the version may be pending, and is finished
-        later.
+        ChunkLost, ResultForgotten, NoSpace: it had no effect. Raises DeadlineExceeded, OutcomeUnknown: the version may
+        be pending, and is finished later.
         """
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
         if write.kind == pb.FORGET:
@@ -128,7 +130,9 @@ class Craq:
             if record is None or committed is None:
                 await self._successor.forget(target, successor, chunk, deadline)
             else:
-                await self._successor.ship(target, successor, chunk, committed, record.entries, deadline)
+                await self._successor.ship(
+                    target, successor, chunk, committed, record.entries, record.forgotten, deadline
+                )
             self._story.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
 
     def tell_repaired(self, target: Target, chunk: ChunkId) -> None:
@@ -173,7 +177,7 @@ class Craq:
             _admit(target, write)
             record = target.engine.record(chunk) or _NO_RECORD
         entry = record.entry(identity.client, identity.channel)
-        if entry is not None and entry.seq >= identity.seq:
+        if entry is not None and entry.seq >= (write.first_seq or identity.seq):
             if entry.seq > identity.seq:
                 raise StaleWrite(f"write {identity.seq} of chunk {chunk} came after write {entry.seq} of its channel")
             return Result(entry.version, entry.length, entry.checksum)
@@ -182,8 +186,10 @@ class Craq:
             raise ChunkChanged(f"chunk {chunk} has version {committed}, the change is meant for {write.only_version}")
         if record.committed is not None and record.committed.lost and _builds_on(record.committed, write):
             raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
-        if entry is None and write.again and len(record.entries) >= MOST_ENTRIES:
-            raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
+        if entry is None and may_have_ended(record.forgotten, write.known_version, target.age.now):
+            if write.again or write.first_seq:
+                raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
+            raise ResultForgotten(version=committed)
         return await self._stage(target, chunk, write, committed + 1, identity, payload, deadline)
 
     async def _forwarded(
@@ -263,6 +269,8 @@ class Craq:
             entries=entries_of(write) if write.kind == pb.REPLACE else None,
             admitted=write.version != 0,
             lost=write.lost,
+            forgotten=Forgotten(write.forgotten_version, write.forgotten_stamp),
+            stamp=_stamp(target, write),
         )
         failure = target.engine.failure
         try:
@@ -350,6 +358,14 @@ def _admit(target: Target, write: pb.ChunkWrite) -> None:
         target.check_head()
 
 
+def _stamp(target: Target, write: pb.ChunkWrite) -> int:
+    """The head gives it to a client's write."""
+    if not write.version:
+        return target.age.now
+    target.age.seen(write.stamp)
+    return write.stamp
+
+
 def _builds_on(lost: Version, write: pb.ChunkWrite) -> bool:
     """Whether a write keeps anything of the content before it. How long a lost chunk of length 0 was nobody knows."""
     if write.kind == pb.WRITE:
@@ -390,7 +406,7 @@ _KINDS = frozenset(int(kind) for kind in Kind)
 def entries_of(write: pb.ChunkWrite) -> tuple[Entry, ...]:
     """The results that travel with a whole chunk."""
     return tuple(
-        Entry(e.identity.client, e.identity.channel, e.identity.seq, e.version, e.length, e.checksum)
+        Entry(e.identity.client, e.identity.channel, e.identity.seq, e.version, e.length, e.checksum, e.stamp)
         for e in write.entries
         if len(e.identity.client) == _CLIENT_BYTES
     )

@@ -12,7 +12,8 @@ from threefs.rpc.methods import WRITE
 from threefs.rpc.peers import Peers
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.engine.records import Entry, Version
+from threefs_storage.engine.once import Entry, Forgotten
+from threefs_storage.engine.records import Version
 from threefs_storage.targets import Target
 
 _ATTEMPT_S = 5.0
@@ -49,11 +50,11 @@ class Successor:
             message.target = successor.target_id
             message.chain_version = chain_version
             message.version = pending.version
+            message.stamp = pending.stamp
             return await self._send(target, successor, message, payload, deadline)
         record = target.engine.record(chunk)
         assert record is not None and record.pending is not None
-        entries = record.entries if record.shipped is None else record.shipped
-        return await self.ship(target, successor, chunk, pending, entries, deadline)
+        return await self.ship(target, successor, chunk, pending, *record.next_entries, deadline)
 
     async def ship(
         self,
@@ -62,18 +63,19 @@ class Successor:
         chunk: ChunkId,
         version: Version,
         entries: Sequence[Entry],
+        forgotten: Forgotten,
         deadline: float,
     ) -> pb.ChunkWriteResult:
         """Send a whole chunk, with the exactly-once entries that go with it (R6)."""
         chain_version = target.chain.version
         if version.lost:
-            message = whole(successor.target_id, chain_version, chunk, version, entries)
+            message = whole(successor.target_id, chain_version, chunk, version, entries, forgotten)
             return await self._send(target, successor, message, b"", deadline)
         buffer = self._pool.take(version.length)
         try:
             content = buffer[: version.length]
             await _read(target, version, content)
-            message = whole(successor.target_id, chain_version, chunk, version, entries)
+            message = whole(successor.target_id, chain_version, chunk, version, entries, forgotten)
             return await self._send(target, successor, message, content, deadline)
         finally:
             self._pool.give(buffer)
@@ -123,7 +125,12 @@ async def _read(target: Target, version: Version, content: memoryview) -> None:
 
 
 def whole(
-    target_id: int, chain_version: int, chunk: ChunkId, version: Version, entries: Sequence[Entry]
+    target_id: int,
+    chain_version: int,
+    chunk: ChunkId,
+    version: Version,
+    entries: Sequence[Entry],
+    forgotten: Forgotten,
 ) -> pb.ChunkWrite:
     """A version as a message that puts it, and its results, in the place of whatever a target has."""
     identity = version.identity
@@ -139,12 +146,16 @@ def whole(
         version=version.version,
         removed=version.removed,
         lost=version.lost,
+        stamp=version.stamp,
+        forgotten_version=forgotten.version,
+        forgotten_stamp=forgotten.stamp,
         entries=[
             pb.OnceEntry(
                 identity=_identity(entry.client, entry.channel, entry.seq),
                 version=entry.version,
                 length=entry.length,
                 checksum=entry.checksum,
+                stamp=entry.stamp,
             )
             for entry in entries
         ],

@@ -20,6 +20,7 @@ from threefs.wire import storage_pb2 as pb
 from threefs_storage.copies import Copies
 from threefs_storage.craq import Craq, entries_of
 from threefs_storage.engine.content import Kind, Update, replacement
+from threefs_storage.engine.once import Forgotten
 from threefs_storage.engine.records import Record, Version
 from threefs_storage.targets import Target
 
@@ -153,12 +154,12 @@ class Repair:
         for version in (record.pending, record.committed):
             if version is None:
                 continue
-            entries = record.entries if version is record.committed or record.shipped is None else record.shipped
+            results = record.next_entries if version is record.pending else (record.entries, record.forgotten)
             content = await _own(target, version)
             if content is None:
                 content = await self._copies.content(target, chunk, version)
             if content is not None:
-                update = replacement(version, entries)
+                update = replacement(version, *results)
                 return await self._place(target, chunk, update, content, deadline)
         known = max((v.version for v in (record.pending, record.committed) if v is not None), default=0)
         lost = Update(Kind.REPLACE, known + _BEYOND, target.chain.version, entries=(), lost=True, admitted=True)
@@ -225,6 +226,8 @@ def _update(message: pb.ChunkWrite, chain_version: int) -> Update:
         identity=WriteIdentity(identity.client, identity.channel, identity.seq) if identity.client else None,
         removed=message.removed,
         entries=entries_of(message),
+        forgotten=Forgotten(message.forgotten_version, message.forgotten_stamp),
+        stamp=message.stamp,
         admitted=True,
         lost=message.lost,
     )

@@ -19,6 +19,7 @@ from threefs.errors import (
     LimitExceeded,
     NoSpace,
     NotServing,
+    ResultForgotten,
     ThreefsError,
     Unavailable,
 )
@@ -173,7 +174,8 @@ class Storage:
             self._look_for_room(write, error)
             if isinstance(error, NoSpace):
                 error = await self._no_space(target, write, error)
-            return pb.ChunkWriteResult(code=error.code, message=error.message)
+            version = error.version if isinstance(error, ResultForgotten) else 0
+            return pb.ChunkWriteResult(code=error.code, message=error.message, version=version)
         except Exception as error:
             _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
             return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")

@@ -18,6 +18,7 @@ from threefs.ids import ChunkId, NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2
+from threefs_storage.age import Age
 from threefs_storage.aside import elsewhere, put_aside
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.records import Record
@@ -37,6 +38,7 @@ class Target:
 
     def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain, clock: Clock = CLOCK) -> None:
         self.target_id = target_id
+        self.age = Age(clock)
         self.adopt(engine)
         self.locks = ChunkLocks()
         #: Chunks whose pending version was taken in the chain version that is known now. Any other pending version may
@@ -84,6 +86,7 @@ class Target:
     def adopt(self, engine: ChunkEngine) -> None:
         """This is its store from now on."""
         self.engine = engine
+        self.age.seen(engine.newest_stamp)
         engine.on_failure = self._disk_failed
 
     def _disk_failed(self, error: ThreefsError) -> None:

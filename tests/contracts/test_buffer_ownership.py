@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threefs_storage.engine.once import NOTHING_FORGOTTEN
 from threefs_storage.forwarding import Successor
 
 from tests.support.chain import Gate, TestChain, cancelled, chain_of, until
@@ -186,7 +187,9 @@ def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_
             member = head.target.chain.successor(head.target_id)
             committed = head.record(A).committed
             assert member is not None and committed is not None
-            ship = asyncio.create_task(successor.ship(head.target, member, A, committed, (), CLOCK.monotonic() + 20))
+            ship = asyncio.create_task(
+                successor.ship(head.target, member, A, committed, (), NOTHING_FORGOTTEN, CLOCK.monotonic() + 20)
+            )
             await until(lambda: head.server.pool.lent > 0)
             for _ in range(10):
                 await asyncio.sleep(0.002)

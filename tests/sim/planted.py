@@ -142,9 +142,9 @@ def entries_not_shipped() -> None:
     ship = Successor.ship
 
     async def bare(
-        self: Successor, target: Any, successor: Any, chunk: Any, version: Any, entries: Any, end: Any
+        self: Successor, target: Any, successor: Any, chunk: Any, version: Any, entries: Any, *rest: Any
     ) -> Any:
-        return await ship(self, target, successor, chunk, version, (), end)
+        return await ship(self, target, successor, chunk, version, (), *rest)
 
     put(Successor, "ship", bare)
 

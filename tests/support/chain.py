@@ -193,7 +193,7 @@ class Replica:
         """What replicas have in common: all but the place on the disk."""
         record = self.record(chunk)
         committed, pending = (v and dataclasses.replace(v, block=None) for v in (record.committed, record.pending))
-        return Record(committed, pending, record.entries, record.shipped)
+        return dataclasses.replace(record, committed=committed, pending=pending)
 
     def committed(self, chunk: ChunkId = CHUNK) -> int:
         record = self.record(chunk)

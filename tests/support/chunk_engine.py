@@ -6,7 +6,8 @@ from pathlib import Path
 
 from threefs_storage.engine.content import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
-from threefs_storage.engine.records import Entry, Version
+from threefs_storage.engine.once import Entry
+from threefs_storage.engine.records import Version
 from threefs_storage.engine.store import living
 
 from threefs.checksums import crc32c

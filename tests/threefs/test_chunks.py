@@ -15,6 +15,7 @@ from threefs.errors import (
     DeadlineExceeded,
     NoSpace,
     OutcomeUnknown,
+    ResultForgotten,
     ThreefsError,
     Unavailable,
 )
@@ -292,3 +293,26 @@ def test_extend_and_remove_of_one_chunk() -> None:
         assert await s.chunks.last_chunk(LAYOUT, INODE, timeout_s=5) is None
 
     go(work())
+
+
+def test_a_change_that_is_refused_because_results_are_forgotten_is_made_anew_and_names_its_first_number() -> None:
+    s = Setting()
+    write = s.storage._write
+    refusals = [pb.ChunkWriteResult(code=ResultForgotten.code, version=41)]
+
+    def refuse_once(request: pb.WriteRequest, payload: bytes) -> pb.WriteReply:
+        return pb.WriteReply(results=[refusals.pop()]) if refusals else write(request, payload)
+
+    s.storage._write = refuse_once  # type: ignore[method-assign]
+    assert go(s.chunks.write(LAYOUT, INODE, 1, 0, b"hello", timeout_s=5)).version == 1
+    first, second = (request.writes[0] for request in s.writes())
+    assert (first.known_version, first.first_seq) == (0, 0)
+    assert (second.known_version, second.first_seq, second.again) == (41, first.identity.seq, False)
+    assert second.identity.seq > first.identity.seq
+
+
+def test_a_change_names_the_newest_version_of_its_chunk_that_was_seen() -> None:
+    s = Setting()
+    for _ in range(3):
+        go(s.chunks.write(LAYOUT, INODE, 1, 0, b"hello", timeout_s=5))
+    assert [request.writes[0].known_version for request in s.writes()] == [0, 1, 2]

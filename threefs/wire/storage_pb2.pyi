@@ -56,7 +56,7 @@ class ReadReply(_message.Message):
     def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class ChunkWrite(_message.Message):
-    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost")
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost", "stamp", "known_version", "first_seq", "forgotten_version", "forgotten_stamp")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,11 @@ class ChunkWrite(_message.Message):
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     ONLY_VERSION_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_STAMP_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     chunk: _common_pb2.ChunkId
@@ -87,19 +92,26 @@ class ChunkWrite(_message.Message):
     again: bool
     only_version: int
     lost: bool
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ..., only_version: _Optional[int] = ..., lost: _Optional[bool] = ...) -> None: ...
+    stamp: int
+    known_version: int
+    first_seq: int
+    forgotten_version: int
+    forgotten_stamp: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ..., only_version: _Optional[int] = ..., lost: _Optional[bool] = ..., stamp: _Optional[int] = ..., known_version: _Optional[int] = ..., first_seq: _Optional[int] = ..., forgotten_version: _Optional[int] = ..., forgotten_stamp: _Optional[int] = ...) -> None: ...
 
 class OnceEntry(_message.Message):
-    __slots__ = ("identity", "version", "length", "checksum")
+    __slots__ = ("identity", "version", "length", "checksum", "stamp")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.WriteIdentity
     version: int
     length: int
     checksum: int
-    def __init__(self, identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+    stamp: int
+    def __init__(self, identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., stamp: _Optional[int] = ...) -> None: ...
 
 class WriteRequest(_message.Message):
     __slots__ = ("writes",)

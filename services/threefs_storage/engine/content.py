@@ -7,7 +7,8 @@ from threefs.checksums import CRC_BYTES, append, combine, crc32c
 from threefs.errors import InvalidArgument
 from threefs.ids import WriteIdentity
 from threefs.layout import MAX_CHUNK_BYTES
-from threefs_storage.engine.records import Entry, Version
+from threefs_storage.engine.once import NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.engine.records import Version
 
 
 class Kind(enum.IntEnum):
@@ -34,7 +35,9 @@ class Update:
     identity: WriteIdentity | None = None
     removed: bool = False  # of REPLACE: what is shipped is a tombstone
     admitted: bool = False  # a predecessor has it already: it may use the room that clients' writes may not
-    entries: tuple[Entry, ...] | None = None  # of REPLACE: they take the place of those here
+    entries: tuple[Entry, ...] | None = None  # of REPLACE: they take the place of those here ...
+    forgotten: Forgotten = NOTHING_FORGOTTEN  # ... and this of what is forgotten here
+    stamp: int = 0  # when the write was taken, in minutes of the chain's time
     lost: bool = False  # of REPLACE: nobody has the content; what is here of that very version is kept
 
 
@@ -81,7 +84,9 @@ def plan(old_length: int, update: Update) -> Plan:
     return result
 
 
-def replacement(version: Version, entries: tuple[Entry, ...] | None = None) -> Update:
+def replacement(
+    version: Version, entries: tuple[Entry, ...] | None = None, forgotten: Forgotten = NOTHING_FORGOTTEN
+) -> Update:
     """The change that makes a whole version anew, from another copy of its content."""
     return Update(
         kind=Kind.REPLACE,
@@ -93,6 +98,8 @@ def replacement(version: Version, entries: tuple[Entry, ...] | None = None) -> U
         identity=version.identity,
         removed=version.removed,
         entries=entries,
+        forgotten=forgotten,
+        stamp=version.stamp,
         admitted=True,
     )
 

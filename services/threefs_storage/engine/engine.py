@@ -69,6 +69,7 @@ class ChunkEngine:
         self.failure: ThreefsError | None = None
         self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called once, when it is for good
         self.store_id = store_id  # drawn when the records were made: another one means that nothing of before is here
+        self.newest_stamp = 0  # in minutes of the chain's time: nothing here is younger than that
         self.damaged: list[ChunkId] = []  # whose records could not be read when the engine was opened
         self._directory = directory
         self._store = store
@@ -134,6 +135,7 @@ class ChunkEngine:
             for block in _blocks(record):
                 self._files.claim(block)
             self._store.note(chunk, record)
+            self.newest_stamp = max(self.newest_stamp, record.newest_stamp)
             self._chunks += living(record) is not None
 
     async def close(self) -> None:
@@ -251,7 +253,7 @@ class ChunkEngine:
         record = self.record(chunk)
         if record is None or record.pending is None:
             return
-        kept = Record(record.committed, None, record.entries)
+        kept = Record(record.committed, None, record.entries, None, record.forgotten)
         number = self._write(chunk, kept if kept != Record() else None)
         block = record.pending.block
         if block is None:
@@ -338,9 +340,7 @@ class ChunkEngine:
             if len(payload) != content.payload:
                 raise InvalidArgument(f"{len(payload)} bytes of payload where {content.payload} were announced")
             written = await self._writer.write(old, update, content, payload)
-            shipped = update.entries if update.kind == Kind.REPLACE else None
-            after = Record(record.committed, written.version, record.entries, shipped)
-            await self._make_durable(chunk, after, written)
+            await self._make_durable(chunk, _with_pending(record, written.version, update), written)
             self._free_dropped(record)
             return written.version
         except DiskFailed as error:
@@ -353,12 +353,12 @@ class ChunkEngine:
         """A version without content, unless that of the same one is here."""
         old = record.committed
         if old is not None and old.content == (update.version, update.length, update.checksum, update.removed):
-            version = dataclasses.replace(old, chain_version=update.chain_version, identity=update.identity)
+            version = dataclasses.replace(
+                old, chain_version=update.chain_version, identity=update.identity, stamp=update.stamp
+            )
         else:
             version = without_content(update)
-        await self._make_durable(
-            chunk, Record(record.committed, version, record.entries, update.entries), Written(version)
-        )
+        await self._make_durable(chunk, _with_pending(record, version, update), Written(version))
         self._free_dropped(record)
         return version
 
@@ -464,6 +464,11 @@ def _readable(chunk: ChunkId, data: bytes) -> Record | None:
         return decode(chunk, data)
     except Corrupt:
         return None
+
+
+def _with_pending(record: Record, pending: Version, update: Update) -> Record:
+    shipped = update.entries if update.kind == Kind.REPLACE else None
+    return Record(record.committed, pending, record.entries, shipped, record.forgotten, update.forgotten)
 
 
 def _exchanged(record: Record, version: Version, other: Version) -> Record:

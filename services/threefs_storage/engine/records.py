@@ -12,20 +12,34 @@ from typing import NamedTuple
 from threefs.checksums import CRC_BYTES, crc32c
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
+from threefs_storage.engine.once import NOTHING_FORGOTTEN, Entry, Forgotten, newest_stamp, remember
 
-#: Exactly-once entries kept per chunk. A repeat that comes after so many other writers is not recognised: where this
-#: many are kept, a write that was sent before and is not among them has an outcome that nobody knows any more.
-MOST_ENTRIES = 32
-
-_FORMAT = 1
-_HEAD = struct.Struct("<BBB")  # format, flags, number of entries
-_VERSION = struct.Struct("<QIIIBBBI16sIQ")
-_ENTRY = struct.Struct("<16sIQQII")
-_COUNT = struct.Struct("<B")
+_FORMAT = 2
+_HEAD = struct.Struct("<BBH")  # format, flags, number of entries
+_VERSION = struct.Struct("<QIIIBBBI16sIQI")
+_ENTRY = struct.Struct("<16sIQQIII")
+_COUNT = struct.Struct("<H")
+_FORGOTTEN = struct.Struct("<QI")
 _DIGEST = struct.Struct("<IB")
 _CRC = struct.Struct("<I")
 
-_HAS_COMMITTED, _HAS_PENDING, _HAS_SHIPPED = 1, 2, 4
+
+class _Forms(NamedTuple):
+    """How the parts of a record are laid out."""
+
+    head: struct.Struct
+    version: struct.Struct
+    entry: struct.Struct
+    counter: struct.Struct
+
+
+#: Format 1 knew no stamps.
+_FORMS = {
+    1: _Forms(struct.Struct("<BBB"), struct.Struct("<QIIIBBBI16sIQ"), struct.Struct("<16sIQQII"), struct.Struct("<B")),
+    _FORMAT: _Forms(_HEAD, _VERSION, _ENTRY, _COUNT),
+}
+
+_HAS_COMMITTED, _HAS_PENDING, _HAS_SHIPPED, _HAS_FORGOTTEN = 1, 2, 4, 8
 _REMOVED, _HAS_IDENTITY, _LOST = 1, 2, 4
 _NO_BLOCK = 0xFF
 _NO_CLIENT = bytes(16)
@@ -36,17 +50,6 @@ class Block(NamedTuple):
 
     bits: int
     slot: int
-
-
-class Entry(NamedTuple):
-    """The result of a committed write, for whoever sends it again."""
-
-    client: bytes
-    channel: int
-    seq: int
-    version: int
-    length: int
-    checksum: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Version:
     #: No member of the chain that answered has this content undamaged. Without a block nothing of it is here; with one,
     #: the checksum blocks that are good can still be read.
     lost: bool = False
+    stamp: int = 0  # when its write was taken, in minutes of the chain's time
 
     @property
     def content(self) -> tuple[int, int, int, bool]:
@@ -78,6 +82,8 @@ class Record:
     pending: Version | None = None
     entries: tuple[Entry, ...] = ()  # of committed writes, oldest first
     shipped: tuple[Entry, ...] | None = None  # what takes the place of `entries` when the pending version is committed
+    forgotten: Forgotten = NOTHING_FORGOTTEN
+    shipped_forgotten: Forgotten = NOTHING_FORGOTTEN
 
     def entry(self, client: bytes, channel: int) -> Entry | None:
         """The last committed write of this channel."""
@@ -90,12 +96,23 @@ class Record:
         """The record once the pending version is committed."""
         pending = self.pending
         assert pending is not None
-        entries = self.entries if self.shipped is None else self.shipped
+        entries, forgotten = self.next_entries
         if pending.identity is not None:
-            client, channel, seq = pending.identity
-            entry = Entry(client, channel, seq, pending.version, pending.length, pending.checksum)
-            entries = (*(e for e in entries if (e.client, e.channel) != (client, channel)), entry)
-        return Record(replace(pending, chain_version=chain_version), None, entries[-MOST_ENTRIES:])
+            result = Entry(*pending.identity, pending.version, pending.length, pending.checksum, pending.stamp)
+            entries, forgotten = remember(entries, forgotten, result)
+        return Record(replace(pending, chain_version=chain_version), None, entries, None, forgotten)
+
+    @property
+    def next_entries(self) -> tuple[tuple[Entry, ...], Forgotten]:
+        """The results of all writes before the pending version."""
+        if self.shipped is None:
+            return self.entries, self.forgotten
+        return self.shipped, self.shipped_forgotten
+
+    @property
+    def newest_stamp(self) -> int:
+        versions = (version.stamp for version in (self.committed, self.pending) if version is not None)
+        return max(newest_stamp(self.entries), *versions, 0)
 
 
 def digest(record: Record) -> int:
@@ -105,7 +122,7 @@ def digest(record: Record) -> int:
         return 0
     entries = b"".join(_ENTRY.pack(*entry) for entry in record.entries)
     state = committed.removed + _LOST * committed.lost
-    return crc32c(_DIGEST.pack(committed.length, state) + entries)
+    return crc32c(_DIGEST.pack(committed.length, state) + entries + _FORGOTTEN.pack(*record.forgotten))
 
 
 def encode(chunk: ChunkId, record: Record) -> bytes:
@@ -113,13 +130,17 @@ def encode(chunk: ChunkId, record: Record) -> bytes:
         (_HAS_COMMITTED if record.committed else 0)
         | (_HAS_PENDING if record.pending else 0)
         | (_HAS_SHIPPED if record.shipped is not None else 0)
+        | (_HAS_FORGOTTEN if record.forgotten.version else 0)
     )
     parts = [_HEAD.pack(_FORMAT, flags, len(record.entries))]
     parts += [_encode_version(version) for version in (record.committed, record.pending) if version is not None]
     parts += [_ENTRY.pack(*entry) for entry in record.entries]
+    if record.forgotten.version:
+        parts.append(_FORGOTTEN.pack(*record.forgotten))
     if record.shipped is not None:
         parts.append(_COUNT.pack(len(record.shipped)))
         parts += [_ENTRY.pack(*entry) for entry in record.shipped]
+        parts.append(_FORGOTTEN.pack(*record.shipped_forgotten))
     body = b"".join(parts)
     return body + _CRC.pack(crc32c(chunk.key() + body))
 
@@ -131,7 +152,7 @@ def decode(chunk: ChunkId, data: bytes) -> Record:
     body = data[: -_CRC.size]
     if crc32c(chunk.key() + body) != _CRC.unpack_from(data, len(body))[0]:
         raise Corrupt(f"the record of chunk {chunk} does not match its checksum")
-    if body[0] != _FORMAT:
+    if body[0] not in (1, _FORMAT):
         raise Corrupt(f"the record of chunk {chunk} has format {body[0]}, which this program does not know")
     try:
         return _decode_body(body)
@@ -185,31 +206,38 @@ def _encode_version(version: Version) -> bytes:
             bits,
             slot,
             *identity,
+            version.stamp,
         )
         + version.block_checksums
     )
 
 
 def _decode_body(body: bytes) -> Record:
-    _, flags, entry_count = _HEAD.unpack_from(body)
-    at = _HEAD.size
+    forms = _FORMS[body[0]]
+    _, flags, entry_count = forms.head.unpack_from(body)
+    at = forms.head.size
     committed = pending = shipped = None
+    forgotten = shipped_forgotten = NOTHING_FORGOTTEN
     if flags & _HAS_COMMITTED:
-        committed, at = _decode_version(body, at)
+        committed, at = _decode_version(forms, body, at)
     if flags & _HAS_PENDING:
-        pending, at = _decode_version(body, at)
-    entries, at = _decode_entries(body, at, entry_count)
+        pending, at = _decode_version(forms, body, at)
+    entries, at = _decode_entries(forms, body, at, entry_count)
+    if flags & _HAS_FORGOTTEN:
+        forgotten, at = Forgotten(*_FORGOTTEN.unpack_from(body, at)), at + _FORGOTTEN.size
     if flags & _HAS_SHIPPED:
-        shipped, at = _decode_entries(body, at + _COUNT.size, _COUNT.unpack_from(body, at)[0])
+        shipped, at = _decode_entries(forms, body, at + forms.counter.size, forms.counter.unpack_from(body, at)[0])
+        if forms is not _FORMS[1]:
+            shipped_forgotten, at = Forgotten(*_FORGOTTEN.unpack_from(body, at)), at + _FORGOTTEN.size
     if at != len(body):
         raise ValueError(f"{len(body) - at} bytes are left over")
-    return Record(committed, pending, entries, shipped)
+    return Record(committed, pending, entries, shipped, forgotten, shipped_forgotten)
 
 
-def _decode_version(body: bytes, at: int) -> tuple[Version, int]:
-    fields = _VERSION.unpack_from(body, at)
-    number, chain_version, length, checksum, flags, checksum_bits, bits, slot, client, channel, seq = fields
-    at += _VERSION.size
+def _decode_version(forms: _Forms, body: bytes, at: int) -> tuple[Version, int]:
+    fields = forms.version.unpack_from(body, at)
+    number, chain_version, length, checksum, flags, checksum_bits, bits, slot, client, channel, seq, *stamp = fields
+    at += forms.version.size
     size = -(-length >> checksum_bits) * CRC_BYTES
     if at + size > len(body):
         raise ValueError("block checksums are missing")
@@ -224,10 +252,11 @@ def _decode_version(body: bytes, at: int) -> tuple[Version, int]:
         bool(flags & _REMOVED),
         WriteIdentity(client, channel, seq) if flags & _HAS_IDENTITY else None,
         bool(flags & _LOST),
+        *stamp,
     )
     return version, at + size
 
 
-def _decode_entries(body: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int]:
-    end = at + count * _ENTRY.size
-    return tuple(Entry(*_ENTRY.unpack_from(body, i)) for i in range(at, end, _ENTRY.size)), end
+def _decode_entries(forms: _Forms, body: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int]:
+    end = at + count * forms.entry.size
+    return tuple(Entry(*forms.entry.unpack_from(body, i)) for i in range(at, end, forms.entry.size)), end

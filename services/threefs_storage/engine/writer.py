@@ -176,6 +176,7 @@ def _version(
         crcs,
         removed,
         update.identity,
+        stamp=update.stamp,
     )
 
 

@@ -5,7 +5,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.records import MOST_ENTRIES, Record
+from threefs_storage.engine.records import Record
 
 from tests.support.chain import (
     CHUNK,
@@ -244,23 +244,6 @@ def test_r6_the_same_identity_gets_the_same_result_also_after_a_restart(tmp_path
                 await chain.write(b"old", seq=4)
             for node in (1, 2, 3):
                 assert await chain.read(node) == (2, b"az")
-
-    run(test)
-
-
-def test_r6_a_repeat_whose_result_may_be_forgotten_has_an_unknown_outcome(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            first = chain.row(b"x", client=b"f" * 16, seq=1)
-            await chain.send(first, b"x")
-            for number in range(MOST_ENTRIES):
-                await chain.write(b"y", client=bytes([number]) * 16, seq=1)
-            first.again = True
-            with pytest.raises(OutcomeUnknown, match="may have been forgotten"):
-                await chain.send(first, b"x")
-            assert chain[1].committed() == 1 + MOST_ENTRIES
-            fresh = chain.row(b"z", client=b"n" * 16, seq=1)
-            assert (await chain.send(fresh, b"z")).version == 2 + MOST_ENTRIES, "a first attempt is none"
 
     run(test)
 

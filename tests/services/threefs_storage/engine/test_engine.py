@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.content import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.records import Entry, Record
+from threefs_storage.engine.once import Entry
+from threefs_storage.engine.records import Record
 
 from tests.support.chunk_engine import change, opened, put, read_all, update
 from tests.support.chunk_machine import expected

@@ -1,16 +1,24 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_storage.engine.records import MOST_ENTRIES, Block, Entry, Record, Version, corrected, decode, encode
+from threefs_storage.engine.once import MOST_ENTRIES, NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.engine.records import Block, Record, Version, corrected, decode, encode
 
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
 
+FIRST_FORMAT = (
+    "010701030000000000000002000000881300004d000000020c1004000000000102030405060708090a0b0c0d0e0f01000000"
+    "02000000000000000001020304050607030000000000000002000000881300004d000000020c100400000000010203040506"
+    "0708090a0b0c0d0e0f0100000002000000000000000001020304050607000102030405060708090a0b0c0d0e0f0100000001"
+    "000000000000000200000000000000640000000500000001000102030405060708090a0b0c0d0e0f02000000010000000000"
+    "000002000000000000006400000005000000be6d1e7d"
+)
 CHUNK = ChunkId(0x0102030405060708, 9)
 
 u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 clients = st.binary(min_size=16, max_size=16)
-entries = st.lists(st.builds(Entry, clients, u32, u64, u64, u32, u32), max_size=MOST_ENTRIES).map(tuple)
+entries = st.lists(st.builds(Entry, clients, u32, u64, u64, u32, u32, u32), max_size=MOST_ENTRIES).map(tuple)
 
 
 @st.composite
@@ -28,10 +36,18 @@ def versions(draw: st.DrawFn) -> Version:
         removed=draw(st.booleans()),
         identity=draw(st.none() | st.builds(WriteIdentity, clients, u32, u64)),
         lost=draw(st.booleans()),
+        stamp=draw(u32),
     )
 
 
-records = st.builds(Record, st.none() | versions(), st.none() | versions(), entries, st.none() | entries)
+records = st.builds(
+    Record,
+    st.none() | versions(),
+    st.none() | versions(),
+    entries,
+    st.none() | entries,
+    st.just(NOTHING_FORGOTTEN) | st.builds(Forgotten, st.integers(1, 1 << 60), u32),
+)
 
 
 @given(records)
@@ -109,13 +125,12 @@ def test_commit_makes_the_pending_version_the_committed_one_and_remembers_its_wr
     assert record.entry(bytes([8]) * 16, 1) is None
 
 
-def test_the_last_entries_are_kept_one_per_channel() -> None:
-    record = Record()
-    newest = MOST_ENTRIES + 4
-    for version in range(1, newest + 1):
-        record = write(record, version, client=version, seq=1)
-    record = write(record, newest + 1, client=newest, seq=2)
-    assert [entry.version for entry in record.entries] == [*range(5, newest), newest + 1]
+def test_a_record_of_the_first_format_is_read() -> None:
+    """As version 0.1 wrote it; its writes are from the beginning of time."""
+    data = bytes.fromhex(FIRST_FORMAT)
+    record = decode(CHUNK, data)
+    assert record == sample()
+    assert decode(CHUNK, encode(CHUNK, record)) == record
 
 
 def test_shipped_entries_take_the_place_of_those_here() -> None:
