@@ -2,13 +2,14 @@
 
 import asyncio
 
-from tests.sim.loop import SimLoop
+from tests.sim.loop import Process, SimLoop
 
 
 class SimClock:
     """threefs.env.clock.Clock over the time of a SimLoop."""
 
-    def __init__(self, loop: SimLoop, rate: float = 1.0, offset_s: float = 0.0) -> None:
+    def __init__(self, loop: SimLoop, rate: float = 1.0, offset_s: float = 0.0, process: Process | None = None) -> None:
+        self.process = process  # whose clock it is; it goes on while that is paused, as in a suspended machine
         self._loop = loop
         self._rate = rate
         self._offset_s = offset_s

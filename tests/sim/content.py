@@ -100,6 +100,14 @@ class Content:
         self._sizes = []
         self._shrink(sizes[random.below(len(sizes))])
 
+    def copied(self) -> "Content":
+        """The same bytes, all of them durable."""
+        copy = Content(self._free_bytes)
+        copy.size = self.size
+        copy._pages = {unit: bytearray(page) for unit, page in self._pages.items()}
+        copy._room = set(self._room)
+        return copy
+
     def flip(self, bit: int) -> None:
         """Bit rot."""
         at = bit // 8

@@ -35,6 +35,15 @@ class _Operation:
     done: asyncio.Future[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A copy of a disk."""
+
+    files: dict[Path, Content]
+    tables: dict[Path, Rows]
+    directories: set[Path]
+
+
 class SimDisk:
     """threefs.env.disk.Disk."""
 
@@ -53,6 +62,7 @@ class SimDisk:
         self.files: dict[Path, Content] = {}
         self.tables: dict[Path, Rows] = {}
         self.rotten = 0  # bits that have flipped
+        self.rotten_records = 0  # of these, in records
         self._name = name
         self._directories = {Path("/")}
         self._under_way: dict[Process | None, dict[_Operation, None]] = {}
@@ -198,6 +208,7 @@ class SimDisk:
         flipped[bit // 8] ^= 1 << bit % 8
         self.tables[path].values[key] = bytes(flipped)
         self.rotten += 1
+        self.rotten_records += 1
         return f"bit {bit} of the record of {ChunkId.of_key(key)} in {path}"
 
     def _records(self) -> list[tuple[Path, bytes, Record]]:
@@ -209,6 +220,20 @@ class SimDisk:
                     with contextlib.suppress(Corrupt):
                         found.append((path, key, decode(ChunkId.of_key(key), rows.values[key])))
         return found
+
+    def copied(self) -> Image:
+        """All that is on the disk now, to be put back later."""
+        return Image(
+            {path: content.copied() for path, content in self.files.items()},
+            {path: rows.copied() for path, rows in self.tables.items()},
+            set(self._directories),
+        )
+
+    def restore(self, image: Image) -> None:
+        """The disk is as it was when that was copied. No process may use it."""
+        self.files = {path: content.copied() for path, content in image.files.items()}
+        self.tables = {path: rows.copied() for path, rows in image.tables.items()}
+        self._directories = set(image.directories)
 
     def wipe(self) -> None:
         """A new disk is put in the place of this one."""

@@ -19,6 +19,8 @@ AT slow HOST FOR            everything from and to the host takes long
 AT drag HOST FOR            its disk is slow
 AT hang HOST FOR            what is asked of its disk is done only afterwards
 AT store HOST FOR           the host cannot reach the store of the managers
+AT stray HOST FOR           its oldest registration is heard again
+AT older HOST FOR           killed, and started again with its disk as it was at half the time until now
 AT wipe HOST FOR            killed, and started again with an empty disk
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
@@ -33,7 +35,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.sim.dice import SeededRandom
-from tests.sim.disk import DISK_BYTES
+from tests.sim.disk import DISK_BYTES, Image
 from tests.sim.world import LEASE_S, World
 
 SLOW_S = (0.02, 0.3)
@@ -45,7 +47,7 @@ OUT_S = 1.25 * LEASE_S  # who reaches no manager for so long is out, of any chai
 LATE_S = 2.2 * LEASE_S  # and is back
 _LASTS = {"rift": RIFT_S, "lone": (1.2 * LEASE_S, 3 * LEASE_S), "late": (LATE_S, 1.5 * LATE_S)}
 _SHORT = (0.05, 1.8 * LEASE_S)
-ROT_S = 4.0  # until the scrubber has found it, and the repair has been made
+ROT_S = 4.0  # until the scrubber has found it, and the repair has been made; if it is rare, maybe never
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ _MENU: Sequence[tuple[str, int, str]] = (
     ("hang", 4, "s"),
     ("store", 3, "m"),
     ("wipe", 2, "s"),
+    ("older", 2, "s"),
     ("eio", 2, "s"),
     ("full", 2, "s"),
     ("rot", 3, "s"),
@@ -126,7 +129,7 @@ def _host(dice: SeededRandom, world: World, letters: str, taken: Sequence[str]) 
 
 
 def _lasts(dice: SeededRandom, what: str) -> float:
-    if what == "cut":
+    if what in ("cut", "stray"):
         return 0.0
     if what == "rot":
         return ROT_S
@@ -144,9 +147,13 @@ class Faults:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._quiet_until = 0.0
         self._dice = SeededRandom(world.seed, "rot")
+        self._images: dict[str, Image] = {}  # copies of disks
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
+        for step in steps:
+            if step.what == "older":
+                self._world.loop.call_later(step.at / 2, self._copy, step.hosts[0])
         for step in sorted(steps, key=lambda step: step.at):
             await asyncio.sleep(max(0.0, begin + step.at - self._world.loop.time()))
             self.begin(step)
@@ -349,6 +356,23 @@ class Faults:
         self._world.kill(host)
         self._world.disks[host].wipe()
         return lambda: self._world.start(host) if host not in self._world.fabric.down else None
+
+    def _copy(self, host: str) -> None:
+        self._images[host] = self._world.disks[host].copied()
+
+    def _older(self, host: str) -> Callable[[], Any] | None:
+        if not self._runs(host) or not self._spare(host) or host not in self._images:
+            return None
+        self._world.kill(host)
+        self._world.disks[host].restore(self._images[host])
+        return lambda: self._world.start(host) if host not in self._world.fabric.down else None
+
+    def _stray(self, host: str) -> Callable[[], Any] | None:
+        registered = self._world.registered.get(host)
+        if not registered:
+            return None
+        self._world.hear_again(registered[0])
+        return lambda: None
 
     def _eio(self, host: str) -> Callable[[], Any] | None:
         if not self._runs(host):

@@ -12,18 +12,18 @@ from tests.support.namespace_audit import audit
 from threefs.errors import NoSpace, OutcomeUnknown, ThreefsError
 
 _NAMES = 8
-_MOST_BYTES = 3000
 
 
 class Files:
     """One client, begun once and stopped once."""
 
-    def __init__(self, world: World, host: str, pause_s: float) -> None:
+    def __init__(self, world: World, host: str, pause_s: float, most_bytes: int) -> None:
         self.errors: list[str] = []
         self.operations = 0
         self._world = world
         self._host = host
         self._pause_s = pause_s
+        self._most_bytes = most_bytes
         self._stopping = False
         self._ended = False
         self._known: dict[str, bytes] = {}
@@ -73,7 +73,7 @@ class Files:
         name = f"f{dice.below(_NAMES)}"
         kind = dice.below(5)
         if name not in known or kind == 0:
-            content = dice.token(1 + dice.below(_MOST_BYTES))
+            content = dice.token(1 + dice.below(self._most_bytes))
             async with await fs.open(f"{top}/{name}", "wb", chunk_bytes=64 << 10) as file:
                 await file.write(content)
             known[name] = content

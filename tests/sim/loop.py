@@ -38,9 +38,40 @@ class OutOfTime(AssertionError):
 _EventLoop: Any = asyncio.AbstractEventLoop
 
 
+class _Task(asyncio.Task[Any]):
+    """Counted, so that sets of tasks (those of a TaskGroup) have an order that is the same in each run."""
+
+    number: int
+
+    def __new__(cls, *args: Any, loop: "SimLoop", **more: Any) -> "_Task":
+        task = super().__new__(cls)
+        loop.counted += 1
+        task.number = loop.counted
+        return task
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _Future(asyncio.Future[Any]):
+    """Counted as well."""
+
+    number: int
+
+    def __new__(cls, *, loop: "SimLoop") -> "_Future":
+        future = super().__new__(cls)
+        loop.counted += 1
+        future.number = loop.counted
+        return future
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class SimLoop(_EventLoop):  # type: ignore[misc]
     def __init__(self) -> None:
         self.steps = 0
+        self.counted = 0  # tasks and futures
         self.digest = 0  # of every moment at which something happened, and of how much: equal for equal runs
         self.failures: list[str] = []  # exceptions that nobody caught
         self._now = BEGIN_S
@@ -79,12 +110,12 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         """It is skipped when its time comes."""
 
     def create_future(self) -> "asyncio.Future[Any]":
-        return asyncio.Future(loop=self)
+        return _Future(loop=self)
 
     def create_task(
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: contextvars.Context | None = None
     ) -> "asyncio.Task[T]":
-        task = asyncio.Task(coro, loop=self, context=context)
+        task = _Task(coro, loop=self, context=context)
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
             process.keep(task)
@@ -179,6 +210,8 @@ class Process:
         self.host = host
         self.alive = True
         self.running = True  # alive and not paused
+        self.slept_s = 0.0  # how long it was paused
+        self._slept_at = 0.0
         self.on_kill: dict[Callable[[], None], None] = {}  # what the kernel does when it ends, in this order
         self._context = contextvars.Context()
         self._context.run(PROCESS.set, self)
@@ -200,13 +233,16 @@ class Process:
             callback()
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """SIGSTOP, or its machine is suspended."""
+        if self.running:
+            self._slept_at = self.loop._now
         self.running = False
 
     def resume(self) -> None:
         """SIGCONT."""
         if self.alive and not self.running:
             self.running = True
+            self.slept_s += self.loop._now - self._slept_at
             self.loop._ready.extend(self._withheld)
             self._withheld.clear()
 

@@ -17,6 +17,12 @@ class Rows:
         self.owner: object = None
         self.size_bytes = 0
 
+    def copied(self) -> "Rows":
+        """The same rows, all of them durable."""
+        copy = Rows()
+        copy.keys, copy.values, copy.size_bytes = list(self.keys), dict(self.values), self.size_bytes
+        return copy
+
     def scan(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Pair]:
         first, last = bisect_left(self.keys, begin), bisect_left(self.keys, end)
         if limit:

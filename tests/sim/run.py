@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -11,14 +12,18 @@ from typing import Any
 
 import structlog
 
-from tests.sim import audit
+from tests.sim import audit, rest, shape
 from tests.sim.dice import SeededRandom
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
+from tests.sim.lockers import Lockers
 from tests.sim.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim.workload import Load, Workload
 from tests.sim.world import LEASE_S, SCRUB_S, Size, World
 from tests.support.linearizability import Undecided, violations
+from threefs.env.buffers import POISON_VARIABLE
+
+os.environ[POISON_VARIABLE] = "1"  # I14: whoever uses a buffer that was given back is found out
 
 FAULTS_S = 20.0
 #: I13: when faults stop, everything is well again within three lease times; a fourth for what the faults left waiting.
@@ -53,7 +58,8 @@ def run(
     trace has what the processes log too."""
     directory = Path(tempfile.mkdtemp(prefix="threefs-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
     dice = SeededRandom(seed, "run")
-    world = World(seed, size or _draw_size(dice), directory)
+    drawn_size, drawn_load = shape.draw(dice)
+    world = World(seed, size or drawn_size, directory)
     outcome = Outcome(seed)
     before = structlog.get_config() if structlog.is_configured() else None
     _configure_logs(world if logs else None)
@@ -62,9 +68,7 @@ def run(
             lambda host, what, chunk, facts: world.tell(f"{host} {what} {chunk.inode}/{chunk.number} {facts}")
         )
     try:
-        world.loop.run(
-            _run(world, outcome, load or _draw_load(dice), dice, scenario), limit_s=600.0, most_steps=_MOST_STEPS
-        )
+        world.loop.run(_run(world, outcome, load or drawn_load, dice, scenario), limit_s=600.0, most_steps=_MOST_STEPS)
     except (Deadlock, OutOfTime) as error:
         outcome.violations.append(f"I13: {error}")
     except AssertionError as error:
@@ -100,55 +104,25 @@ def _configure_logs(world: World | None) -> None:
     )
 
 
-def _draw_size(dice: SeededRandom) -> Size:
-    shapes = ((3, 1, 3), (3, 1, 3), (3, 2, 3), (4, 3, 3), (2, 1, 2), (5, 3, 3))
-    storage, targets_per_disk, replicas = shapes[dice.below(len(shapes))]
-    slow_net, slow_disk = dice.chance(0.4), dice.chance(0.4)
-    return Size(
-        storage=storage,
-        targets_per_disk=targets_per_disk,
-        replicas=replicas,
-        managers=1 + dice.below(3),
-        clients=2 + dice.below(4),
-        drift=dice.uniform(0.0, 0.05),
-        attempt_s=dice.uniform(0.6, 2.0),
-        net_delay_s=(0.0005, 0.03) if slow_net else (0.0001, 0.001),
-        disk_delay_s=(0.0005, 0.03) if slow_disk else (0.00005, 0.0005),
-    )
-
-
-def _draw_load(dice: SeededRandom) -> Load:
-    pause_s = dice.uniform(0.01, 0.3)
-    return Load(
-        chunks=1 if dice.chance(0.3) else 1 + dice.below(6),
-        apart=dice.uniform(0.4, 1.0) if dice.chance(0.7) else 0.0,
-        moves_s=dice.uniform(0.5, 5.0) if dice.chance(0.5) else 0.0,
-        pause_s=1.7 * pause_s,
-        reads=dice.uniform(0.2, 0.5),
-        watchers=5,
-        watch_pause_s=15.0 * pause_s,
-        files_pause_s=dice.uniform(0.1, 1.0),
-        patience_s=dice.uniform(0.3, 3.0) if dice.chance(0.3) else 30.0,
-    )
-
-
 async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None) -> None:
     await world.begin()
     faults, workload = Faults(world), Workload(world, load)
-    files = Files(world, world.file_hosts[0], load.files_pause_s)
-    workload.begin()
-    files.begin()
+    files = Files(world, world.file_hosts[0], load.files_pause_s, load.files_bytes)
+    lockers = Lockers(world, load.files_pause_s)
+    for begun in (workload, files, lockers):
+        begun.begin()
     await asyncio.sleep(0.5)
     outcome.scenario = list(scenario) if scenario is not None else draw(dice, world, FAULTS_S)
     await faults.run(outcome.scenario)
     await asyncio.sleep(LEASE_S / 2)
     await faults.heal()
     outcome.faults = faults.counts
-    await _get_well(world, workload, files, outcome)
+    await _get_well(world, workload, files, lockers, outcome)
     if not outcome.violations:
         outcome.violations += audit.replicas(world)
         outcome.violations += audit.damage(world)
         await world.processes["c1"].start(workload.read_all("c1"))
+        outcome.violations += await rest.kept(world, workload.links)
     outcome.operations += len(workload.history)
     outcome.longest = workload.longest
     try:
@@ -157,7 +131,7 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
         outcome.violations.append(f"undecided: {error}")
 
 
-async def _get_well(world: World, workload: Workload, files: Files, outcome: Outcome) -> None:
+async def _get_well(world: World, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome) -> None:
     begin = world.loop.time()
     try:
         async with asyncio.timeout(LIVENESS_S):
@@ -169,11 +143,21 @@ async def _get_well(world: World, workload: Workload, files: Files, outcome: Out
     world.tell(f"-- healthy after {world.loop.time() - begin:.3f} s")
     await workload.stop(LIVENESS_S)
     await files.stop(LIVENESS_S)
-    outcome.violations += workload.errors + files.errors + await namespace(world)
-    outcome.operations += files.operations
+    await lockers.stop(LIVENESS_S)
+    outcome.violations += workload.errors + files.errors + lockers.errors + await namespace(world)
+    outcome.operations += files.operations + lockers.counted
     for host in world.meta_hosts:
         world.kill(host)  # else it removes chunks of deleted files while replicas are compared
+    if world.size.scrub_s > SCRUB_S:
+        await _scrub(world)
     await asyncio.sleep(1.0 + 2 * SCRUB_S)  # what was abandoned is finished, what is rotten is found and repaired
+
+
+async def _scrub(world: World) -> None:
+    """Where it is rare, everything is looked at once now."""
+    for host, node in world.storages.items():
+        for target in node.targets:
+            await world.processes[host].start(node.storage._scrubber._scrub(target))
 
 
 def _state(world: World) -> str:

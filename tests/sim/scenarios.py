@@ -5,9 +5,12 @@
     write CLIENT TEXT [OFFSET]                         begun at once; the writes of a scenario go on beside each other
     then ...                                           the lines behind it wait for all writes before it
     read CLIENT TEXT                                   must see this at the beginning of the chunk
+    sees CLIENT HOST TEXT                              asks that replica alone, once, and must see this
+    looks CLIENT HOST TEXT                             the same, but no answer is fine too
     expect HOST EVENT VERSION                          HOST has told of it
     never HOST EVENT VERSION                           HOST has not
     wait SECONDS
+    until HOST EVENT                                   HOST tells of it, from now on
     well                                               faults end, every target serves again, and all hold the same
     outcome TEXT NAME ...                              how the write of TEXT has ended: done, killed with its client, or
                                                        one of these errors
@@ -35,11 +38,14 @@ from tests.sim.world import LEASE_S, Size, World
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, InodeId, TableId
 from threefs.layout import FileLayout
+from threefs.rpc.methods import READ
+from threefs.wire import storage_pb2 as pb
 
 _CHUNK = ChunkId(100, 0)
 _LAYOUT = FileLayout(CHUNK_BYTES, TableId(1), 1)
 _TIMEOUT_S = 20.0
 _LIMIT_S = 120.0
+_LOOK_S = 0.3
 
 
 @dataclass(slots=True)
@@ -158,7 +164,38 @@ class _Stage:
         file = ReadFile(_CHUNK.inode, _LAYOUT, CHUNK_BYTES, 0)
         deadline = link.clock.monotonic() + _TIMEOUT_S
         await self._world.processes[client].start(link.reader.read_into([(file, 0, view)], deadline))
+        self._world.tell(f"{client} reads {bytes(view)!r}")
         assert bytes(view) == text.encode(), f"{client} read {bytes(view)!r}\n{self.told}"
+
+    async def _sees(self, client: str, host: str, text: str) -> None:
+        found = await self._look(client, host, len(text))
+        assert found == text.encode(), f"{client} sees {found!r} at {host}\n{self.told}"
+
+    async def _looks(self, client: str, host: str, text: str) -> None:
+        found = await self._look(client, host, len(text))
+        assert found in (None, text.encode()), f"{client} sees {found!r} at {host}\n{self.told}"
+
+    async def _look(self, client: str, host: str, length: int) -> bytes | None:
+        """None if it does not answer, or refuses."""
+        link, into = self._links[client], bytearray(length)
+        routing = link.cluster.routing
+        (target,) = (one for one in routing.targets.values() if f"s{one.node_id}" == host)
+        request = pb.ReadRequest(
+            target=[target.target_id],
+            chain_version=[routing.chains[target.chain_id].version],
+            inode=[_CHUNK.inode],
+            index=[_CHUNK.number],
+            offset=[0],
+            length=[length],
+        )
+        call = link.peers.call(
+            routing.address_of(target.target_id), READ, request, timeout_s=_LOOK_S, sink=lambda *_: [memoryview(into)]
+        )
+        try:
+            reply = await self._world.processes[client].start(call)
+        except ThreefsError:
+            return None
+        return None if reply.code[0] else bytes(into[: reply.length[0]])
 
     async def _expect(self, host: str, event: str, version: str) -> None:
         assert (host, event, int(version)) in self.told.events, f"{host} {event} {version} is not told in\n{self.told}"
@@ -169,6 +206,12 @@ class _Stage:
     async def _outcome(self, text: str, *names: str) -> None:
         await self._then()
         assert self.told.outcomes[text] in names, self.told.outcomes
+
+    async def _until(self, host: str, event: str) -> None:
+        known = len(self.told.events)
+        async with asyncio.timeout(_TIMEOUT_S):
+            while not any(told[:2] == (host, event) for told in self.told.events[known:]):
+                await asyncio.sleep(0.0005)
 
     async def _wait(self, seconds: str) -> None:
         await asyncio.sleep(float(seconds))

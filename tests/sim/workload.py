@@ -1,27 +1,36 @@
 """What the clients of a simulation do: changes and reads of a few chunks, most of them shared, each noted down."""
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from threefs_client.link import Link
 from threefs_client.reads import ReadFile
 
 from tests.sim.dice import SeededRandom
+from tests.sim.grain import expand, shrink
 from tests.sim.loop import Process
 from tests.sim.world import World
 from tests.support.history import History, Kind, Operation, Outcome
+from threefs.chunks import Chunks, ChunkUpdate
 from threefs.errors import Retry, ThreefsError
-from threefs.ids import InodeId, TableId
+from threefs.ids import ChunkId, ClientId, InodeId, TableId
 from threefs.layout import FileLayout
+from threefs.wire import storage_pb2 as pb
 
 CHUNK_BYTES = 64 << 10
 _FIRST_INODE = 100
 _APART = 100  # between the numbers of chunks of one client and those of the next
-_MOST_LENGTH = 600
+_MOST_LENGTH = 600  # of a history; a chunk has so many grains
+_GRAINS = (8, 109, 431, 436, 512)  # content of 4 KiB, 64 KiB, and about 256 KiB, of which the last is for O_DIRECT
 _TIMEOUT_S = 30.0
 _MOST_UNKNOWN = 2  # then a client waits as long as it takes: many changes that may or may not be are hard to check
+_MOST_CANCELS = 6  # changes that a client gives up: each is one more of these
+_MOST_ROWS = 5
+_CROWD_S = 12.0  # in so long the crowd has written
+_KINDS = {Kind.WRITE: pb.WRITE, Kind.TRUNCATE: pb.TRUNCATE, Kind.EXTEND: pb.EXTEND, Kind.REMOVE: pb.REMOVE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,22 @@ class Load:
     watchers: int = 0  # of each client: they read beside that, whatever its other operations wait for
     watch_pause_s: float = 0.5
     files_pause_s: float = 0.5
+    files_bytes: int = 3000  # the most that a file has
     patience_s: float = 30.0  # when it is short, changes are left behind that nobody repeats
+    rows: float = 0.0  # the share of operations that are requests of several rows
+    large: float = 0.0  # the share of chunks whose content is large
+    cancels: float = 0.0  # the share of operations that their caller gives up at some moment
+    crowd: int = 0  # writers with identities of their own, who write once each to the same chunk
+
+
+class Change(NamedTuple):
+    """One row: lengths and offsets are those of the history."""
+
+    number: int  # of the chunk
+    kind: Kind
+    offset: int
+    length: int
+    payload: bytes
 
 
 class Workload:
@@ -51,10 +75,12 @@ class Workload:
         self._payloads = 0
         self._began = 0.0
         self._waits: dict[str, float] = {}  # client, or watcher of one -> since when its operation lasts
-        self._clients: dict[str, Link] = {}
+        self.links: dict[str, Link] = {}
         self._unknown: dict[str, int] = {}  # client -> how many changes ended so
         self._chains = world.size.storage * world.size.targets_per_disk // world.size.replicas
         self._used: dict[int, None] = {}  # numbers of chunks
+        self._grains: dict[int, int] = {}
+        self._cancels: dict[str, int] = {}  # client -> how many changes it has given up
 
     def begin(self) -> None:
         self._began = self._now()
@@ -89,10 +115,12 @@ class Workload:
         dice = SeededRandom(self._world.seed, "load", name)
         try:
             link = await self._world.client(host)
-            self._clients[host] = link
+            self.links[host] = link
             self._beginning.pop(host, None)
             async with asyncio.TaskGroup() as all_of_it:
                 all_of_it.create_task(self._mix(host, link, dice))
+                if host == self._world.client_hosts[0] and self._load.crowd:
+                    all_of_it.create_task(self._crowd(host, name, link))
                 for watcher in range(self._load.watchers):
                     own = SeededRandom(self._world.seed, "watch", name, watcher)
                     all_of_it.create_task(self._watch(f"{host} beside {watcher}", link, own))
@@ -102,96 +130,171 @@ class Workload:
 
     async def read_all(self, host: str) -> None:
         """Read every chunk once more, as a client."""
-        link = self._clients[host]
-        for number in self._used:
+        link = self.links[host]
+        for number in list(self._used):
             for _ in range(self._world.size.replicas):
-                await self._read(host, link, *self._chunk(number), 0, _MOST_LENGTH)
+                await self._read(host, link, [(number, 0, _MOST_LENGTH)])
 
     async def _mix(self, host: str, link: Link, dice: SeededRandom) -> None:
         while not self._stopping:
-            await self._operate(host, link, dice)
+            await self._operate_or_give_up(host, link, dice)
             await asyncio.sleep(dice.uniform(0, 2 * self._load.pause_s))
 
     async def _watch(self, reader: str, link: Link, dice: SeededRandom) -> None:
         while not self._stopping:
             whose = self._world.client_hosts[dice.below(len(self._world.client_hosts))]
-            await self._read(reader, link, *self._draw_chunk(dice, whose), 0, _MOST_LENGTH)
+            await self._read(reader, link, [(self._draw_chunk(dice, whose), 0, _MOST_LENGTH)])
             await asyncio.sleep(dice.uniform(0, 2 * self._load.watch_pause_s))
 
-    def _draw_chunk(self, dice: SeededRandom, host: str) -> tuple[InodeId, FileLayout]:
-        load = self._load
-        number = int((self._now() - self._began) / load.moves_s) if load.moves_s else 0
-        if dice.chance(load.apart):
-            number += _APART * (1 + self._world.client_hosts.index(host))
-        else:
-            number += dice.below(load.chunks)
+    async def _crowd(self, host: str, name: str, link: Link) -> None:
+        """More writers than a record keeps results of, in turns of a few at a time."""
+        dice = SeededRandom(self._world.seed, "crowd", name)
+        writers = iter(range(self._load.crowd))
+
+        async def turn() -> None:
+            for writer in writers:
+                if self._stopping:
+                    return
+                chunks = Chunks(
+                    link.peers, link.cluster, ClientId(dice.token(16)), clock=link.clock, random=link.random
+                )
+                offset, length = dice.below(_MOST_LENGTH - 20), 1 + dice.below(20)
+                change = self._drawn(self._draw_shared(0), Kind.WRITE, offset, length)
+                await self._change(f"{host} crowd {writer}", link, [change], chunks)
+                await asyncio.sleep(dice.uniform(0, 8 * _CROWD_S / self._load.crowd))
+
+        await asyncio.sleep(dice.uniform(0, 4.0))
+        async with asyncio.TaskGroup() as turns:
+            for _ in range(4):
+                turns.create_task(turn())
+
+    def _draw_chunk(self, dice: SeededRandom, host: str) -> int:
+        if dice.chance(self._load.apart):
+            return self._draw_shared(_APART * (1 + self._world.client_hosts.index(host)))
+        return self._draw_shared(dice.below(self._load.chunks))
+
+    def _draw_shared(self, number: int) -> int:
+        if self._load.moves_s:
+            number += int((self._now() - self._began) / self._load.moves_s)
         self._used[number] = None
-        return self._chunk(number)
+        return number
 
     def _chunk(self, number: int) -> tuple[InodeId, FileLayout]:
-        layout = FileLayout(CHUNK_BYTES, TableId(1), 1, table_offset=number % self._chains)
+        chunk_bytes = max(CHUNK_BYTES, 1 << (self._grain(number) * _MOST_LENGTH - 1).bit_length())
+        layout = FileLayout(chunk_bytes, TableId(1), 1, table_offset=number % self._chains)
         return InodeId(_FIRST_INODE + number), layout
 
+    def _grain(self, number: int) -> int:
+        grain = self._grains.get(number)
+        if grain is None:
+            dice = SeededRandom(self._world.seed, "grain", number)
+            grain = _GRAINS[dice.below(len(_GRAINS))] if dice.chance(self._load.large) else 1
+            self._grains[number] = grain
+        return grain
+
+    async def _operate_or_give_up(self, host: str, link: Link, dice: SeededRandom) -> None:
+        if not dice.chance(self._load.cancels):
+            await self._operate(host, link, dice)
+            return
+        work = asyncio.ensure_future(self._operate(host, link, dice))
+        await asyncio.wait([work], timeout=0.0003 * 1000.0 ** dice.uniform(0, 1))
+        if not work.done() and self._cancels.get(host, 0) < _MOST_CANCELS:
+            work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
     async def _operate(self, host: str, link: Link, dice: SeededRandom) -> None:
-        inode, layout = self._draw_chunk(dice, host)
-        offset = dice.below(_MOST_LENGTH // 2) if dice.chance(0.5) else 0
-        length = 1 + dice.below(_MOST_LENGTH - offset)
+        rows = 1 + dice.below(_MOST_ROWS) if dice.chance(self._load.rows) else 1
+        numbers = list({self._draw_chunk(dice, host): None for _ in range(rows)})
         if dice.chance(self._load.reads):
-            await self._read(host, link, inode, layout, offset, length)
+            await self._read(host, link, [(number, *self._draw_range(dice)) for number in numbers])
         elif dice.chance(0.8):
-            await self._change(host, link, inode, layout, Kind.WRITE, offset, length)
+            await self._change(
+                host, link, [self._drawn(number, Kind.WRITE, *self._draw_range(dice)) for number in numbers]
+            )
         else:
             kind = (Kind.TRUNCATE, Kind.EXTEND, Kind.REMOVE)[dice.below(3)]
-            await self._change(host, link, inode, layout, kind, 0, 0 if kind is Kind.REMOVE else length)
+            length = 0 if kind is Kind.REMOVE else 1 + dice.below(_MOST_LENGTH)
+            await self._change(host, link, [self._drawn(number, kind, 0, length) for number in numbers])
 
-    async def _read(self, host: str, link: Link, inode: InodeId, layout: FileLayout, offset: int, length: int) -> None:
-        view = memoryview(bytearray(length))
+    @staticmethod
+    def _draw_range(dice: SeededRandom) -> tuple[int, int]:
+        offset = dice.below(_MOST_LENGTH // 2) if dice.chance(0.5) else 0
+        return offset, 1 + dice.below(_MOST_LENGTH - offset)
+
+    def _drawn(self, number: int, kind: Kind, offset: int, length: int) -> Change:
+        payload = b""
+        if kind is Kind.WRITE:
+            self._payloads += 1
+            payload = (f"<{self._payloads}>".encode() * length)[:length]
+        return Change(number, kind, offset, length, payload)
+
+    async def _read(self, host: str, link: Link, rows: Sequence[tuple[int, int, int]]) -> None:
+        """Rows of number, offset and length."""
+        views = [memoryview(bytearray(length * self._grain(number))) for number, _, length in rows]
         begin = self._waits[host] = self._now()
         try:
-            file = ReadFile(inode, layout, CHUNK_BYTES, 0)
-            await link.reader.read_into([(file, offset, view)], link.clock.monotonic() + self._patience(host))
+            asked = []
+            for (number, offset, _), view in zip(rows, views, strict=True):
+                inode, layout = self._chunk(number)
+                asked.append((ReadFile(inode, layout, layout.chunk_bytes, 0), offset * self._grain(number), view))
+            await link.reader.read_into(asked, link.clock.monotonic() + self._patience(host))
         except ThreefsError as error:
             self._failed(host, Kind.READ, error)
             return
         finally:
             self._waits.pop(host, None)
-        seen = Operation(host, Kind.READ, str(inode), begin, self._now(), offset=offset, length=length)
-        seen = replace(seen, result=bytes(view), padded=True)
-        self._ended(seen, "read")
-        self.history.append(seen)
+        for (number, offset, length), view in zip(rows, views, strict=True):
+            inode, _ = self._chunk(number)
+            seen = Operation(host, Kind.READ, str(inode), begin, self._now(), offset=offset, length=length)
+            seen = replace(seen, result=shrink(bytes(view), self._grain(number)), padded=True)
+            self._ended(seen, "read")
+            self.history.append(seen)
 
-    async def _change(
-        self, host: str, link: Link, inode: InodeId, layout: FileLayout, kind: Kind, offset: int, length: int
-    ) -> None:
-        self._payloads += 1
-        payload = (f"<{self._payloads}>".encode() * length)[:length] if kind is Kind.WRITE else b""
+    async def _change(self, host: str, link: Link, rows: Sequence[Change], chunks: Chunks | None = None) -> None:
         begin = self._waits[host] = self._now()
-        change = Operation(
-            host, kind, str(inode), begin, None, Outcome.UNKNOWN, offset=offset, length=length, payload=payload
-        )
-        place = self.history.append(change)
-        chunks, timeout_s = link.chunks, self._patience(host)
+        told: list[tuple[int, Operation]] = []
+        updates = []
+        for number, kind, offset, length, payload in rows:
+            inode, layout = self._chunk(number)
+            operation = Operation(
+                host, kind, str(inode), begin, None, Outcome.UNKNOWN, offset=offset, length=length, payload=payload
+            )
+            told.append((self.history.append(operation), operation))
+            grain = self._grain(number)
+            updates.append(
+                ChunkUpdate(
+                    (chunks or link.chunks).chain_of(layout, 0),
+                    ChunkId(inode, 0),
+                    _KINDS[kind],
+                    layout.chunk_bytes,
+                    offset * grain,
+                    length * grain,
+                    expand(payload, grain),
+                )
+            )
         try:
-            if kind is Kind.WRITE:
-                await chunks.write(layout, inode, 0, offset, payload, timeout_s=timeout_s)
-            elif kind is Kind.TRUNCATE:
-                await chunks.truncate(layout, inode, 0, length, timeout_s=timeout_s)
-            elif kind is Kind.EXTEND:
-                await chunks.extend(layout, inode, 0, length, timeout_s=timeout_s)
-            else:
-                await chunks.remove(layout, inode, 0, timeout_s=timeout_s)
+            await (chunks or link.chunks).apply(updates, timeout_s=self._patience(host))
         except ThreefsError as error:
-            self._failed(host, kind, error)
-            if error.retry is not Retry.UNKNOWN:
-                self.history.tell_again(place, replace(change, outcome=Outcome.FAILED, returned=self._now()))
+            self._failed(host, rows[0].kind, error)
+            if error.retry is not Retry.UNKNOWN and len(rows) == 1:  # of several the others may have been made
+                self._tell(told, Outcome.FAILED)
             else:
                 self._unknown[host] = self._unknown.get(host, 0) + 1
             return
+        except asyncio.CancelledError:
+            self._cancels[host] = self._cancels.get(host, 0) + 1
+            raise
         finally:
             self._waits.pop(host, None)
-        ended = replace(change, outcome=Outcome.OK, returned=self._now())
-        self._ended(ended, "write")
-        self.history.tell_again(place, ended)
+        self._tell(told, Outcome.OK)
+
+    def _tell(self, told: Sequence[tuple[int, Operation]], outcome: Outcome) -> None:
+        for place, operation in told:
+            ended = replace(operation, outcome=outcome, returned=self._now())
+            if outcome is Outcome.OK:
+                self._ended(ended, "write")
+            self.history.tell_again(place, ended)
 
     def _patience(self, host: str) -> float:
         return self._load.patience_s if self._unknown.get(host, 0) < _MOST_UNKNOWN else _TIMEOUT_S

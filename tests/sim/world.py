@@ -29,7 +29,7 @@ from threefs.errors import ThreefsError
 from threefs.managers import Caller, FramedManager, Managers
 from threefs.routing import PublicState, Routing
 from threefs.rpc.identity import Identity
-from threefs.rpc.methods import INIT
+from threefs.rpc.methods import INIT, REGISTER, Method, Rep, Req
 from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb
@@ -52,6 +52,27 @@ class Size:
     attempt_s: float = 2.0  # how long a client waits for an answer before it asks again, or elsewhere
     net_delay_s: tuple[float, float] = (0.0001, 0.001)
     disk_delay_s: tuple[float, float] = (0.00005, 0.0005)
+    cold: float = 0.1  # the share of reads whose bytes are not in memory
+    own_lines: bool = True  # calls to the managers have connections of their own, as with gRPC
+    scrub_s: float = SCRUB_S  # from one pass of the scrubber to the next
+    doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
+    lockers: int = 0  # clients that count in one file, one at a time, under its lock
+
+
+class Heard:
+    """The managers, as threefs.managers.Caller; and what was asked of them."""
+
+    def __init__(self, managers: Caller, registrations: list[pb.RegisterRequest]) -> None:
+        self._managers = managers
+        self._registrations = registrations
+
+    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
+        if method is REGISTER:
+            registration = pb.RegisterRequest()
+            registration.MergeFromString(request.SerializeToString())
+            if registration not in self._registrations[-1:]:
+                self._registrations.append(registration)
+        return await self._managers.call(method, request, timeout_s=timeout_s)
 
 
 class World:
@@ -65,6 +86,7 @@ class World:
         self.fabric = Fabric(self.loop, SeededRandom(seed, "net"))
         self.manager_kv = SimKv(self.loop, SeededRandom(seed, "manager-kv"))
         self.meta_kv = SimKv(self.loop, SeededRandom(seed, "meta-kv"))
+        self.manager_kv.unknown = self.meta_kv.unknown = self.meta_kv.conflicts = size.doubt
         self.processes: dict[str, Process] = {}
         self.disks: dict[str, SimDisk] = {}
         self.managers: dict[str, Manager] = {}
@@ -83,15 +105,25 @@ class World:
         self.meta_hosts = [f"t{n}" for n in range(1, size.metas + 1)]
         self.client_hosts = [f"c{n}" for n in range(1, size.clients + 1)]
         self.file_hosts = ["f1"]
+        self.locker_hosts = [f"f{n}" for n in range(2, size.lockers + 2)]
+        self.registered: dict[str, list[pb.RegisterRequest]] = {}  # what the processes of a host have asked for
         self.manager_addresses = [f"{host}:{_PORT}" for host in self.manager_hosts]
         for host in self.storage_hosts:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
             self.disks[host].delay_s = size.disk_delay_s
+            self.disks[host].cold = size.cold
         self.fabric.delay_s = size.net_delay_s
 
     @property
     def hosts(self) -> list[str]:
-        return [*self.manager_hosts, *self.storage_hosts, *self.meta_hosts, *self.client_hosts, *self.file_hosts]
+        return [
+            *self.manager_hosts,
+            *self.storage_hosts,
+            *self.meta_hosts,
+            *self.client_hosts,
+            *self.file_hosts,
+            *self.locker_hosts,
+        ]
 
     def tell(self, line: str) -> None:
         line = line.replace(str(self._directory), "")  # which is another one in each run
@@ -108,7 +140,7 @@ class World:
         process = self.processes[host] = Process(self.loop, f"{host}.{number}", host)
         self.tell(f"{host} starts")
         random = SeededRandom(self.seed, "process", process.name)
-        clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5))
+        clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5), process)
         if host in self.client_hosts:
             assert self.client_main is not None
             process.start(self._watched(process, self.client_main(process)))
@@ -164,6 +196,15 @@ class World:
     def _callers(self, peers: Peers) -> Caller:
         return Managers([FramedManager(peers, address) for address in self.manager_addresses])
 
+    def _line(self, process: Process, clock: SimClock) -> Callable[[Peers], Caller]:
+        """The way of a process to the managers. Its registrations are kept: they may be heard again, much later."""
+
+        def callers(peers: Peers) -> Caller:
+            line = Peers(self._net(process), peers.identity, clock=clock) if self.size.own_lines else peers
+            return Heard(self._callers(line), self.registered.setdefault(process.host, []))
+
+        return callers
+
     async def _manager(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
         holder = random.token(16).hex()
         server = Server(self._net(process), Identity("", holder, "", "threefs-manager"), clock=clock)
@@ -196,13 +237,13 @@ class World:
             port=_PORT,
             ballast_bytes=0,
             scrub_bytes_per_s=64 << 20,
-            scrub_interval_s=SCRUB_S,
+            scrub_interval_s=self.size.scrub_s,
         )
         node = StorageNode(
             settings,
             net=self._net(process),
             disk=disk,
-            managers=self._callers,
+            managers=self._line(process, clock),
             clock=clock,
             random=random,
             open_table=lambda path: table.open_table(disk, path),
@@ -237,7 +278,7 @@ class World:
             settings,
             net=self._net(process),
             engine=self.meta_kv,
-            managers=self._callers,
+            managers=self._line(process, clock),
             clock=clock,
             random=random,
         )
@@ -278,12 +319,25 @@ class World:
 
         await process.start(init())
 
+    def hear_again(self, registration: pb.RegisterRequest) -> None:
+        """A registration that was sent long ago reaches the managers now."""
+        process = Process(self.loop, "stray", "admin")
+
+        async def call() -> None:
+            peers = Peers(self._net(process), Identity("", "0" * 32, "", "stray"), clock=SimClock(self.loop))
+            try:
+                await self._callers(peers).call(REGISTER, registration, timeout_s=5.0)
+            except ThreefsError as error:
+                self.tell(f"a late registration of node {registration.node_id} is refused: {error}")
+
+        process.start(call())
+
     async def client(self, host: str) -> Link:
         """To be awaited in a process of that host."""
         process = PROCESS.get()
         assert process is not None
         random = SeededRandom(self.seed, "process", process.name)
-        clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5))
+        clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5), process)
         options = Options(timeout_s=60.0, connect_timeout_s=60.0, attempt_timeout_s=self.size.attempt_s, noatime=True)
         return await client_link.connect(
             tuple(self.manager_addresses), options, net=self._net(process), clock=clock, random=random

@@ -37,7 +37,7 @@ class Server:
         self.handlers: dict[int, Handler] = {}
         self._net = net
         self._listener: Listener | None = None
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, None] = {}  # in their order, so that runs of the simulator are equal
         self._drained: asyncio.Event | None = None
 
     def add(self, method: Method[Req, Rep], handler: Callable[[Call[Req, Rep]], Awaitable[None] | None]) -> None:
@@ -86,7 +86,7 @@ class Server:
         return self._listener.address
 
     def _accept(self, stream: Stream) -> None:
-        self._sessions.add(Session(stream, self))
+        self._sessions[Session(stream, self)] = None
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, let running ones finish within `grace_s`, then close."""
@@ -116,7 +116,7 @@ class Server:
             self._drained.set()
 
     def session_ended(self, session: Session) -> None:
-        self._sessions.discard(session)
+        self._sessions.pop(session, None)
         self.call_ended()
 
     def log_failure(self, call: Call[Any, Any], error: BaseException) -> None:

@@ -1,0 +1,107 @@
+"""Reads without one of the rules R1, R2 and I5: versions are asked of the wrong one, or served by one that may not."""
+
+from typing import Any
+
+from threefs_storage.last_target import LastTarget
+from threefs_storage.reads import Reads
+from threefs_storage.service import Storage
+from threefs_storage.targets import Target
+
+from tests.sim.planted.registry import plant, put
+from threefs.errors import ThreefsError
+from threefs.ids import ChunkId
+from threefs.routing import Chain
+from threefs.rpc.methods import QUERY_VERSION
+from threefs.wire import storage_pb2 as pb
+
+
+@plant
+def last_serving_target_is_asked() -> None:
+    """R1: which version is committed is asked of the last serving target, not of a syncing one behind it."""
+    put(Chain, "last", property(lambda self: self.tail))
+
+
+@plant
+def query_ignores_the_chain_version() -> None:
+    """R1: a version query of any chain version is answered, by whoever it reaches."""
+
+    def at_last(self: Storage, target_id: int, chain_version: int) -> Target:
+        return self._targets.get(target_id)
+
+    put(Storage, "_at_last", at_last)
+
+
+@plant
+def query_does_not_finish() -> None:
+    """R1: a version query is answered with what is committed, though an older pending version may have been shown."""
+
+    async def committed(self: Storage, request: pb.QueryVersionRequest) -> pb.QueryVersionReply:
+        target = self._at_last(request.target, request.chain_version)
+        reply = pb.QueryVersionReply()
+        for inode, index in zip(request.inode, request.index, strict=True):
+            record = target.engine.record(ChunkId(inode, index))
+            reply.version.append(record.committed.version if record is not None and record.committed is not None else 0)
+        return reply
+
+    put(Storage, "_query_version", committed)
+
+
+@plant
+def any_replica_is_asked() -> None:
+    """R1: who has a pending version asks its predecessor, or nobody."""
+
+    async def wrong(self: LastTarget, target: Target, chunk: Any, deadline: float) -> int:
+        first = target.chain.serving[0]
+        address = self._routing().address_of(first)
+        request = pb.QueryVersionRequest(
+            target=first, chain_version=target.chain.version, inode=[chunk.inode], index=[chunk.number]
+        )
+        try:
+            reply = await self._peers.call(address, QUERY_VERSION, request, timeout_s=1.0)
+        except ThreefsError:
+            return 0
+        return reply.version[0]
+
+    put(LastTarget, "committed_version", wrong)
+
+
+@plant
+def lease_checked_before_waiting() -> None:
+    """R2: a read that waited for the disk or for a version is answered without a look at the lease after it."""
+    committed = Reads._committed
+
+    async def unchecked(self: Reads, target: Target, *rest: Any) -> Any:
+        until, target.leased_until = target.leased_until, float("inf")
+        try:
+            return await committed(self, target, *rest)
+        finally:
+            target.leased_until = until
+
+    put(Reads, "_committed", unchecked)
+
+
+@plant
+def read_in_any_chain_version() -> None:
+    """I5: a replica answers readers whose routing is another one."""
+    read = Reads.read
+
+    def lax(self: Reads, call: Any) -> Any:
+        request = call.request
+        for place, number in enumerate(request.target):
+            target = self._targets.by_id.get(number)
+            if target is not None:
+                request.chain_version[place] = target.chain.version
+                target.serving = target.state is not None
+        return read(self, call)
+
+    put(Reads, "read", lax)
+
+
+@plant
+def lists_without_what_is_pending() -> None:
+    """A list of chunks leaves out what was pending before, though a replica may have shown it."""
+    put(Storage, "_finished_tail", _at_once)
+
+
+async def _at_once(self: Storage, target_id: int, chain_version: int, inode: int, remaining_s: Any) -> Target:
+    return self._at_tail(target_id, chain_version)

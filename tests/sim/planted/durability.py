@@ -1,0 +1,117 @@
+"""What is kept on disks: synced in the right order, in blocks that nobody else has, with checksums."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from threefs_storage.engine import committer as committer_module
+from threefs_storage.engine import reader as reader_module
+from threefs_storage.engine.allocator import Allocator
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.store import RecordStore
+from threefs_storage.engine.writer import Writer
+
+from tests.sim.planted.registry import Anything, plant, put
+from threefs.errors import ThreefsError
+
+
+@plant
+def record_not_flushed() -> None:
+    """The record of a pending version is not synced before it is forwarded."""
+
+    async def flush(self: RecordStore, number: int | None = None) -> None:
+        await asyncio.sleep(0)
+
+    put(RecordStore, "flush", flush)
+
+
+@plant
+def data_not_synced() -> None:
+    """The record is durable, the bytes that it names are not."""
+
+    async def sync(items: list[Any]) -> Exception | None:
+        for item in items:
+            for offset, parts in item.writes:
+                await item.file.write(offset, parts)
+        return None
+
+    put(committer_module, "_sync", sync)
+
+
+@plant
+def checksums_not_checked() -> None:
+    """I12: bytes are served as they lie on the disk."""
+    put(reader_module, "expected_checksum", lambda version, begin, end: Anything(0))
+
+
+@plant
+def block_reused_at_once() -> None:
+    """A block is given to another chunk before the record that gave it up is durable."""
+    reclaim = Allocator._reclaim
+    put(Allocator, "_reclaim", lambda self, durable: reclaim(self, 1 << 60))
+
+
+@plant
+def pinned_block_reused() -> None:
+    """A block is written over while somebody reads it."""
+    put(Allocator, "pin", lambda self, slot: None)
+    put(Allocator, "unpin", lambda self, slot: None)
+
+
+@plant
+def block_not_given_back() -> None:
+    """The block of the version before stays in use for ever."""
+    free = ChunkEngine._free
+
+    def forgetful(self: ChunkEngine, block: Any, number: int) -> None:
+        if block.slot % 4:
+            free(self, block, number)
+
+    put(ChunkEngine, "_free", forgetful)
+
+
+@plant
+def append_behind_a_dropped_one() -> None:
+    """An append is written over the bytes of one that was dropped, which a crash may bring back."""
+    write = Writer.write
+
+    async def trusting(self: Writer, *args: Any) -> Any:
+        self.torn.clear()
+        return await write(self, *args)
+
+    put(Writer, "write", trusting)
+
+
+@plant
+def written_in_place() -> None:
+    """A change is written over the committed version instead of beside it."""
+    take = Writer._take
+    place = Writer._place
+
+    async def over(self: Writer, old: Any, *rest: Any) -> Any:
+        async def same(writer: Writer, bits: int, *, reserve: bool) -> Any:
+            if old is not None and old.block is not None and old.block.bits == bits:
+                return old.block
+            return await take(writer, bits, reserve=reserve)
+
+        put(Writer, "_take", same)
+        try:
+            return await place(self, old, *rest)
+        finally:
+            put(Writer, "_take", take)
+
+    put(Writer, "_place", over)
+
+
+@plant
+def commit_not_ordered() -> None:
+    """The record is written before the bytes that it names are synced."""
+    commit = committer_module.Committer._commit
+
+    async def hasty(self: Any, batch: list[Any]) -> None:
+        number = self._store.write({item.chunk: item.record for item in batch})
+        await self._store.flush(number)
+        with contextlib.suppress(ThreefsError):
+            await commit(self, batch)
+
+    put(committer_module.Committer, "_commit", hasty)

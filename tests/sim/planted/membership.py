@@ -1,0 +1,274 @@
+"""Leases, elections, chain tables: the rules R7 to R10, and what processes say of themselves."""
+
+import asyncio
+import math
+from typing import Any
+
+from threefs_manager import registrations as registrations_module
+from threefs_manager import transitions
+from threefs_manager.election import Election, Epoch
+from threefs_manager.membership import Membership
+from threefs_manager.overseer import Overseer
+from threefs_storage.node import StorageNode
+from threefs_storage.targets import Targets
+
+from tests.sim.clock import SimClock
+from tests.sim.planted.registry import plant, put
+from threefs.registration import Registration
+from threefs.routing import PublicState
+
+
+@plant
+def anyone_returns() -> None:
+    """R7: when nothing serves, any target that returns serves alone."""
+
+    def returns(states: Any, members: Any, known: Any) -> None:
+        if PublicState.SERVING not in states.values():
+            for member in members:
+                if transitions._lives(member.target_id, known):
+                    states[member.target_id] = PublicState.SERVING
+                    return
+
+    put(transitions, "_return_lastsrv", returns)
+
+
+@plant
+def only_one_lastsrv() -> None:
+    """When all die only the last one may return, however long that takes."""
+    bury = transitions._bury
+
+    def last_only(states: Any, known: Any) -> Any:
+        gone = bury(states, known)
+        lastsrv = [target for target, state in states.items() if state is PublicState.LASTSRV]
+        for target in lastsrv[:-1]:
+            states[target] = PublicState.OFFLINE
+        return gone
+
+    put(transitions, "_bury", last_only)
+
+
+@plant
+def no_wait_after_election() -> None:
+    """R9: a new primary takes everyone for dead of whom it has not heard."""
+    init = Membership.__init__
+
+    def impatient(self: Membership, clock: Any) -> None:
+        init(self, clock)
+        self._began = -math.inf
+
+    put(Membership, "__init__", impatient)
+
+
+@plant
+def demoted_before_the_lease_ends() -> None:
+    """R9: a target is put out a fifth of T after its last heartbeat."""
+    judge = Membership.judge
+
+    def hasty(self: Membership, chain: Any, routing: Any, lease_s: float) -> Any:
+        return judge(self, chain, routing, lease_s / 5)
+
+    put(Membership, "judge", hasty)
+
+
+@plant
+def leased_whatever_it_knows() -> None:
+    """R9: a lease is granted to a target that does not know its chain version."""
+    hear = Membership.hear
+
+    def generous(self: Membership, node_id: int, incarnation: int, reports: Any, routing: Any) -> Any:
+        _, news = hear(self, node_id, incarnation, reports, routing)
+        return [report.target_id for report in reports], news
+
+    put(Membership, "hear", generous)
+
+
+@plant
+def restart_not_noticed() -> None:
+    """R8: a new incarnation goes on where the old one was, without a new chain version."""
+    put(Overseer, "restarted", lambda self, node_id: None)
+
+    async def take(writer: Any, request: Any, *, started_before: bool) -> None:
+        await asyncio.sleep(0)
+
+    put(registrations_module, "_take_stores", take)
+
+
+@plant
+def wiped_survivor_serves() -> None:
+    """A lastsrv target whose disk was exchanged serves alone, with nothing."""
+    known = Membership._known
+
+    def trusting(self: Membership, target: Any, chain: Any, routing: Any, lease_s: float) -> Any:
+        report = self._reports.get(target)
+        if report is not None:
+            report.store_id = routing.targets[target].store_id
+        return known(self, target, chain, routing, lease_s)
+
+    put(Membership, "_known", trusting)
+
+
+@plant
+def epoch_not_checked() -> None:
+    """I8: a deposed manager goes on writing."""
+    put(Epoch, "_check", lambda self, lease: None)
+
+
+@plant
+def deposed_manager_acknowledges() -> None:
+    """R10: heartbeats are acknowledged however old the primary's own renewal is."""
+    put(Election, "may_acknowledge", property(lambda self: self.epoch is not None))
+    put(Election, "primary", property(lambda self: self.epoch is not None))
+
+
+@plant
+def challenger_does_not_wait() -> None:
+    """R10: a manager takes over as soon as it sees another one's lease."""
+    init = Election.__init__
+
+    def hasty(self: Election, *args: Any, **more: Any) -> None:
+        init(self, *args, **(more | {"alone": True}))
+
+    put(Election, "__init__", hasty)
+
+
+@plant
+def lease_counts_from_the_answer() -> None:
+    """R10: a lease begins when the answer to the heartbeat comes, however long that took."""
+    send = Registration._send
+
+    async def late(self: Registration) -> None:
+        opened = self._open_grant
+
+        def open_grant() -> Any:
+            grant = opened()
+            return lambda targets, until: grant(targets, self._clock.monotonic() + self._lease_s / 2)
+
+        self._open_grant = open_grant
+        try:
+            await send(self)
+        finally:
+            self._open_grant = opened
+
+    put(Registration, "_send", late)
+
+
+@plant
+def lease_of_all_of_t() -> None:
+    """A target serves for all of T after its heartbeat, as long as the manager waits by another clock."""
+    opened = Targets.open_grant
+
+    def open_grant(self: Targets) -> Any:
+        grant = opened(self)
+        return lambda targets, until: grant(targets, until + 1.05)
+
+    put(Targets, "open_grant", open_grant)
+
+
+@plant
+def grant_of_before_counts() -> None:
+    """A heartbeat that was sent before the leases were given up brings them back."""
+    opened = Targets.open_grant
+
+    def open_grant(self: Targets) -> Any:
+        opened(self)
+
+        def grant(targets: Any, until: float) -> None:
+            for target_id in targets:
+                target = self.by_id.get(target_id)
+                if target is not None:
+                    target.leased_until = max(target.leased_until, until)
+
+        return grant
+
+    put(Targets, "open_grant", open_grant)
+
+
+@plant
+def condemned_are_leased() -> None:
+    """R9: a target gets a lease while the transaction that takes it out is on its way."""
+    hear = Membership.hear
+
+    def generous(self: Membership, *args: Any) -> Any:
+        condemned, self._condemned = self._condemned, {}
+        try:
+            return hear(self, *args)
+        finally:
+            self._condemned = condemned | self._condemned
+
+    put(Membership, "hear", generous)
+
+
+@plant
+def witness_may_be_dead() -> None:
+    """R7: a target is put offline because of another one that was not heard of since."""
+    put(Membership, "_seen_since", lambda self, witness, chain: True)
+
+
+@plant
+def syncing_becomes_lastsrv() -> None:
+    """R7: when the last serving target dies, the one that was being brought up to date serves alone."""
+    step = transitions._return_lastsrv
+
+    def hasty(states: Any, members: Any, known: Any) -> None:
+        for target, state in states.items():
+            if state is PublicState.SYNCING and PublicState.SERVING not in states.values():
+                states[target] = PublicState.SERVING
+                return
+        step(states, members, known)
+
+    put(transitions, "_return_lastsrv", hasty)
+
+
+@plant
+def connection_is_not_the_lease() -> None:
+    """A process that ends a connection to its manager keeps its leases, though the manager takes it for dead."""
+    put(StorageNode, "_connection_lost", lambda self, address, error: None)
+
+
+@plant
+def clock_stops_in_suspend() -> None:
+    """A machine that is suspended wakes up with its lease as it was: its clock has not gone on."""
+
+    def monotonic(self: SimClock) -> float:
+        slept_s = self.process.slept_s if self.process is not None else 0.0
+        return (self._loop._now - slept_s) * self._rate + self._offset_s
+
+    put(SimClock, "monotonic", monotonic)
+
+
+@plant
+def stop_without_a_farewell() -> None:
+    """A process that is stopped tells the manager that it is out, while it goes on serving."""
+
+    def later(self: Targets) -> None:
+        for target in self:
+            until, left = target.leased_until, target.left
+            target.leave()
+            target.leased_until, target.left = until, left
+
+    put(Targets, "leave", later)
+
+
+@plant
+def heartbeats_stop() -> None:
+    """I19: the task that sends heartbeats ends with the first one that fails."""
+
+    async def beat(self: Registration) -> None:
+        while True:
+            await self._send()
+            await self._until_next()
+
+    put(Registration, "_beat", beat)
+
+
+@plant
+def store_not_noted() -> None:
+    """A target whose disk was exchanged is taken for the one that has served last."""
+    put(registrations_module, "_take_stores", _takes_none)
+
+
+async def _takes_none(writer: Any, request: Any, *, started_before: bool) -> None:
+    for store in request.stores:
+        target = await writer.target(store.target_id)
+        target.store_id = store.store_id
+        writer.put_target(target)

@@ -1,0 +1,197 @@
+"""Names, lengths, locks and leases of files."""
+
+from typing import Any
+
+from threefs_client.async_file import AsyncFile
+from threefs_client.handles import Handle
+from threefs_client.lease import Lease
+from threefs_client.meta_calls import MetaCalls
+from threefs_meta import keys, leases, lengths, locks, mutations
+from threefs_meta.allocator import Allocator
+from threefs_meta.collector import Collector
+from threefs_meta.lengths import Growth
+from threefs_meta.namespace import Namespace
+from threefs_meta.operations import lock as lock_module
+from threefs_meta.operations import rename as rename_module
+
+from tests.sim.kv import SimKv
+from tests.sim.planted.registry import plant, put
+from threefs.wire import meta_pb2 as pb
+
+
+@plant
+def conflicts_not_seen() -> None:
+    """I9: a transaction is committed though what it has read was changed."""
+    put(SimKv, "_judge", lambda self, attempt: None)
+
+
+@plant
+def repeated_mutation_is_made_again() -> None:
+    """I9: a mutation that is asked for again is made again."""
+    put(mutations, "_first_reply", _never)
+    key = keys.replay
+    count = [0]
+
+    def another(client: bytes, request: int) -> Any:
+        count[0] += 1
+        return key(client, (request << 16) + count[0])
+
+    put(keys, "replay", another)
+
+
+def _never(method: Any, replay: Any) -> Any:
+    raise AssertionError("no replay is found")
+
+
+@plant
+def every_attempt_is_another_mutation() -> None:
+    """I9: a client gives a mutation a new identity when it sends it again."""
+    send = MetaCalls.send
+
+    async def renamed(self: MetaCalls, method: Any, request: Any, **more: Any) -> Any:
+        connect = self._services.failed
+
+        def failed(address: str) -> None:
+            if hasattr(request, "mutation"):
+                request.mutation.CopyFrom(self.mutation())
+            connect(address)
+
+        self._services.failed = failed  # type: ignore[method-assign]
+        try:
+            return await send(self, method, request, **more)
+        finally:
+            self._services.failed = connect  # type: ignore[method-assign]
+
+    put(MetaCalls, "send", renamed)
+
+
+@plant
+def inode_numbers_are_given_twice() -> None:
+    """Two inodes get one number, and so the same chunks."""
+    take = Allocator.take
+
+    async def again(self: Allocator) -> int:
+        number = await take(self)
+        return number - number % 3 if number % 3 == 1 and number > 12 else number
+
+    put(Allocator, "take", again)
+
+
+@plant
+def removed_names_leave_their_inode() -> None:
+    """I10: the last name of a file goes, and its inode stays where nobody finds it."""
+    put(Namespace, "queue", lambda self, inode, now_ns: None)
+
+
+@plant
+def chunks_of_another_file_are_collected() -> None:
+    """I10: the collector frees chunks of files that have names."""
+    free = Collector._free
+
+    async def wrong(self: Collector, item: Any) -> Any:
+        item.inode.inode += 1
+        freed = await free(self, item)
+        item.inode.inode -= 1
+        return freed
+
+    put(Collector, "_free", wrong)
+
+
+@plant
+def length_is_the_last_report() -> None:
+    """I11: the length of a file is what the last writer has said, not the most that anybody has."""
+
+    def settle(self: Growth, inode: pb.Inode) -> bool:
+        inode.length = self.report.end
+        return True
+
+    put(Growth, "settle", settle)
+
+
+@plant
+def close_without_its_length() -> None:
+    """I11: what is closed is not reported."""
+    report = Handle._report
+
+    def silent(self: Handle, request: Any) -> None:
+        report(self, request)
+        request.length_hint //= 2
+        request.exact = False
+
+    put(Handle, "_report", silent)
+
+
+@plant
+def old_bytes_behind_a_cut() -> None:
+    """A file that is cut keeps its chunks; made longer again it shows them."""
+
+    async def nothing(*args: Any) -> bool:
+        return True
+
+    put(lengths, "cut", nothing)
+
+
+@plant
+def rename_leaves_the_old_name() -> None:
+    """I10: a file that was moved has both names."""
+
+    async def put_only(names: Namespace, inode: pb.Inode, spot: Any, now_ns: int) -> None:
+        clear = names.clear_entry
+        names.clear_entry = lambda *args: None  # type: ignore[method-assign]
+        try:
+            await original(names, inode, spot, now_ns)
+            await names.put_entry(spot.parent, spot.name + b"~", inode, now_ns)
+        finally:
+            names.clear_entry = clear  # type: ignore[method-assign]
+
+    original = rename_module._put
+    put(rename_module, "_put", put_only)
+
+
+@plant
+def locks_do_not_exclude() -> None:
+    """I18: a lock is given to two."""
+    put(locks, "first_conflict", lambda held, wanted: None)
+
+
+@plant
+def lock_is_judged_by_a_snapshot() -> None:
+    """I18: locks of others that come at the same moment are no conflict."""
+    held = lock_module.held
+
+    async def blind(names: Namespace, inode: int, client: bytes) -> Any:
+        reads: Any = names.tx.reads  # type: ignore[attr-defined]
+        ranges, points = list(reads.ranges), set(reads.points)
+        found = await held(names, inode, client)
+        reads.ranges[:], reads.points = ranges, points
+        return found
+
+    put(lock_module, "held", blind)
+
+
+@plant
+def lock_ends_before_its_bytes_are_sent() -> None:
+    """I18: who unlocks lets others in before what it has written is stored."""
+
+    async def hasty(self: AsyncFile) -> None:
+        if self._lock is not None:
+            await self._lock.release()
+        await self.flush()
+
+    put(AsyncFile, "unlock", hasty)
+
+
+@plant
+def leases_of_clients_end_too_early() -> None:
+    """A client that renews its lease loses what it holds."""
+    put(leases, "is_silent", lambda stamp, tick: tick > stamp)
+
+
+@plant
+def lease_is_not_renewed() -> None:
+    """A client holds locks and write sessions for one lease only."""
+
+    async def never(self: Lease) -> None:
+        return
+
+    put(Lease, "_report", never)

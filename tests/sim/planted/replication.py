@@ -1,0 +1,378 @@
+"""Chain replication without one of its rules R3 to R6 and R11."""
+
+import asyncio
+import contextlib
+import math
+from typing import Any
+
+from threefs_storage import craq as craq_module
+from threefs_storage.craq import Craq, Result
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.records import Record
+from threefs_storage.finisher import Finisher
+from threefs_storage.forwarding import Successor
+from threefs_storage.last_target import LastTarget
+from threefs_storage.resync import Resync
+from threefs_storage.targets import Target, Targets
+
+from tests.sim.planted.registry import plant, put
+from threefs.checksums import crc32c
+from threefs.errors import ThreefsError
+from threefs.routing import LocalState
+from threefs.wire import storage_pb2 as pb
+
+
+@plant
+def commit_before_successor() -> None:
+    """The head answers, and commits, without waiting for its successor."""
+    forward = Successor.forward
+
+    async def hasty(self: Successor, target: Target, successor: Any, chunk: Any, pending: Any, *rest: Any) -> Any:
+        _GOING_ON.append(asyncio.ensure_future(_quiet(forward(self, target, successor, chunk, pending, *rest))))
+        return Result(pending.version, pending.length, pending.checksum)
+
+    put(Successor, "forward", hasty)
+
+
+async def _quiet(work: Any) -> None:
+    with contextlib.suppress(ThreefsError):
+        await work
+
+
+_GOING_ON: list[Any] = []
+
+
+@plant
+def failed_forward_is_taken_for_done() -> None:
+    forward = Successor.forward
+
+    async def careless(self: Successor, target: Target, successor: Any, chunk: Any, pending: Any, *rest: Any) -> Any:
+        try:
+            return await forward(self, target, successor, chunk, pending, *rest)
+        except ThreefsError:
+            return Result(pending.version, pending.length, pending.checksum)
+
+    put(Successor, "forward", careless)
+
+
+@plant
+def chain_version_ignored() -> None:
+    """R3, I5: requests of any chain version are served."""
+    check = Target.check
+
+    def lax(self: Target, chain_version: int, *, syncing: bool = False) -> None:
+        check(self, self.chain.version, syncing=syncing)
+
+    put(Target, "check", lax)
+
+
+@plant
+def lease_ignored() -> None:
+    """R1, R2, I5: a target serves whether it holds a lease or not."""
+
+    def open_grant(self: Targets) -> Any:
+        def grant(targets: Any, until: float) -> None:
+            for target in self:
+                target.leased_until = math.inf
+
+        return grant
+
+    put(Targets, "open_grant", open_grant)
+
+
+@plant
+def identity_forgotten() -> None:
+    """I6: a repeated write is applied again."""
+    put(Record, "entry", lambda self, client, channel: None)
+
+
+@plant
+def entries_not_shipped() -> None:
+    """R6: a whole chunk travels without the results of its writes."""
+    ship = Successor.ship
+
+    async def bare(
+        self: Successor, target: Any, successor: Any, chunk: Any, version: Any, entries: Any, *rest: Any
+    ) -> Any:
+        return await ship(self, target, successor, chunk, version, (), *rest)
+
+    put(Successor, "ship", bare)
+
+
+@plant
+def pending_not_finished_before_read() -> None:
+    """After a chain change the tail answers with the old version, though the one before it has shown the new one."""
+
+    class All(set):  # type: ignore[type-arg]
+        def __contains__(self, chunk: object) -> bool:
+            return True
+
+    init = Target.__init__
+
+    def with_all(self: Target, *args: Any, **more: Any) -> None:
+        init(self, *args, **more)
+        self.current = All()
+
+    put(Target, "__init__", with_all)
+
+
+@plant
+def tail_not_asked() -> None:
+    """A replica with a pending version answers with its committed one."""
+
+    async def never(self: LastTarget, target: Target, chunk: Any, deadline: float) -> int:
+        return 0
+
+    put(LastTarget, "committed_version", never)
+
+
+@plant
+def pending_shown_early() -> None:
+    """A replica answers with its pending version, whether it is committed at the tail or not."""
+
+    async def newest(self: LastTarget, target: Target, chunk: Any, deadline: float) -> int:
+        record = target.engine.record(chunk)
+        return record.pending.version if record is not None and record.pending is not None else 0
+
+    put(LastTarget, "committed_version", newest)
+
+
+@plant
+def syncing_keeps_pending() -> None:
+    """R5: what was pending before survives the beginning of a resync."""
+    put(Target, "drop_outdated", lambda self, chunk: True)
+    put(Target, "all_dropped", lambda self: True)
+
+
+@plant
+def finisher_off() -> None:
+    """What a crash or a client that gave up has left pending stays so."""
+    put(Finisher, "begin", lambda self, target: target.finished.set())
+
+
+@plant
+def older_pending_dropped() -> None:
+    """A write does not finish the pending version before it, but takes its place."""
+    from_client = Craq._from_client
+
+    async def dropping(self: Craq, target: Target, chunk: Any, *rest: Any) -> Any:
+        record = target.engine.record(chunk)
+        if record is not None and record.pending is not None:
+            target.engine.drop_pending(chunk)
+        return await from_client(self, target, chunk, *rest)
+
+    put(Craq, "_from_client", dropping)
+
+
+@plant
+def promoted_too_early() -> None:
+    """I7: a syncing target says at once that nothing is missing."""
+    state = Target.local_state.fget  # type: ignore[attr-defined]
+    put(Target, "local_state", property(lambda self: max(state(self), 1) if self.left else LocalState.UPTODATE))
+
+
+@plant
+def resync_ships_nothing() -> None:
+    async def ship(self: Resync, target: Any, chunk: Any, chain_version: int) -> bool:
+        return True
+
+    put(Resync, "_ship", ship)
+
+
+@plant
+def parts_sent_to_syncing() -> None:
+    """R4: a syncing target takes a part of a chunk on top of whatever it holds."""
+    kinds = Craq._forwarded
+
+    async def forwarded(
+        self: Craq, target: Target, chunk: Any, write: Any, identity: Any, payload: Any, end: Any
+    ) -> Any:
+        before, target.serving = target.serving, True
+        try:
+            return await kinds(self, target, chunk, write, identity, payload, end)
+        finally:
+            target.serving = before
+
+    put(Craq, "_forwarded", forwarded)
+
+
+@plant
+def chain_not_looked_at_under_the_lock() -> None:
+    """R3: the chain version is checked when a write comes, and not again once it has the chunk's lock."""
+    check = Target.check
+    admit = craq_module._admit
+
+    def once(target: Target, write: Any) -> None:
+        if not getattr(target, "admitting", False):
+            admit(target, write)
+
+    changing = Craq.changing
+
+    @contextlib.asynccontextmanager
+    async def unchecked(self: Craq, target: Target, chunk: Any, deadline: float) -> Any:
+        async with changing(self, target, chunk, deadline):
+            target.admitting = True  # type: ignore[attr-defined]
+            try:
+                yield
+            finally:
+                target.admitting = False  # type: ignore[attr-defined]
+
+    def checked(self: Target, chain_version: int, *, syncing: bool = False) -> None:
+        if not getattr(self, "admitting", False):
+            check(self, chain_version, syncing=syncing)
+
+    put(craq_module, "_admit", once)
+    put(Craq, "changing", unchecked)
+    put(Target, "check", checked)
+
+
+@plant
+def successor_of_the_admission() -> None:
+    """R3: a version goes to whoever was the successor before it was durable, if to anybody."""
+    stage = Craq._stage
+
+    async def early(self: Craq, target: Target, *rest: Any) -> Any:
+        chain = target.chain
+        successor = chain.successor(target.target_id)
+        drive = Craq.drive
+
+        async def to_that(craq: Craq, aim: Target, chunk: Any, pending: Any, *more: Any) -> Any:
+            if aim is target and successor is None:
+                aim.engine.commit(chunk, pending.version, aim.chain.version)
+                aim.committed(chunk)
+                return Result(pending.version, pending.length, pending.checksum)
+            return await drive(craq, aim, chunk, pending, *more)
+
+        put(self, "drive", lambda *more: to_that(self, *more))
+        try:
+            return await stage(self, target, *rest)
+        finally:
+            with contextlib.suppress(AttributeError):
+                del self.drive
+
+    put(Craq, "_stage", early)
+
+
+@plant
+def gap_is_taken() -> None:
+    """R4: a version beyond the next one is taken, with only a part of the chunk."""
+    stage = ChunkEngine._current
+
+    def current(self: ChunkEngine, chunk: Any, update: Any) -> Record:
+        record = self.record(chunk)
+        if record is not None and record.pending is None and update.kind != pb.REPLACE:
+            return record
+        return stage(self, chunk, update)
+
+    forwarded = Craq._forwarded
+
+    async def any_version(self: Craq, target: Target, chunk: Any, write: Any, *rest: Any) -> Any:
+        record = target.engine.record(chunk) or Record()
+        committed = record.committed.version if record.committed is not None else 0
+        if target.serving and record.pending is None and write.version > committed + 1:
+            return await self._stage(target, chunk, write, write.version, *rest)
+        return await forwarded(self, target, chunk, write, *rest)
+
+    put(ChunkEngine, "_current", current)
+    put(Craq, "_forwarded", any_version)
+
+
+@plant
+def replace_lowers_a_version() -> None:
+    """R5: a whole chunk takes the place even of a newer version of the same chain version."""
+    current = ChunkEngine._current
+
+    def lowered(self: ChunkEngine, chunk: Any, update: Any) -> Record:
+        with contextlib.suppress(ThreefsError):
+            return current(self, chunk, update)
+        return self.record(chunk) or Record()
+
+    async def replaced(
+        self: Craq, target: Target, chunk: Any, write: Any, identity: Any, payload: Any, end: Any
+    ) -> Any:
+        return await self._stage(target, chunk, write, write.version, identity, payload, end)
+
+    put(ChunkEngine, "_current", lowered)
+    put(Craq, "_replaced", replaced)
+
+
+@plant
+def result_of_a_pending_write() -> None:
+    """R6: a repeat is answered with what is pending, before that is committed anywhere."""
+    from_client = Craq._from_client
+
+    async def hasty(self: Craq, target: Target, chunk: Any, write: Any, identity: Any, *rest: Any) -> Any:
+        record = target.engine.record(chunk)
+        pending = record.pending if record is not None else None
+        if pending is not None and pending.identity == identity:
+            return Result(pending.version, pending.length, pending.checksum)
+        return await from_client(self, target, chunk, write, identity, *rest)
+
+    put(Craq, "_from_client", hasty)
+
+
+@plant
+def shipped_entries_are_added() -> None:
+    """R6: results that come with a whole chunk are put behind the local ones instead of taking their place."""
+    after_commit = Record.after_commit
+
+    def added(self: Record, chain_version: int) -> Record:
+        shipped = self.shipped if self.shipped is None else (*self.shipped, *self.entries)
+        return after_commit(Record(self.committed, self.pending, self.entries, shipped), chain_version)
+
+    put(Record, "after_commit", added)
+
+
+@plant
+def results_are_not_kept_by_a_ship() -> None:
+    """R6: a record that came as a whole chunk keeps no results, though they came with it."""
+    put(craq_module, "entries_of", lambda write: ())
+
+
+@plant
+def version_goes_back_after_a_removal() -> None:
+    """A removed chunk is forgotten with its number: the next write is version 1 again."""
+    commit = ChunkEngine.commit
+
+    def forgetful(self: ChunkEngine, chunk: Any, version: int, chain_version: int) -> Any:
+        committed = commit(self, chunk, version, chain_version)
+        if committed.removed:
+            self.forget(chunk)
+        return committed
+
+    put(ChunkEngine, "commit", forgetful)
+
+
+@plant
+def removal_of_whatever_is_there() -> None:
+    """A change that is meant for one version is made at any."""
+    from_client = Craq._from_client
+
+    async def careless(self: Craq, target: Target, chunk: Any, write: Any, *rest: Any) -> Any:
+        write.only_version = 0
+        return await from_client(self, target, chunk, write, *rest)
+
+    put(Craq, "_from_client", careless)
+
+
+@plant
+def tenure_not_checked() -> None:
+    """A change outlives the demotion of its target: it goes on when that was replaced and serves again."""
+    put(Target, "check_tenure", lambda self, chunk: None)
+
+
+@plant
+def payload_not_compared() -> None:
+    """What came over the wire is not compared with its checksum, and one bit in a thousand bytes has flipped there."""
+    stage = Craq._stage
+
+    async def flipped(
+        self: Craq, target: Target, chunk: Any, write: Any, version: Any, identity: Any, payload: Any, end: Any
+    ) -> Any:
+        if len(payload) > 500 and write.kind == pb.WRITE:
+            payload = bytearray(payload)
+            payload[7] ^= 1
+            write.checksum = crc32c(payload)
+        return await stage(self, target, chunk, write, version, identity, payload, end)
+
+    put(Craq, "_stage", flipped)

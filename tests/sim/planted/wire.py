@@ -1,0 +1,194 @@
+"""The client and the wire: identities, budgets, routing, what an error says, where bytes land."""
+
+from typing import Any
+
+from threefs_client import read_plans
+
+from tests.sim.planted.registry import plant, put
+from threefs import chunks as chunks_module
+from threefs.budget import ByteBudget
+from threefs.chunks import Chunks
+from threefs.cluster import Cluster
+from threefs.errors import ThreefsError
+from threefs.managers import Managers
+from threefs.routing import Routing
+from threefs.rpc.connection import Connection
+
+_Row: Any = chunks_module._Row
+
+
+@plant
+def every_attempt_is_another_write() -> None:
+    """I6: a write that is sent again has a new identity."""
+    request = Chunks._request
+
+    def renamed(self: Chunks, routing: Any, rows: Any) -> Any:
+        for row in rows:
+            self._seq += 1
+            row.seq = self._seq
+        return request(self, routing, rows)
+
+    put(Chunks, "_request", renamed)
+
+
+@plant
+def identities_of_all_clients_are_one() -> None:
+    """I6: two clients count their writes under the same identity."""
+    init = Chunks.__init__
+
+    def same(self: Chunks, calls: Any, cluster: Any, client: Any, **more: Any) -> None:
+        init(self, calls, cluster, client, **more)
+        self._client = b"\1" * 16
+
+    put(Chunks, "__init__", same)
+
+
+@plant
+def unknown_is_told_as_failed() -> None:
+    """An error after an attempt of which nothing is known says that there was no effect."""
+    failed = _Row.failed
+
+    def certain(self: Any, error: ThreefsError) -> None:
+        failed(self, error)
+        self.unsure = False
+
+    put(_Row, "failed", certain)
+
+
+@plant
+def unknown_is_told_as_done() -> None:
+    """A write whose time is over counts as done."""
+
+    def give_up(self: Any) -> None:
+        self.done(chunks_module.Applied(1, 0))
+
+    put(_Row, "give_up", give_up)
+
+
+@plant
+def changes_of_a_chunk_overtake_each_other() -> None:
+    """Two changes of one chunk by one client are under way at once."""
+
+    def claim(self: Chunks, rows: Any) -> Any:
+        for row in rows:
+            self._seq += 1
+            row.seq = self._seq
+        return rows, []
+
+    put(Chunks, "_claim", claim)
+    put(Chunks, "_release", lambda self, rows: None)
+
+
+@plant
+def results_in_another_order() -> None:
+    """The answers to the rows of a request are given to the wrong rows."""
+    send = Chunks._send
+
+    async def turned(self: Chunks, routing: Any, address: str, rows: Any, deadline: float) -> None:
+        await send(self, routing, address, rows, deadline)
+        if len(rows) > 1:
+            ends = [(row.error, row.again, row.applied) for row in rows]
+            for row, (error, again, applied) in zip(rows, [*ends[1:], ends[0]], strict=True):
+                row.error, row.again, row.applied = error, again, applied
+
+    put(Chunks, "_send", turned)
+
+
+@plant
+def payloads_in_another_order() -> None:
+    """The service takes the payload of one row for that of another one of the same size."""
+    request = Chunks._request
+
+    def turned(self: Chunks, routing: Any, rows: Any) -> Any:
+        message = request(self, routing, rows)
+        for first, second in zip(message.writes, list(message.writes)[1:], strict=False):
+            if first.kind == second.kind and first.target == second.target:
+                first.offset, second.offset = second.offset, first.offset
+        return message
+
+    put(Chunks, "_request", turned)
+
+
+@plant
+def budget_leaks() -> None:
+    """I20: bytes in flight are counted for ever when a call fails."""
+    send = Chunks._send
+
+    async def leaking(self: Chunks, routing: Any, address: str, rows: Any, deadline: float) -> None:
+        await send(self, routing, address, rows, deadline)
+        if any(row.error is not None for row in rows):
+            self._budget._used += sum(len(row.update.payload) for row in rows)
+
+    put(Chunks, "_send", leaking)
+
+
+@plant
+def budget_not_given_to_those_who_wait() -> None:
+    """Whoever waits for room among the bytes in flight waits for ever."""
+    give = ByteBudget.give
+
+    def silent(self: ByteBudget, size: int) -> None:
+        self._waiting, waiting = type(self._waiting)(), self._waiting
+        give(self, size)
+        self._waiting = waiting
+
+    put(ByteBudget, "give", silent)
+
+
+@plant
+def routing_goes_back() -> None:
+    """A snapshot that is older than the one at hand is taken over."""
+
+    def take(self: Cluster, address: str, routing: Routing) -> None:
+        self.routing = routing
+        changed, self._changed = self._changed, type(self._changed)()
+        changed.set()
+        for callback in self._callbacks:
+            callback(routing)
+
+    put(Cluster, "_take", take)
+
+
+@plant
+def only_the_first_manager_is_asked() -> None:
+    """When the primary is another one, nobody finds it."""
+    init = Managers.__init__
+    put(Managers, "__init__", lambda self, callers: init(self, callers[:1]))
+
+
+@plant
+def routing_is_not_followed() -> None:
+    """I13: after an error of the manager a process stays with the routing that it has."""
+
+    async def follow(self: Cluster) -> None:
+        while True:
+            await self._poll_any(1000, 3.0)
+
+    put(Cluster, "_follow", follow)
+
+
+@plant
+def failed_rows_read_as_zeros() -> None:
+    """I12: a row of a read that failed is filled with zeros."""
+    settle = read_plans.settle
+
+    def careless(plan: Any, reply: Any, results: Any, verify: bool) -> Any:
+        failed = settle(plan, reply, results, verify)
+        for row, _ in failed:
+            place = results[row[6]]
+            if isinstance(place, memoryview):
+                place[:] = bytes(len(place))
+        return []
+
+    put(read_plans, "settle", careless)
+
+
+@plant
+def deadlines_do_not_pass() -> None:
+    """I13: a call waits for its answer for as long as the connection lives."""
+    call = Connection.call
+
+    def patient(self: Connection, method: Any, request: Any, *, timeout_s: float, **more: Any) -> Any:
+        return call(self, method, request, timeout_s=max(timeout_s, 1e6), **more)
+
+    put(Connection, "call", patient)

@@ -1,0 +1,98 @@
+"""What a cluster at rest must not keep: work that has died, memory that is lent, space that nothing names."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from threefs_client.link import Link
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.records import Block
+from threefs_storage.node import StorageNode
+
+from tests.sim.world import World
+
+_LOOKS = 25
+_PAUSE_S = 0.04
+
+
+async def kept(world: World, links: dict[str, Link]) -> list[str]:
+    """All that is not as it was before there was any load (I14, I19, I20). No call of a client may be under way; what
+    the scrubber holds just now is not counted, because it does not hold it for long."""
+    lasting = found(world, links)
+    for _ in range(_LOOKS):
+        if not lasting:
+            break
+        await asyncio.sleep(_PAUSE_S)
+        now = {complaint.split(":")[0] for complaint in found(world, links)}
+        lasting = [complaint for complaint in lasting if complaint.split(":")[0] in now]
+    return lasting
+
+
+def found(world: World, links: dict[str, Link]) -> list[str]:
+    """What there is of that now."""
+    complaints: list[str] = []
+    for host, node in world.storages.items():
+        if not world.processes[host].running:
+            continue
+        complaints += [f"I19: {task} of {host} has ended" for task in _dead(node)]
+        complaints += [f"{host} {what}" for what in _memory(node)]
+        rotten = world.disks[host].rotten_records
+        for target in node.targets:
+            name = f"target {target.target_id} of {host}"
+            complaints += [f"{name} {what}" for what in _space(target.engine, rotten)]
+            if len(target.locks) or target._holders:
+                complaints.append(f"{name} is not at rest: {len(target.locks)} chunks are locked")
+    for host, link in links.items():
+        used = link.chunks._budget._used
+        if used:
+            complaints.append(f"I20: {host} counts {used} bytes of writes in flight, and nothing is under way")
+        if link.chunks._busy:
+            complaints.append(f"I13: {host} takes {sorted(link.chunks._busy)} for being changed")
+    return complaints
+
+
+def _dead(node: StorageNode) -> Iterator[str]:
+    """Background work that should go on for as long as the process lives."""
+    storage = node.storage
+    running: dict[str, asyncio.Task[Any] | None] = {
+        "the revival of targets": storage._revival._task,
+        "the following of the routing": node._cluster._follower,
+    }
+    running |= {f"repair {number}": task for number, task in enumerate(storage._repair._tasks)}
+    running |= {f"the finisher of target {target}": task for target, task in storage._finisher._tasks.items()}
+    running |= {task.get_name(): task for owner in (node, node._registration) for task in owner._background._tasks}
+    yield from (f"all of {owner}" for owner in (node, node._registration) if not owner._background._tasks)
+    yield from (name for name, task in running.items() if task is None or task.done())
+
+
+def _memory(node: StorageNode) -> Iterator[str]:
+    server = node._server
+    if server.pool.lent:
+        yield f"lends buffers of its server: {server.pool.lent} (I14)"
+    for target in node.targets:
+        if target.engine._buffers.lent:
+            yield f"lends buffers of target {target.target_id}: {target.engine._buffers.lent} (I14)"
+    held = sum(session._inflight_bytes for session in server._sessions)
+    if held:
+        yield f"counts payload in flight: {held} bytes (I20)"
+
+
+def _space(engine: ChunkEngine, rotten_records: int) -> Iterator[str]:
+    """Blocks that are in use are those that records name, each by one. The blocks of a record that could not be read
+    any more are free only after the next start."""
+    named = Counter[Block]()
+    for _, record in engine.inventory(None, 1 << 20):
+        if record is not None:
+            blocks = {version.block for version in (record.committed, record.pending) if version is not None}
+            named.update(block for block in blocks if block is not None)
+    for block, count in named.items():
+        if count > 1:
+            yield f"has several records that name {block}: {count}"
+    for bits, allocator in engine._files._allocators.items():
+        used = allocator.used - allocator.freed
+        names = sum(block.bits == bits for block in named)
+        if not names <= used <= names + 2 * rotten_records:
+            yield f"uses more blocks of {1 << bits} bytes than its records name: {used}, not {names}"
+        if allocator._pins:
+            yield f"has blocks of {1 << bits} bytes pinned: {allocator._pins}"

@@ -1,0 +1,62 @@
+"""What a run is like, drawn from its seed: the cluster, and what its clients do.
+
+Each run has a theme, which is what it has most of; half of them have none, and are small and quick. A little of
+everything may be in any of them.
+"""
+
+from tests.sim.dice import SeededRandom
+from tests.sim.workload import Load
+from tests.sim.world import SCRUB_S, Size
+
+#: Batches are requests of several rows that are given up while the disk is read; crowd is more writers of one chunk
+#: than a record keeps results of; rare is a scrubber that comes round too late.
+THEMES = ("plain", "plain", "plain", "plain", "plain", "batches", "batches", "large", "crowd", "locks", "rare")
+
+
+def draw(dice: SeededRandom) -> tuple[Size, Load]:
+    theme = THEMES[dice.below(len(THEMES))]
+    return _size(dice, theme), _load(dice, theme)
+
+
+def _size(dice: SeededRandom, theme: str) -> Size:
+    shapes = ((3, 1, 3), (3, 1, 3), (3, 2, 3), (4, 3, 3), (2, 1, 2), (5, 3, 3))
+    storage, targets_per_disk, replicas = shapes[dice.below(len(shapes))]
+    slow_net, slow_disk = dice.chance(0.4), dice.chance(0.7 if theme == "batches" else 0.4)
+    return Size(
+        storage=storage,
+        targets_per_disk=targets_per_disk,
+        replicas=replicas,
+        managers=1 + dice.below(3),
+        metas=1 + dice.below(2),
+        clients=2 + dice.below(4),
+        drift=dice.uniform(0.0, 0.05),
+        attempt_s=dice.uniform(0.6, 2.0),
+        net_delay_s=(0.0005, 0.03) if slow_net else (0.0001, 0.001),
+        disk_delay_s=(0.0005, 0.03) if slow_disk else (0.00005, 0.0005),
+        cold=0.7 if theme in ("batches", "rare") or dice.chance(0.1) else 0.1,
+        own_lines=dice.chance(0.7),
+        scrub_s=300.0 if theme == "rare" or dice.chance(0.2) else SCRUB_S,
+        lockers=2 + dice.below(2) if theme == "locks" or dice.chance(0.1) else 0,
+        doubt=dice.uniform(0.0, 0.06) if theme == "locks" or dice.chance(0.2) else 0.0,
+    )
+
+
+def _load(dice: SeededRandom, theme: str) -> Load:
+    pause_s = dice.uniform(0.01, 0.3)
+    batches = theme == "batches"
+    return Load(
+        chunks=1 if dice.chance(0.3) else 1 + dice.below(6),
+        apart=dice.uniform(0.4, 1.0) if dice.chance(0.7) and not batches else 0.0,
+        moves_s=dice.uniform(0.5, 5.0) if dice.chance(0.5) else 0.0,
+        pause_s=1.7 * pause_s,
+        reads=dice.uniform(0.2, 0.5),
+        watchers=5,
+        watch_pause_s=15.0 * pause_s,
+        files_pause_s=0.1 if theme == "locks" else dice.uniform(0.1, 1.0),
+        files_bytes=700_000 if theme == "large" and dice.chance(0.5) else 3000,
+        patience_s=dice.uniform(0.3, 3.0) if dice.chance(0.3) else 30.0,
+        rows=0.8 if batches else dice.uniform(0.1, 0.5) if dice.chance(0.2) else 0.0,
+        large=dice.uniform(0.2, 0.6) if theme == "large" else 0.1 if dice.chance(0.1) else 0.0,
+        cancels=0.6 if batches else dice.uniform(0.05, 0.3) if dice.chance(0.2) else 0.0,
+        crowd=34 + dice.below(10) if theme == "crowd" else 0,
+    )
