@@ -26,6 +26,7 @@ from threefs.errors import (
     OutcomeUnknown,
     ResultForgotten,
     Retry,
+    StaleFence,
     ThreefsError,
     Unavailable,
     error_of,
@@ -83,6 +84,7 @@ class ChunkUpdate:
     length: int = 0  # bytes of payload, or the new length
     payload: Buffer = b""
     only_version: int = 0  # refused with ChunkChanged if the chunk has another one by then; 0: any
+    fence: int = 0  # refused with StaleFence if the fence of the inode is as high by then; 0: whatever that is
 
 
 class Listed(NamedTuple):
@@ -127,7 +129,7 @@ class _Row:
 
     def give_up(self) -> None:
         self.again = False
-        if self.unsure and not isinstance(self.error, ChunkChanged):  # which says as much by itself
+        if self.unsure and not isinstance(self.error, ChunkChanged | StaleFence):  # these say as much by themselves
             chunk = self.update.chunk
             self.error = OutcomeUnknown(
                 f"change of chunk {chunk.number} of inode {chunk.inode} was not confirmed, "
@@ -449,6 +451,7 @@ class Chunks:
                 known_version=row.known_version,
                 first_seq=row.first_seq,
                 only_version=update.only_version,
+                fence=update.fence,
             )
         return request
 

@@ -16,7 +16,10 @@ MIN_CHUNK_BYTES = 64 << 10
 MAX_CHUNK_BYTES = 64 << 20
 DEFAULT_CHUNK_BYTES = 1 << 20
 MAX_STRIPE = 4096
-MAX_CHUNKS = 1 << 32  # a chunk's number is 32 bits on the wire
+MAX_CHUNKS = (1 << 32) - 1  # a chunk's number is 32 bits on the wire
+#: Not a chunk of the file: its length is the inode's fence, the highest number under which writes are refused. So it is
+#: replicated, resynced and repaired like all others. It exists on each chain of the stripe, or on none.
+FENCE_CHUNK = MAX_CHUNKS
 #: No file is longer; small chunks lower it further, see `max_file_bytes`.
 MAX_FILE_BYTES = 1 << 50
 

@@ -19,7 +19,7 @@ from threefs.kv import retry
 from threefs.kv.port import Transaction
 from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import entries, keys, layouts, mutations, xattrs
+from threefs_meta import entries, fencing, keys, layouts, mutations, xattrs
 from threefs_meta.context import Context
 from threefs_meta.counters import read_counter, write_counter
 from threefs_meta.expiry import Expiry
@@ -172,6 +172,7 @@ class Collector:
                 await self._forget_attributes(inode)
                 if inode.type == pb.FILE:
                     await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), inode.chains_used)
+                    await fencing.remove(self._context, inode)
             except ThreefsError as error:
                 _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
                 return False

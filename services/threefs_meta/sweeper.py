@@ -19,7 +19,7 @@ from threefs.kv.port import Pair, Transaction
 from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, LockWait, ReadHold, Renewal, WriteSession
-from threefs_meta import keys, layouts, leases, mutations, permissions
+from threefs_meta import fencing, keys, layouts, leases, mutations, permissions
 from threefs_meta.actors import Actor
 from threefs_meta.context import Context
 from threefs_meta.lengths import Growth, Report, widen
@@ -204,7 +204,7 @@ async def _drop(context: Context, key: bytes, ended: Ended) -> None:
 #: Sessions come last: chains that are not there hold up their ends, and nothing else.
 HELD = (
     Held(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _drop),
-    Held(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, _drop),
+    Held(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, fencing.take_away),
     Held(keys.WAITS, lambda key, value: records.decode(value, LockWait, key).lease, _drop),
     Held(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
 )

@@ -1,6 +1,7 @@
 """Which chunks a serving target holds, page by page, for whoever checks that they belong to files."""
 
 from threefs.ids import ChunkId
+from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.records import Record
 from threefs_storage.targets import Target
@@ -17,7 +18,7 @@ def catalog(target: Target, after: ChunkId | None, limit: int) -> pb.ScanChunksR
         reply.last_inode, reply.last_index = chunk
         committed = record.committed if record is not None else None
         pending = record is not None and record.pending is not None
-        if committed is not None and committed.removed and not pending:
+        if chunk.number == FENCE_CHUNK or (committed is not None and committed.removed and not pending):
             continue
         reply.inode.append(chunk.inode)
         reply.index.append(chunk.number)

@@ -25,12 +25,14 @@ from threefs.errors import (
     OutcomeUnknown,
     ResultForgotten,
     Retry,
+    StaleFence,
     StaleWrite,
     ThreefsError,
     Unavailable,
     VersionGap,
 )
 from threefs.ids import ChunkId, WriteIdentity
+from threefs.layout import FENCE_CHUNK
 from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.content import Kind, Update
@@ -73,11 +75,29 @@ class Craq:
     async def write(self, target: Target, write: pb.ChunkWrite, payload: Buffer, deadline: float) -> Result:
         """Apply one write of a client (version 0) or of a predecessor.
 
-        Raises ChainChanged, NotServing, VersionGap, StaleWrite, ChunkChanged, InvalidArgument, ChecksumMismatch,
-        ChunkLost, ResultForgotten, NoSpace: it had no effect. Raises DeadlineExceeded, OutcomeUnknown: the version may
-        be pending, and is finished later.
+        Raises ChainChanged, NotServing, VersionGap, StaleWrite, StaleFence, ChunkChanged, InvalidArgument,
+        ChecksumMismatch, ChunkLost, ResultForgotten, NoSpace: it had no effect. Raises DeadlineExceeded,
+        OutcomeUnknown: the version may be pending, and is finished later.
         """
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
+        if chunk.number == FENCE_CHUNK and not write.version:
+            return await self._raise_fence(target, chunk, write, payload, deadline)
+        return await self._write(target, chunk, write, payload, deadline)
+
+    async def _raise_fence(
+        self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer, deadline: float
+    ) -> Result:
+        """From when it is staged, nothing older is admitted. What was admitted before has its end before this is
+        answered: nothing that was written under a lock may be seen to come after the next holder has it (I18)."""
+        result = await self._write(target, chunk, write, payload, deadline)
+        admitted = {*target.locks, *target.engine.pending_chunks} - {chunk}
+        for other in [each for each in admitted if each.inode == chunk.inode]:
+            await self.finish(target, other, deadline)
+        return result
+
+    async def _write(
+        self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer, deadline: float
+    ) -> Result:
         if write.kind == pb.FORGET:
             return await self._forget(target, chunk, write, deadline)
         identity = _identity(write)
@@ -186,6 +206,8 @@ class Craq:
             raise ChunkChanged(f"chunk {chunk} has version {committed}, the change is meant for {write.only_version}")
         if record.committed is not None and record.committed.lost and _builds_on(record.committed, write):
             raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
+        if write.fence and write.fence <= target.engine.fences.get(chunk.inode, 0):
+            raise StaleFence(f"locks on inode {chunk.inode} were taken away since this write's session began")
         if entry is None and may_have_ended(record.forgotten, write.known_version, target.age.now):
             if write.again or write.first_seq:
                 raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
@@ -267,7 +289,7 @@ class Craq:
             identity=identity,
             removed=write.removed,
             entries=entries_of(write) if write.kind == pb.REPLACE else None,
-            admitted=write.version != 0,
+            admitted=write.version != 0 or chunk.number == FENCE_CHUNK,
             lost=write.lost,
             forgotten=Forgotten(write.forgotten_version, write.forgotten_stamp),
             stamp=_stamp(target, write),

@@ -1,7 +1,7 @@
 """One lock per chunk, there only while somebody holds or wants it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from threefs.errors import DeadlineExceeded
@@ -40,6 +40,10 @@ class ChunkLocks:
     def __contains__(self, chunk: ChunkId) -> bool:
         """Whether somebody holds or wants it."""
         return chunk in self._locks
+
+    def __iter__(self) -> Iterator[ChunkId]:
+        """Chunks whose lock somebody holds or wants."""
+        return iter(self._locks)
 
     def __len__(self) -> int:
         return len(self._locks)

@@ -7,8 +7,9 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from threefs.checksums import crc32c
-from threefs.errors import ChainChanged, ChunkChanged, ChunkNotFound, NotServing, ThreefsError, Unavailable
+from threefs.errors import ChainChanged, ChunkChanged, ChunkNotFound, NotServing, StaleFence, ThreefsError, Unavailable
 from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
+from threefs.layout import FENCE_CHUNK
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import storage_pb2 as pb
@@ -58,6 +59,7 @@ class MemoryStorage:
         self.cluster = cluster
         self.data: dict[ChunkId, bytearray] = {}
         self.versions: dict[ChunkId, int] = {}
+        self.fences: dict[tuple[ChainId, int], int] = {}  # by chain and inode
         self.seen: dict[tuple[ChunkId, bytes, int], int] = {}
         self.calls: list[tuple[str, str, Message]] = []
         self.before: list[Fault] = []  # each is used up by one call: an error instead of serving
@@ -178,6 +180,10 @@ class MemoryStorage:
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
         entry = (chunk, write.identity.client, write.identity.channel)
         assert crc32c(part) == write.checksum or not part
+        if chunk.number == FENCE_CHUNK:
+            return self._fence(chain, chunk.inode, write)
+        if write.fence and write.fence <= self.fences.get((chain, chunk.inode), 0):
+            raise StaleFence(f"fence {write.fence} of inode {chunk.inode} is old")
         assert write.identity.seq >= self.seen.get(entry, 0), "sequence numbers of a channel never go back"
         if self.seen.get(entry) != write.identity.seq:
             if write.only_version and write.only_version != self.versions.get(chunk, 0):
@@ -188,6 +194,14 @@ class MemoryStorage:
             self.applied += 1
             self._change(chunk, write, part)
         return pb.ChunkWriteResult(version=self.versions[chunk], length=len(self.data.get(chunk, b"")))
+
+    def _fence(self, chain: ChainId, inode: int, write: pb.ChunkWrite) -> pb.ChunkWriteResult:
+        if write.kind == pb.REMOVE:
+            self.fences.pop((chain, inode), None)
+        else:
+            assert write.kind == pb.EXTEND
+            self.fences[chain, inode] = max(write.length, self.fences.get((chain, inode), 0))
+        return pb.ChunkWriteResult(version=1)
 
     def _change(self, chunk: ChunkId, write: pb.ChunkWrite, part: bytes) -> None:
         if write.kind == pb.REMOVE:

@@ -4,12 +4,14 @@ All locks on the file are read, so whoever changes one of them is a conflict. A 
 lease: when that ends, the sweeper clears it.
 """
 
+from functools import partial
+
 from threefs.errors import Deadlock, InvalidArgument, Locked, NotFound, TooManyLocks
 from threefs.kv import records
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks
-from threefs_meta import keys, leases, locks, waits
+from threefs_meta import fencing, keys, leases, locks, waits
 from threefs_meta.context import Context
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
@@ -27,8 +29,11 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
             raise NotFound(f"inode {request.inode} does not exist")
         mine, others = await held(names, request.inode, client)
         lease = await leases.number(names.tx, client)
-        kept = [one for one in mine.locks if not locks.same_owner(one, wanted)] if mine.lease == lease else []
-        own = [one for one in mine.locks if locks.same_owner(one, wanted)] if mine.lease == lease else []
+        if mine.locks and mine.lease != lease:  # they are lost, and must not go without a fence
+            key = keys.lock(request.inode, client)
+            return Outside(partial(fencing.take_away, context, key, _is_under(key, mine.lease)))
+        kept = [one for one in mine.locks if not locks.same_owner(one, wanted)]
+        own = [one for one in mine.locks if locks.same_owner(one, wanted)]
         if request.end_wait:
             waits.forget(names, who)
             return pb.LockReply(lease=lease, held=len(own))
@@ -52,6 +57,13 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
         return pb.LockReply()
 
     return await mutate(context, methods.LOCK, request.mutation, work)
+
+
+def _is_under(key: bytes, lease: int) -> fencing.Ended:
+    def is_under(value: bytes | None) -> bool:
+        return value is not None and records.decode(value, ClientLocks, key).lease == lease
+
+    return is_under
 
 
 async def _note_wait(context: Context, names: Namespace, request: pb.LockRequest, who: waits.Owner) -> bool:

@@ -9,7 +9,7 @@ long as the block of its version is pinned.
 """
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId
 from threefs.kv.table import Table
+from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.blocks import BlockFiles
 from threefs_storage.engine.committer import Committer
@@ -92,6 +93,8 @@ class ChunkEngine:
         self.record = store.get
         #: Chunks that have a pending version, and those that have a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending
+        #: By inode, where there is one: the highest number under which writes of clients are refused.
+        self.fences: Mapping[int, int] = store.fences
         self.lost_chunks: Set[ChunkId] = store.lost
         self.corrected = store.corrected
 
@@ -131,6 +134,7 @@ class ChunkEngine:
                 record = decode(chunk, data)
             except Corrupt:
                 self.damaged.append(chunk)  # its blocks are lost with it: only a replace can bring the chunk back
+                self._store.note_unreadable(chunk)
                 continue
             for block in _blocks(record):
                 self._files.claim(block)
@@ -286,11 +290,11 @@ class ChunkEngine:
 
     def last_chunk(self, inode: int) -> tuple[ChunkId, Record] | None:
         """The highest existing chunk of an inode."""
-        return self._store.last(ChunkId(inode, 0).key(), _after(inode))
+        return self._store.last(ChunkId(inode, 0).key(), ChunkId(inode, FENCE_CHUNK).key())
 
     def chunks(self, inode: int, first: int, limit: int) -> list[tuple[ChunkId, Record]]:
         """Existing chunks of an inode from number `first` on, ascending."""
-        rows = self._store.scan(ChunkId(inode, first).key(), _after(inode))
+        rows = self._store.scan(ChunkId(inode, first).key(), ChunkId(inode, FENCE_CHUNK).key())
         return list(islice(((chunk, record) for chunk, record in rows if living(record)), limit))
 
     def unreadable(self, inode: int) -> list[ChunkId]:

@@ -6,12 +6,14 @@ from typing import Protocol
 from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.ids import ChunkId
 from threefs.kv.port import Pair
+from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.records import Record, Version, corrected, decode, encode
 
 _PAGE = 512
 _LAST_PAGE = 8
 _IDENTITY_KEY = b"\xff" * 14 + b"store"  # behind the keys of all chunks
 _IDENTITY_BYTES = 8
+_ANY_FENCE = 1 << 64
 
 
 class RecordTable(Protocol):
@@ -40,6 +42,7 @@ class RecordStore:
     def __init__(self, table: RecordTable, cached_records: int) -> None:
         self.pending: set[ChunkId] = set()  # chunks that have a pending version
         self.lost: set[ChunkId] = set()  # chunks that have a lost version
+        self.fences: dict[int, int] = {}  # by inode: writes that carry no higher number are refused
         self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # the table cannot be read any more
         self._table = table
         self._half = max(1, cached_records // 2)
@@ -102,7 +105,9 @@ class RecordStore:
         return int.from_bytes(data, "big")
 
     def note(self, chunk: ChunkId, record: Record | None) -> None:
-        """Keep `pending` and `lost` true. To be called for every record when the table is opened."""
+        """Keep `pending`, `lost` and `fences` true. To be called for every record when the table is opened."""
+        if chunk.number == FENCE_CHUNK:
+            self._note_fence(chunk.inode, record)
         if record is not None and record.pending is not None:
             self.pending.add(chunk)
         else:
@@ -111,6 +116,20 @@ class RecordStore:
             self.lost.add(chunk)
         elif self.lost:
             self.lost.discard(chunk)
+
+    def note_unreadable(self, chunk: ChunkId) -> None:
+        """A record is damaged. If it was a fence, nothing that is under one passes until it is repaired."""
+        if chunk.number == FENCE_CHUNK:
+            self.fences[chunk.inode] = _ANY_FENCE
+
+    def _note_fence(self, inode: int, record: Record | None) -> None:
+        """It counts as soon as it is pending: what was admitted before is finished before anybody relies on it."""
+        versions = () if record is None else (record.committed, record.pending)
+        lengths = [version.length for version in versions if version is not None and not version.removed]
+        if lengths:
+            self.fences[inode] = max(lengths)
+        else:
+            self.fences.pop(inode, None)
 
     def corrected(self, chunk: ChunkId) -> Record | None:
         """What a damaged record was, if only one of its bits has changed."""
