@@ -159,8 +159,6 @@ class Chunks:
         self._known: dict[ChunkId, int] = {}  # the newest versions that were seen here, the latest last
         self._busy: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
 
-    # ---- one chunk ----
-
     def chain_of(self, layout: FileLayout, number: int) -> ChainId:
         return layout.chain_of(self._table(layout), number)
 
@@ -205,8 +203,6 @@ class Chunks:
         chain = self.chain_of(layout, number)
         update = ChunkUpdate(chain, ChunkId(inode, number), kind, layout.chunk_bytes, offset, length, payload)
         return (await self.apply([update], timeout_s=timeout_s))[0]
-
-    # ---- whole files ----
 
     async def file_length(self, layout: FileLayout, inode: InodeId, *, chains: int = 0, timeout_s: float) -> int:
         """Bytes up to the end of the last chunk that exists, asked of the first `chains` of the stripe (0: of all)."""

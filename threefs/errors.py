@@ -372,13 +372,13 @@ class ResultForgotten(ThreefsError):
 class StaleFence(ThreefsError):
     """The write may belong to a lock that was taken away since."""
 
-    code, posix = 64, _errno.EIO
+    code, posix = 66, _errno.EIO
 
 
 class LockLost(ThreefsError):
     """A lock on the file was lost, and what was written under it and not synced; close the file and begin anew."""
 
-    code, posix = 65, _errno.EIO
+    code, posix = 67, _errno.EIO
 
 
 class Conflict(ThreefsError):
