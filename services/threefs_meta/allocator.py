@@ -1,4 +1,4 @@
-"""Inode numbers: taken from the store in blocks, given out from memory. What a crash leaves of a block is not used."""
+"""Inode numbers: taken from the store in blocks, given out from memory. What is left of a block is never used."""
 
 import asyncio
 
@@ -30,6 +30,21 @@ class Allocator:
         number = self._next
         self._next += 1
         return number
+
+    @property
+    def left(self) -> int:
+        """Numbers of the block that nothing has yet."""
+        return self._end - self._next
+
+    async def close(self) -> None:
+        """Count what is left as removed, so that the number of inodes can be told. A crash leaves that out."""
+        left, self._next = self.left, self._end
+
+        async def work(tx: Transaction) -> None:
+            write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + left)
+
+        if left:
+            await retry.run(self._engine, work, clock=self._clock, random=self._random)
 
     async def _fill(self) -> None:
         async def reserve(tx: Transaction) -> int:

@@ -143,6 +143,12 @@ class MetaNode:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
 
+    async def _close_allocator(self) -> None:
+        try:
+            await self._context.allocator.close()
+        except ThreefsError as error:  # the number of inodes is told a little too high
+            structlog.get_logger().info("numbers that were not used are not counted", error=str(error))
+
     async def stop(self) -> None:
         """The engine stays open: it belongs to the caller."""
         await self._metrics.stop()
@@ -154,5 +160,6 @@ class MetaNode:
         await self._collector.stop()
         await self._sweeper.stop()
         await self._bookkeeper.stop()
+        await self._close_allocator()
         await self._cluster.close()
         await self._peers.close()

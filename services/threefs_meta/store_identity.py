@@ -151,6 +151,10 @@ async def _settle(tx: Transaction, epoch: int) -> StoreRecord:
     if epoch > record.epoch:
         record.epoch = epoch
         tx.set(keys.STORE, records.encode(record))
-        write_counter(tx, keys.NEXT_INODE, max(await read_counter(tx, keys.NEXT_INODE), epoch << EPOCH_BITS))
+        before = await read_counter(tx, keys.NEXT_INODE)
+        first = max(before, epoch << EPOCH_BITS)
+        write_counter(tx, keys.NEXT_INODE, first)
+        # Numbers that no inode ever gets count as removed: the rest is how many inodes there are.
+        write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + first - before)
         restored.settle(tx)
     return record

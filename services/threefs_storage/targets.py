@@ -407,6 +407,7 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         used_bytes=space.used_bytes,
         chunks=space.chunks,
         free_bytes=space.free_bytes,
+        reusable_bytes=space.reusable_bytes,
         disk=space.disk,
         store_id=target.engine.store_id,
         synced_chunks=synced,

@@ -48,8 +48,9 @@ class EngineSettings:
 class Space:
     capacity_bytes: int  # of the disk
     used_bytes: int  # by this target
-    free_bytes: int  # of the disk, and unused in this target's files
+    free_bytes: int  # of the disk, and `reusable_bytes`
     chunks: int  # that exist here
+    reusable_bytes: int  # in this target's files, and in no use
     disk: str = ""  # which disk that is: equal for directories on one
 
 
@@ -321,11 +322,13 @@ class ChunkEngine:
 
     def space(self) -> Space:
         disk = self._disk.space(self._directory)
+        reusable_bytes = self._files.unused_bytes()
         return Space(
             disk.capacity_bytes,
             self._files.used_bytes(),
-            disk.free_bytes + self._files.unused_bytes(),
+            disk.free_bytes + reusable_bytes,
             self._chunks,
+            reusable_bytes,
             disk.disk,
         )
 
