@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from threefs_client import FileSystem
+from threefs_client import FileSystem, keyring
 
 from tests.support.cluster import LocalCluster
 from tests.support.etcd import EtcdCluster, needs_etcd
@@ -26,6 +26,16 @@ def signals_as_they_were() -> Iterator[None]:
     """Children that a later test forks must end when they are told to."""
     yield
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_keys_of_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What `threefs up` notes is neither that of the person who runs the tests, nor of a cluster of another module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(keyring.DATA_VARIABLE, str(tmp_path_factory.mktemp("data-home")))
+        for name in (keyring.TOKEN_VARIABLE, keyring.FILE_VARIABLE, keyring.CLUSTER_VARIABLE):
+            patch.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

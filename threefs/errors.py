@@ -204,7 +204,7 @@ class WrongCluster(ThreefsError):
 
 
 class NotAuthorised(ThreefsError, PermissionError):
-    """The token is missing or wrong."""
+    """The key of the cluster is missing or wrong."""
 
     code, posix = 37, _errno.EACCES
 

@@ -1,6 +1,7 @@
 """What every service program does around its work: settings, logs, signals, the `ready` line."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import sys
@@ -12,12 +13,12 @@ import click
 import structlog
 import uvloop
 
-from threefs import __version__, background
+from threefs import __version__, background, keys
 from threefs import settings as settings_module
 from threefs.background import TaskDied
 from threefs.env import garbage
 from threefs.env.clock import CLOCK
-from threefs.env.directory import owned
+from threefs.env.directory import close_to_others, owned
 from threefs.env.notify import notify, watchdog_s
 from threefs.errors import ThreefsError
 from threefs.managers import Managers
@@ -30,6 +31,12 @@ class _Settings(Protocol):
     def data_dir(self) -> Path: ...
     @property
     def log_level(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def key_file(self) -> str: ...
 
 
 class Node(Protocol):
@@ -95,15 +102,17 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
     """Load settings and run `serve` until SIGTERM or SIGINT. Exits 2 for bad settings, 1 when it cannot serve."""
     assert_checks_run()
     try:
-        settings = settings_module.load(settings_class, path)
+        settings = with_key(settings_module.load(settings_class, path))
         logs.configure(name, settings.log_level)
     except ThreefsError as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
+    os.umask(0o077)  # what a service stores is nobody else's
     log = structlog.get_logger()
     log.info("starting", version=__version__, pid=os.getpid(), settings=str(settings))
     try:
         with owned(settings.data_dir):
+            close_to_others(settings.data_dir)
             uvloop.run(_until_stopped(serve, settings))
     except OSError as error:  # of our own tree too: a directory that cannot be written, a port in use
         log.error("ended", reason=str(error))
@@ -113,6 +122,13 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
         log.critical("ended", reason=repr(error))
         raise
     log.info("ended", reason="told to stop")
+
+
+def with_key(settings: S) -> S:
+    """The settings with the key itself instead of its file. Raises InvalidSettings, also for want of a key."""
+    key = keys.of_settings(settings.token, settings.key_file)
+    keys.check_host(settings.host, key)
+    return dataclasses.replace(settings, token=key)  # type: ignore[type-var]
 
 
 def assert_checks_run() -> None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from threefs_client import keyring
+
 from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
 from threefs_cli import processes
 from threefs_cli.processes import Process
 
 NAME = "cluster.json"
-DIRECTORY_VARIABLE = "XDG_DATA_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +96,20 @@ def save(directory: Path, cluster: ClusterFile) -> None:
     """Replace the file in one step: a command that is killed leaves the old one."""
     content = {"address": cluster.address, **dataclasses.asdict(cluster)}
     unfinished = directory / f"{NAME}.unfinished"
+    unfinished.touch(mode=0o600)
     unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     unfinished.replace(directory / NAME)
 
 
 def default_directory() -> Path:
-    """Where a local cluster is when no directory is named."""
-    data = os.environ.get(DIRECTORY_VARIABLE, "")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "threefs" / "local"
+    """Where a local cluster is when no directory is named: $THREEFS_DIR, or one place of each user."""
+    named = os.environ.get(keyring.CLUSTER_VARIABLE, "")
+    return Path(named) if named else keyring.data_home() / "local"
+
+
+def key_file(directory: Path) -> Path:
+    """Of the cluster there; it has one if this exists."""
+    return directory / keyring.KEY_NAME
 
 
 def address_in(directory: Path) -> str:

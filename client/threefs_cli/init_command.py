@@ -1,13 +1,11 @@
 """`threefs init`: the plan of a cluster whose services are started by hand or by systemd."""
 
-import os
 import re
 from collections.abc import Iterable
 
 import click
 import uvloop
-from threefs_client import addresses
-from threefs_client.options import TOKEN_VARIABLE
+from threefs_client import addresses, keyring
 
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
@@ -57,7 +55,9 @@ def init(reach: Reach, nodes: tuple[str, ...], replicas: int, targets_per_disk: 
         targets_per_disk=targets_per_disk,
         lease_ms=round(lease_s * 1000) if lease_s else 0,
     )
-    cluster_id = uvloop.run(_init(addresses.parse(reach.url()), request))
+    managers = addresses.parse(reach.url())
+    key, _ = keyring.find(managers, key_file=reach.key_file())
+    cluster_id = uvloop.run(_init(managers, key, request))
     if reach.as_json:
         output.print_json({"cluster_id": cluster_id, "storage": len(request.storage), "replicas": replicas})
     else:
@@ -81,9 +81,8 @@ def planned(words: Iterable[str]) -> list[pb.PlannedNode]:
     return list(found.values())
 
 
-async def _init(managers: tuple[str, ...], request: pb.InitRequest) -> str:
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    peers = Peers(RealNet(), Identity("", RANDOM.token(16).hex(), token, "threefs"))
+async def _init(managers: tuple[str, ...], key: str, request: pb.InitRequest) -> str:
+    peers = Peers(RealNet(), Identity("", RANDOM.token(16).hex(), key, "threefs"))
     try:
         reply = await Managers([FramedManager(peers, address) for address in managers]).call(
             INIT, request, timeout_s=_TIMEOUT_S

@@ -1,6 +1,7 @@
 """A cluster on this machine: starts the service programs, finds them again, and stops them.
 
     DIRECTORY/cluster.json          plan, addresses, processes
+    DIRECTORY/key                   what programs must know to be let in
     DIRECTORY/NAME/settings.toml    of each program: manager, meta, storage-1, storage-2, ...
     DIRECTORY/NAME/log, data/
 
@@ -13,12 +14,15 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from threefs_client.options import TOKEN_VARIABLE
+from threefs_client import keyring
 
+from threefs import keys
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
@@ -37,6 +41,9 @@ _POLL_S = 0.02
 _LOCK_NAME = "lock"
 _LOG_TAIL_BYTES = 2000
 _JOINED_NAME = "cluster_id"
+
+#: A group may be let in to the key by hand; others never, and nobody else writes here.
+_FORBIDDEN = 0o027
 
 Tell = Callable[[str], None]
 
@@ -63,10 +70,12 @@ class LocalCluster:
         """
         with self._lock():
             state = self._planned(wanted)
+            self._give_key(state, tell)
             before = {program.name for program in state.programs if program.runs}
             try:
                 _check_port(state, port)
                 state = await self._start(state, ("manager",), port, tell)
+                self._note_key(state)
                 await self._init(state)
                 rest = tuple(program.name for program in state.programs if program.name != "manager")
                 return await self._start(state, rest, port, tell)
@@ -104,8 +113,13 @@ class LocalCluster:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         """One command at a time works on a directory."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / _LOCK_NAME).open("wb") as file:
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mode = stat.S_IMODE(self.directory.stat().st_mode)
+        if mode & _FORBIDDEN:
+            self.directory.chmod(mode & ~_FORBIDDEN)
+        lock = self.directory / _LOCK_NAME
+        lock.touch(mode=0o600)
+        with lock.open("wb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -139,6 +153,43 @@ class LocalCluster:
         before = {program.name: program for program in state.programs}
         return tuple(before.get(program.name, program) for program in cluster_file.fresh(wanted).programs)
 
+    @property
+    def key_file(self) -> Path:
+        return cluster_file.key_file(self.directory)
+
+    def _key(self) -> str:
+        return keys.read(self.key_file) if self.key_file.exists() else ""
+
+    def _give_key(self, state: ClusterFile, tell: Tell) -> None:
+        """See to it that the cluster has a key: the one that it had, $THREEFS_TOKEN, or a new one."""
+        wanted = os.environ.get(keyring.TOKEN_VARIABLE, "")
+        if self.key_file.exists():
+            if wanted not in ("", self._key()):
+                raise InvalidArgument(f"${keyring.TOKEN_VARIABLE} is not the key of the cluster in {self.directory}")
+            return
+        running = [program.name for program in state.programs if program.runs]
+        had = self._token_of_old()
+        if running and not had:
+            tell(f"{', '.join(running)} run without a key: until all are stopped, anybody here may use the cluster")
+            return
+        if wanted and had and wanted != had:
+            raise InvalidArgument(f"${keyring.TOKEN_VARIABLE} is not the token of the cluster in {self.directory}")
+        if given := had or wanted:
+            keys.checked(given, f"${keyring.TOKEN_VARIABLE}")
+        keys.make(self.key_file, given)
+
+    def _token_of_old(self) -> str:
+        """What was a token in the settings of the manager before there were key files."""
+        try:
+            settings = tomllib.loads((self.directory / "manager" / "settings.toml").read_text(encoding="utf-8"))
+        except (FileNotFoundError, tomllib.TOMLDecodeError):
+            return ""
+        return str(settings.get("token", ""))
+
+    def _note_key(self, state: ClusterFile) -> None:
+        if self.key_file.exists():
+            keyring.note(state.program("manager").addresses[0], self.key_file)
+
     async def _start(self, state: ClusterFile, names: Sequence[str], port: int, tell: Tell) -> ClusterFile:
         started = []
         for name in names:
@@ -156,9 +207,9 @@ class LocalCluster:
 
     def _launch(self, state: ClusterFile, program: Program, port: int) -> Program:
         home = self.directory / program.name
-        home.mkdir(exist_ok=True)
+        home.mkdir(exist_ok=True, mode=0o700)
         settings = home / "settings.toml"
-        settings.touch(mode=0o600)  # it may hold the token
+        settings.touch(mode=0o600)
         settings.write_text(toml(self._settings(state, program, port)), encoding="utf-8")
         process = processes.start(
             [sys.executable, "-m", program.module, "--settings", str(settings)],
@@ -173,13 +224,16 @@ class LocalCluster:
         settings: dict[str, str | int] = {
             "data_dir": str(self.directory / program.name / "data"),
             "host": HOST,
-            "token": os.environ.get(TOKEN_VARIABLE, ""),
         }
+        if self.key_file.exists():
+            settings["key_file"] = str(self.key_file)
         if program.name == "manager":
             first, control = ports or [port, 0]
             return {**settings, "port": first, "control_port": control}
         framed, control_address = state.program("manager").addresses
         settings |= {"port": ports[0] if ports else 0, "manager": framed, "control": control_address}
+        if program.module == "threefs_meta":
+            settings |= {"owner_uid": os.geteuid(), "owner_gid": os.getegid()}
         if program.module == "threefs_storage":
             settings |= {"node_id": _node_id(program), "domain": program.name}
         return settings
@@ -211,8 +265,7 @@ class LocalCluster:
             replicas=plan.replicas,
             targets_per_disk=plan.targets_per_disk,
         )
-        token = os.environ.get(TOKEN_VARIABLE, "")
-        peers = Peers(RealNet(), Identity("", RANDOM.token(16).hex(), token, "threefs"))
+        peers = Peers(RealNet(), Identity("", RANDOM.token(16).hex(), self._key(), "threefs"))
         try:
             await peers.call(state.program("manager").addresses[0], INIT, request, timeout_s=START_S)
         finally:

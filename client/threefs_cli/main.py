@@ -13,6 +13,7 @@ from threefs_cli import (
     demo_command,
     fsck_command,
     init_command,
+    key_command,
     look_commands,
     meta_commands,
     mount_commands,
@@ -66,6 +67,7 @@ def main() -> None:
 MODULES = (
     cluster_commands,
     init_command,
+    key_command,
     look_commands,
     transfer_commands,
     change_commands,

@@ -55,7 +55,13 @@ def mount(
     """
     url = reach.url()
     others = not private and may_serve_others()
-    options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, others=others, flags=tuple((flags or "rw").split(",")))
+    options = MountOptions(
+        cache_s=cache_s,
+        timeout_s=timeout_s,
+        others=others,
+        flags=tuple((flags or "rw").split(",")),
+        key_file=os.path.abspath(key_file) if (key_file := reach.key_file()) else "",
+    )
     place = mountpoints.check(mountpoint)
     command = server_command(url, place, options)
     if foreground:
@@ -108,6 +114,7 @@ def server_command(url: str, place: str, options: MountOptions) -> list[str]:
     command = [sys.executable, "-m", "threefs_mount", "--address", url]
     command += ["--cache", str(options.cache_s), "--timeout", str(options.timeout_s)]
     command += [] if options.others else ["--private"]
+    command += ["--key-file", options.key_file] if options.key_file else []
     command += [word for flag in options.flags for word in ("--flag", flag)]
     return [*command, place]
 

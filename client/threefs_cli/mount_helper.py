@@ -2,7 +2,7 @@
 
     threefs://manager:7000  /mnt/data  threefs  _netdev,nofail,ro  0 0
 
-Beside the flags of mount(8): cache=SECONDS, timeout=SECONDS, private, token_file=PATH.
+Beside the flags of mount(8): cache=SECONDS, timeout=SECONDS, private, key_file=PATH.
 """
 
 import os
@@ -12,7 +12,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from threefs_client.options import TOKEN_VARIABLE
+from threefs_client.keyring import TOKEN_VARIABLE
 from threefs_mount.options import HANDED_ON
 
 from threefs.errors import InvalidArgument
@@ -32,7 +32,7 @@ _FOR_OTHERS |= {
     "nomand",
 }
 _FOR_OTHERS |= {"allow_other", "default_permissions"}
-_OWN = {"cache": "--cache", "timeout": "--timeout"}
+_OWN = {"cache": "--cache", "timeout": "--timeout", "key_file": "--key-file"}
 
 
 def main() -> None:

@@ -29,8 +29,8 @@ def start(command: Sequence[str], *, output: Path, log: Path, environment: Mappi
         environment,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(output), write | os.O_TRUNC, 0o644),
-            (os.POSIX_SPAWN_OPEN, 2, str(log), write | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_OPEN, 1, str(output), write | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_OPEN, 2, str(log), write | os.O_APPEND, 0o600),
         ],
         setsid=True,
     )

@@ -27,6 +27,7 @@ class Reach:
     address: str | None
     directory: Path | None
     as_json: bool
+    named_key_file: Path | None = None
 
     def url(self) -> str:
         """Raises NotFound, which says how to name or start a cluster."""
@@ -45,27 +46,40 @@ class Reach:
                 f"--address, --dir or ${ADDRESS_VARIABLE} names another"
             ) from None
 
+    def key_file(self) -> str:
+        """With the key of the cluster; empty: it is found without being named (`threefs_client.keyring`)."""
+        if self.named_key_file is not None:
+            return str(self.named_key_file)
+        if self.directory is not None and not self.address and (path := cluster_file.key_file(self.directory)).exists():
+            return str(path)
+        return ""
+
     def run(self, work: Callable[[AsyncFileSystem], Awaitable[T]]) -> T:
         """Run `work` with a connection."""
         url = self.url()
 
         async def connected() -> T:
-            async with await connect_async(url, connect_timeout_s=CONNECT_S) as fs:
+            async with await connect_async(url, connect_timeout_s=CONNECT_S, key_file=self.key_file()) as fs:
                 return await work(fs)
 
         return uvloop.run(connected())
 
 
 def reaching(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --address, --dir and --json to a command, which gets them as its first argument, a Reach."""
+    """Add --address, --dir, --key-file and --json to a command, which gets them as its first argument, a Reach."""
 
     @click.option("--address", metavar="URL", help="Cluster to use, threefs://host:port.")
     @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory of a local cluster.")
+    @click.option(
+        "--key-file", type=click.Path(path_type=Path), help="With the key of the cluster, if it is not found."
+    )
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
-    def with_reach(address: str | None, directory: Path | None, as_json: bool, **rest: Any) -> None:
+    def with_reach(
+        address: str | None, directory: Path | None, key_file: Path | None, as_json: bool, **rest: Any
+    ) -> None:
         if address and directory:
             raise click.UsageError("--address and --dir both name a cluster; give one of them")
-        command(Reach(address, directory, as_json), **rest)
+        command(Reach(address, directory, as_json, key_file), **rest)
 
     return with_reach

@@ -16,11 +16,12 @@ from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, copying, link, modes, options, paths, reads
 from threefs_client.async_file import AsyncFile, flat
 from threefs_client.attributes import Attributes
+from threefs_client.callers import caller_of, may_surely_read
 from threefs_client.handles import Handle
 from threefs_client.link import Link
 from threefs_client.modes import Mode
 from threefs_client.reads import ReadFile
-from threefs_client.tree import Tree, caller_of, checked_permissions, wanted_layout
+from threefs_client.tree import Tree, checked_permissions, wanted_layout
 from threefs_client.unclosed import UnclosedAsync
 
 Path = paths.Path
@@ -258,7 +259,7 @@ class AsyncFileSystem(Tree):
         for name, inode in zip(names, await self.inodes(names) if names else (), strict=True):
             if inode is None:  # the call for many does not tell why
                 inode = (await self._call(methods.STAT, pb.StatRequest(place=paths.place(name), follow=True))).inode
-            if self.caller is not None:  # nor who may read it
+            if not may_surely_read(self.caller, inode):  # nor why not
                 await self.access(name, os.R_OK)
             self._check_file(inode, name)
             files[name] = reads.of_inode(inode)

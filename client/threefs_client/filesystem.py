@@ -12,10 +12,11 @@ from threefs_client import addresses, link, modes, options, paths
 from threefs_client.administration import BlockingQuotas, BlockingTrash
 from threefs_client.async_filesystem import AsyncFileSystem, ReadRow, WriteRow
 from threefs_client.attributes import Attributes, Entry, Space, Usage
+from threefs_client.callers import caller_of
 from threefs_client.file import File
 from threefs_client.link import Link
 from threefs_client.options import Options
-from threefs_client.tree import caller_of, checked_permissions, wanted_layout
+from threefs_client.tree import checked_permissions, wanted_layout
 from threefs_client.unclosed import Closable, Unclosed
 from threefs_client.walking import Step, Walk
 
@@ -36,8 +37,8 @@ def connect(url: str, **chosen: Any) -> "FileSystem":
 class FileSystem:
     """All operations, from any number of threads. Paths are absolute, from the root of the cluster.
 
-    A forked child and whoever unpickles it connect anew, under an identity of their own, on first use. The token is not
-    pickled: another process reads it from $THREEFS_TOKEN.
+    A forked child and whoever unpickles it connect anew, under an identity of their own, on first use. The key is not
+    pickled: another process finds it by itself (`keyring`).
     """
 
     def __init__(

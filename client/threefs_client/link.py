@@ -9,12 +9,13 @@ from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
-from threefs.errors import ThreefsError
+from threefs.errors import NotAuthorised, ThreefsError
 from threefs.ids import ClientId
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import ACCESSED, RENEW
 from threefs.rpc.peers import Peers
 from threefs.wire import meta_pb2 as pb
+from threefs_client import callers
 from threefs_client.access_times import AccessTimes
 from threefs_client.lease import Lease
 from threefs_client.meta_calls import MetaCalls
@@ -26,6 +27,7 @@ from threefs_client.reads import Reader
 class Link:
     options: Options
     client: ClientId
+    caller: pb.Caller  # the user of this process, when it connected
     peers: Peers
     cluster: Cluster
     chunks: Chunks
@@ -55,26 +57,34 @@ async def connect(
     clock: Clock = CLOCK,
     random: Random = RANDOM,
 ) -> Link:
-    """Fetch the routing from a manager. Raises Unavailable, which names the addresses and what to start."""
+    """Fetch the routing from a manager. Raises Unavailable, which names the addresses and what to start, and
+    NotAuthorised, which says how to be let in."""
     client = ClientId(random.token(16))
-    identity = Identity(cluster_id="", client_id=client.hex(), token=options.secret(), program="python")
+    key, key_from = options.key(addresses)
+    identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")
     peers = Peers(net or RealNet(), identity, clock=clock)
     cluster = Cluster(peers, addresses, clock=clock, random=random)
     try:
         await cluster.start(options.connect_timeout_s)
-    except (ThreefsError, asyncio.CancelledError):
+    except (ThreefsError, asyncio.CancelledError) as error:
         await cluster.close()
         await peers.close()
+        if isinstance(error, NotAuthorised) and key:
+            raise NotAuthorised(f"{error.message}; its key is from {key_from}") from None
         raise
     limits = ChunkLimits(
         request_bytes=options.request_bytes,
         in_flight_bytes=options.in_flight_bytes,
         attempt_timeout_s=options.attempt_timeout_s,
     )
-    meta = MetaCalls(peers, cluster, client, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random)
+    caller = callers.of_this_process()
+    meta = MetaCalls(
+        peers, cluster, client, caller, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
+    )
     return Link(
         options=options,
         client=client,
+        caller=caller,
         peers=peers,
         cluster=cluster,
         chunks=Chunks(peers, cluster, client, clock=clock, random=random, limits=limits),

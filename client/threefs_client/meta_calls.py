@@ -35,11 +35,14 @@ class MetaCalls:
         peers: Connections,
         cluster: RoutingSource,
         client: ClientId,
+        caller: pb.Caller,
         *,
         attempt_timeout_s: float,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
     ) -> None:
+        """`caller` is on whose behalf calls are made that name nobody."""
+        self.caller = caller
         self._cluster = cluster
         self._client = bytes(client)
         self._attempt_timeout_s = attempt_timeout_s
@@ -97,10 +100,9 @@ class MetaCalls:
     ) -> Rep:
         """Call until answered for good. A mutation that may have had its effect ends in OutcomeUnknown.
 
-        With a `caller`, what the request asks for must be permitted to that user; else this process is trusted.
+        What the request asks for must be permitted to the `caller`, else to that of this object.
         """
-        if caller is not None:
-            _name(caller, request)
+        _name(self.caller if caller is None else caller, request)
         deadline = self._clock.monotonic() + timeout_s
         unsure = False
         attempt = 0

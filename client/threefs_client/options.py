@@ -1,12 +1,11 @@
 """What a user may choose when connecting."""
 
-import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from threefs.errors import InvalidArgument
-
-TOKEN_VARIABLE = "THREEFS_TOKEN"
+from threefs_client import keyring
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,8 @@ class Options:
     read_ahead_bytes: int = 1 << 20  # of each file that is read in small pieces
     noatime: bool = False  # reads do not change access times (else as with relatime: after a change, and once a day)
     verify: bool = True  # checksums of what is read, in the client too
-    token: str = field(default="", repr=False)  # shared secret of the cluster; else $THREEFS_TOKEN
+    key_file: str = ""  # with the key of the cluster; else as `keyring` says
+    token: str = field(default="", repr=False)  # the key itself
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "connect_timeout_s", "attempt_timeout_s"):
@@ -33,11 +33,12 @@ class Options:
             if type(value) is not int or value < 1:
                 raise InvalidArgument(f"option {name} must be a whole number of at least 1 byte, not {value!r}")
 
-    def secret(self) -> str:
-        return self.token or os.environ.get(TOKEN_VARIABLE, "")
+    def key(self, managers: Sequence[str]) -> tuple[str, str]:
+        """(the key of the cluster with these managers, where it is from), or nothing twice. Raises InvalidSettings."""
+        return keyring.find(managers, token=self.token, key_file=self.key_file)
 
     def without_token(self) -> dict[str, Any]:
-        """As keyword arguments for another process, which reads the token from its own environment."""
+        """As keyword arguments for another process, which finds the key by itself."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "token"}
 
 

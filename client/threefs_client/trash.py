@@ -104,7 +104,7 @@ class Trash:
         if uid is not None:
             return [uid]
         caller = self._tree.caller
-        if caller is not None and caller.uid:
+        if caller.uid:
             return [caller.uid]
         try:
             return sorted([int(entry.name) async for entry in self._tree.list(TOP) if entry.name.isdecimal()])

@@ -20,13 +20,12 @@ from threefs_client.walking import Step, Walk
 _PAGE = 1024
 _STAT_MANY = 1024
 _ABSENT = (NotFound.code, NotADirectory.code)
-MOST_GROUPS = 1024
 
 
 class Tree:
     def __init__(self, link: Link, caller: pb.Caller | None = None) -> None:
         self.link = link
-        self.caller = caller  # for whom permissions are checked; None: they are not
+        self.caller = link.caller if caller is None else caller  # for whom permissions are checked
 
     async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
         return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s, caller=self.caller)
@@ -214,7 +213,7 @@ class Tree:
 
     async def remove(self, path: Path, *, recursive: bool = False) -> None:
         """A file, a link, or a directory: an empty one, or with `recursive` all below it."""
-        if recursive and self.caller is not None and self.caller.uid:
+        if recursive and self.caller.uid:
             await self._remove_piecewise(path)
         else:
             await self._remove(path, pb.ANYTHING, recursive)
@@ -392,15 +391,6 @@ def wanted_layout(chunk_bytes: int, stripe: int, table_id: int = 0) -> pb.Layout
     if not (chunk_bytes or stripe or table_id):
         return None
     return pb.Layout(chunk_bytes=chunk_bytes, stripe=stripe, table_id=table_id)
-
-
-def caller_of(uid: int, gid: int, groups: Sequence[int]) -> pb.Caller:
-    """Raises InvalidArgument."""
-    if len(groups) > MOST_GROUPS:
-        raise InvalidArgument(f"a user is in at most {MOST_GROUPS} groups here, not {len(groups)}")
-    if any(not 0 <= value < 1 << 32 for value in (uid, gid, *groups)):
-        raise InvalidArgument(f"user and group ids are 32-bit numbers: {uid}, {gid}, {list(groups)}")
-    return pb.Caller(uid=uid, gid=gid, groups=groups)
 
 
 def checked_permissions(mode: int) -> int:

@@ -17,10 +17,13 @@ from threefs_mount.options import MountOptions
 @click.option("--timeout", "timeout_s", type=float, default=60.0)
 @click.option("--private", is_flag=True)
 @click.option("--flag", "flags", multiple=True)
+@click.option("--key-file", default="")
 @click.argument("point")
-def main(address: str, cache_s: float, timeout_s: float, private: bool, flags: tuple[str, ...], point: str) -> None:
+def main(
+    address: str, cache_s: float, timeout_s: float, private: bool, flags: tuple[str, ...], key_file: str, point: str
+) -> None:
     logs.configure("threefs-mount")
-    options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, others=not private, flags=flags)
+    options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, others=not private, flags=flags, key_file=key_file)
     try:
         uvloop.run(server.serve(address, point, options, lambda: print("ready", point, flush=True)))
     except (ThreefsError, OSError) as error:

@@ -19,6 +19,7 @@ class MountOptions:
     read_ahead_bytes: int = 4 << 20  # of each file that is read in sequence; set by root only
     others: bool = True  # other users may use it too
     flags: tuple[str, ...] = ()
+    key_file: str = ""  # with the key of the cluster
 
     def __post_init__(self) -> None:
         if not 0 <= self.cache_s <= 3600:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
-from threefs_client import connect_async
+from threefs_client import callers, connect_async
 from threefs_fuse import mounting
 from threefs_fuse.negotiation import Wishes
 from threefs_fuse.session import Session
@@ -31,8 +31,13 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
     Raises what `connect` raises, and Unavailable when the kernel does not mount it.
     """
     async with await connect_async(
-        url, timeout_s=options.timeout_s, connect_timeout_s=_CONNECT_S, noatime=options.noatime
+        url,
+        timeout_s=options.timeout_s,
+        connect_timeout_s=_CONNECT_S,
+        noatime=options.noatime,
+        key_file=options.key_file,
     ) as fs:
+        fs.link.meta.caller = callers.ROOT  # what is not done for a program, which the kernel names, is our own work
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)

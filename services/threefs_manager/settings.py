@@ -10,7 +10,8 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 7000  # frames; 0 picks a free one
     control_port: int = 7001  # gRPC
-    token: str = field(default="", repr=False)
+    key_file: str = ""  # of the cluster's key (threefs.keys); needed where host can be reached from other machines
+    token: str = field(default="", repr=False)  # the key itself
     engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
     log_level: str = "info"  # debug, info, warning or error
     lease_s: float = 10.0  # T of a cluster that is made here: a target that is silent for so long is dead

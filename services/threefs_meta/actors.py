@@ -25,8 +25,9 @@ class Actor:
         return self.is_super or self.uid == inode.uid
 
 
-#: A program that names nobody: a tool of the administrator, a service.
+#: The service itself. (A request from outside that names nobody is made to name NOBODY, before anything looks at it.)
 TRUSTED = Actor()
+NOBODY = pb.Caller(uid=65534, gid=65534)
 
 
 class NamesCaller(Protocol):

@@ -375,10 +375,14 @@ class Namespace:
         self.tx.set(keys.removal(due, inode.inode), records.encode(record))
 
 
-async def make_root(tx: Transaction, now_ns: int) -> None:
+async def make_root(tx: Transaction, now_ns: int, uid: int = 0, gid: int = 0) -> None:
     """The directory that everything hangs from, if there is none yet."""
     names = Namespace(tx)
-    if await names.inode(ROOT) is None:
-        root = pb.Inode(inode=ROOT, type=pb.DIRECTORY, mode=0o755, nlink=1, parent=ROOT)
+    root = await names.inode(ROOT)
+    if root is None:
+        root = pb.Inode(inode=ROOT, type=pb.DIRECTORY, mode=0o755, nlink=1, parent=ROOT, uid=uid, gid=gid)
         root.atime_ns = root.mtime_ns = root.ctime_ns = root.birth_ns = now_ns
+        names.put_inode(root)
+    elif uid and not (root.uid or root.gid):  # made when nobody was told apart
+        root.uid, root.gid = uid, gid
         names.put_inode(root)

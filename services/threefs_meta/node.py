@@ -80,7 +80,12 @@ class MetaNode:
             clock=clock,
         )
         self._identity = StoreIdentity(
-            engine, self._managers, lambda: self._registration.cluster_id, clock=clock, random=random
+            engine,
+            self._managers,
+            lambda: self._registration.cluster_id,
+            owner=(settings.owner_uid, settings.owner_gid),
+            clock=clock,
+            random=random,
         )
         context = Context(
             engine=engine,

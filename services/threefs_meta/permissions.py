@@ -59,6 +59,12 @@ def check_sticky(directory: pb.Inode, inode: pb.Inode, actor: Actor, shown: str)
         raise PermissionDenied(f"{shown} lies in a sticky directory and belongs to user {inode.uid}")
 
 
+def check_administrator(root: pb.Inode, actor: Actor, what: str) -> None:
+    """Whoever owns the root directory has made the cluster: that user says what holds for all of it, as root does."""
+    if not actor.owns(root):
+        raise PermissionDenied(f"{what} by root or by the owner of /, which is user {root.uid}, not user {actor.uid}")
+
+
 def drop_privileges(inode: pb.Inode, actor: Actor) -> None:
     """Who changes what a program is, must not gain what its set-user-id and set-group-id bits grant.
 

@@ -7,6 +7,7 @@ from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.serialized import Answer
+from threefs_meta.actors import NOBODY
 from threefs_meta.context import Context
 from threefs_meta.operations.access import access
 from threefs_meta.operations.accessed import accessed
@@ -92,8 +93,11 @@ def bind(server: Serves, context: Context) -> None:
         names: Callable[[Req], int] = lambda request: 1,
     ) -> None:
         figures, monotonic = context.figures.of(method.name), context.clock.monotonic
+        for_somebody = "caller" in method.request.DESCRIPTOR.fields_by_name
 
-        async def counted(request: Req) -> Answer[Rep]:
+        async def counted(request: Any) -> Answer[Rep]:
+            if for_somebody and not request.HasField("caller"):
+                request.caller.CopyFrom(NOBODY)
             began = monotonic()
             try:
                 return await operation(context, request)

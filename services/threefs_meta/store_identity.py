@@ -46,12 +46,21 @@ class StoreIdentity:
     """One per service. `admit` before it serves, then `run` as long as it does."""
 
     def __init__(
-        self, engine: Engine, managers: Caller, cluster_id: Callable[[], str], *, clock: Clock, random: Random
+        self,
+        engine: Engine,
+        managers: Caller,
+        cluster_id: Callable[[], str],
+        *,
+        owner: tuple[int, int] = (0, 0),
+        clock: Clock,
+        random: Random,
     ) -> None:
+        """`owner` (user, group) is whose the root directory of a new store is."""
         self.record = StoreRecord()  # once admitted
         self._engine = engine
         self._managers = managers
         self._cluster_id = cluster_id
+        self._owner = owner
         self._clock = clock
         self._random = random
 
@@ -61,7 +70,7 @@ class StoreIdentity:
             await self._ask(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
         now_ns = self._clock.wall_ns()
-        record, mark = await self._run(lambda tx: _identify(tx, fresh, now_ns))
+        record, mark = await self._run(lambda tx: _identify(tx, fresh, now_ns, self._owner))
         epoch = await self._admitted(restored=mark is not None)
         self.record = await self._run(lambda tx: _settle(tx, epoch))
         if mark is not None:
@@ -121,7 +130,9 @@ async def _read(tx: Transaction) -> StoreRecord | None:
     return None if value is None else records.decode(value, StoreRecord, keys.STORE)
 
 
-async def _identify(tx: Transaction, fresh: StoreRecord, now_ns: int) -> tuple[StoreRecord, RestoreMark | None]:
+async def _identify(
+    tx: Transaction, fresh: StoreRecord, now_ns: int, owner: tuple[int, int]
+) -> tuple[StoreRecord, RestoreMark | None]:
     """The identity, and the mark of a restore that is not settled. A store without an identity gets `fresh`: it is new,
     or was made by a version that drew none."""
     mark = await restored.read_mark(tx)
@@ -129,7 +140,7 @@ async def _identify(tx: Transaction, fresh: StoreRecord, now_ns: int) -> tuple[S
     if record is None:
         record = fresh
         tx.set(keys.STORE, records.encode(record))
-        await make_root(tx, now_ns)
+        await make_root(tx, now_ns, *owner)
     return record, mark
 
 

@@ -13,7 +13,8 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0  # 0 picks a free one
     domain: str = ""
-    token: str = field(default="", repr=False)
+    key_file: str = ""  # of the cluster's key (threefs.keys); needed where host can be reached from other machines
+    token: str = field(default="", repr=False)  # the key itself
     log_level: str = "info"  # debug, info, warning or error
     full_ratio: float = 0.98  # of the disk: beyond it clients' writes are refused
     cached_records: int = 32_768  # per target

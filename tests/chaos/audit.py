@@ -6,6 +6,7 @@ from functools import partial
 import threefs_client
 from threefs_fsck.check import check
 
+from tests.chaos.cluster import KEY
 from tests.chaos.load import CHUNKS, FIRST_INODE, place
 from tests.support.namespace_audit import audit_store
 from threefs.cluster import Cluster
@@ -27,7 +28,7 @@ async def replicas(managers: Sequence[str], limit_s: float) -> list[str]:
     I13: these serve, within that time. A manager that was restarted believes what it has stored, until it has heard
     that a storage process was restarted with it: what it says is no proof that nobody is being filled again.
     """
-    peers = Peers(RealNet(), Identity("", "0" * 32, "", "audit"))
+    peers = Peers(RealNet(), Identity("", "0" * 32, KEY, "audit"))
     cluster = Cluster(peers, list(managers))
     found, end = [], CLOCK.monotonic() + limit_s
     try:
@@ -75,7 +76,7 @@ def _front(into: memoryview, _: object, size: int) -> list[memoryview]:
 
 async def fsck(address: str) -> list[str]:
     """What `threefs fsck` finds, but for the chunks that the load wrote without a file."""
-    fs = await threefs_client.connect_async(address, timeout_s=60.0)
+    fs = await threefs_client.connect_async(address, timeout_s=60.0, token=KEY)
     try:
         report = await check(fs)
     finally:

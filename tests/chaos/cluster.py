@@ -15,6 +15,7 @@ from tests.support import etcd, mounts
 from tests.support.etcd import EtcdCluster, EtcdMember
 from tests.support.mounts import Mount
 from tests.support.processes import Program, free_port
+from threefs import keys
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.managers import FramedManager, Managers
@@ -26,6 +27,7 @@ from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 2.0  # T
 FULL_DISK_BYTES = 192 << 20
+KEY = "the key of a cluster in chaos"  # which other machines could reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,9 @@ class Cluster:
         self.shape = shape
         self.managers, self.storage, self.metas = names_of(shape)
         self.programs: dict[str, Program] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+        self._key_file = directory / "key"
+        keys.make(self._key_file, KEY)
         self.mounted: list[Path] = []
         self.mounts = {f"mount{number}": directory / f"mount{number}" for number in range(1, shape.mounts + 1)}
         self._doors: dict[str, Mount] = {}
@@ -94,7 +99,7 @@ class Cluster:
         prefix = self.network.inside(name) if self.network is not None and inside else ()
         if self.etcd is not None and name not in self.storage:
             settings["engine"] = f"{self.etcd.url}/{module}"
-        self.programs[name] = Program(module, self.directory / name, prefix, **settings)
+        self.programs[name] = Program(module, self.directory / name, prefix, token=KEY, **settings)
 
     @property
     def store(self) -> str:
@@ -125,7 +130,7 @@ class Cluster:
         door = self._doors.get(name)
         if door is not None:
             door.umount("--lazy")
-        door = self._doors[name] = Mount(self.address, self.mounts[name])
+        door = self._doors[name] = Mount(self.address, self.mounts[name], "--key-file", str(self._key_file))
         door.mount()
 
     def mount_pid(self, name: str) -> int:
@@ -200,7 +205,7 @@ class Cluster:
         return wrong
 
     async def _call(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:
-        peers = Peers(RealNet(), Identity("", "0" * 32, "", "chaos"))
+        peers = Peers(RealNet(), Identity("", "0" * 32, KEY, "chaos"))
         try:
             managers = Managers([FramedManager(peers, address) for address in self.addresses])
             return await managers.call(method, request, timeout_s=10)

@@ -13,6 +13,7 @@ from threefs_client.link import Link
 from threefs_client.options import Options
 from threefs_client.reads import ReadFile
 
+from tests.chaos.cluster import KEY
 from tests.support.history import History, Kind, Operation, Outcome
 from threefs.errors import Retry, ThreefsError
 from threefs.ids import InodeId, TableId
@@ -60,7 +61,7 @@ class Load:
             worst[kind] = max(worst.get(kind, 0.0), lasted)
 
     async def connect(self) -> Link:
-        options = Options(timeout_s=_TIMEOUT_S, connect_timeout_s=30.0, attempt_timeout_s=2.0)
+        options = Options(timeout_s=_TIMEOUT_S, connect_timeout_s=30.0, attempt_timeout_s=2.0, token=KEY)
         link = await client_link.connect(addresses.parse(self._address), options)
         self._links.append(link)
         return link
@@ -133,7 +134,7 @@ class Load:
 
     async def _file_client(self, number: int) -> None:
         dice = random.Random(f"{self._seed}/files/{number}")
-        fs = await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S)
+        fs = await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S, token=KEY)
         known: dict[str, bytes] = {}
         try:
             await fs.mkdir(f"/files{number}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import threefs_client
 from threefs_client import AsyncFileSystem
 
+from tests.chaos.cluster import KEY
 from tests.support.name_history import Act, Deed, NameHistory
 from threefs.errors import AlreadyExists, NotFound, ThreefsError
 
@@ -47,7 +48,7 @@ class Names:
         self._tokens = 0
 
     async def prepare(self) -> None:
-        async with await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S) as fs:
+        async with await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S, token=KEY) as fs:
             for side in ("left", "right"):
                 await fs.mkdir(f"{TOP}/{side}", parents=True)
 
@@ -62,12 +63,12 @@ class Names:
         self._stopping = True
 
     async def _client(self, name: str) -> None:
-        async with await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S) as fs:
+        async with await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S, token=KEY) as fs:
             await self._work(name, through_client(fs), looks=True)
 
     async def look_last(self) -> None:
         """At every name, once nothing changes any more."""
-        async with await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S) as fs:
+        async with await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S, token=KEY) as fs:
             call = through_client(fs)
             for group in range(GROUPS):
                 for name in NAMES:

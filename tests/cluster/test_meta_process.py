@@ -108,7 +108,7 @@ def test_replays_and_bad_input_over_the_wire(cluster: LocalCluster) -> None:
 
         async def create(path: bytes, number: int) -> pb.CreateReply:
             mutation = pb.Mutation(client=b"c" * 16, request=number)
-            request = pb.CreateRequest(mutation=mutation, place=pb.Place(path=path), exclusive=True)
+            request = pb.CreateRequest(mutation=mutation, place=pb.Place(path=path), exclusive=True, caller=pb.Caller())
             return await peers.call(cluster.meta.address, CREATE, request, timeout_s=10)
 
         first = await create(b"/once", 1)

@@ -117,7 +117,7 @@ def test_over_a_kill_of_the_service(tmp_path: Path) -> None:
         async def begin(call: Call) -> tuple[Script, list[Any]]:
             script = Script(call, "/script")
             await script.run()
-            counted = pb.ShowQuotaRequest(place=pb.Place(path=b"/script/directory"))
+            counted = pb.ShowQuotaRequest(place=pb.Place(path=b"/script/directory"), caller=pb.Caller())
             while (await call(methods.SHOW_QUOTA, counted)).quota.counting:  # marks inodes in the background
                 await asyncio.sleep(0.05)
             return script, await script.state(call)

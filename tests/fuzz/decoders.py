@@ -27,8 +27,7 @@ from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.kv import dump, records, wal
 from threefs.registration import read_cluster_id
-from threefs.rpc import frames, methods
-from threefs.rpc.identity import read_hello
+from threefs.rpc import frames, handshake, methods
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method
 from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
@@ -139,7 +138,7 @@ DECODERS: dict[str, Decoder] = {
         lambda data: frames.decode(memoryview(data), 0, Limits()) if len(data) >= frames.HEADER_BYTES else None,
         [frames.encode(kind, 301, 0, 5, b"0123456789", 20, 1000, 7) for kind in (1, 2, 3, 4, 5, 8)],
     ),
-    "hello": Decoder(read_hello, [HELLO.SerializeToString()]),
+    "hello": Decoder(handshake.read, [HELLO.SerializeToString()]),
     "error": Decoder(frames.error_from, [common_pb2.Error(code=30, message="no").SerializeToString()]),
     "routing": Decoder(
         lambda data: routing.from_wire(manager_pb2.Routing.FromString(data)), [ROUTING.SerializeToString()]

@@ -107,8 +107,8 @@ class SimNet:
         listener = fabric.listeners.get(address)
         if listener is None:
             raise ConnectionRefused(f"cannot connect to {address}: connection refused")
-        mine = SimStream(fabric, self._process, there, address)
-        theirs = SimStream(fabric, listener.process, here, f"{here}:0")
+        mine = SimStream(fabric, self._process, there, address, address)
+        theirs = SimStream(fabric, listener.process, here, f"{here}:0", address)
         mine.other, theirs.other = theirs, mine
         listener.take(theirs)
         return mine
@@ -138,8 +138,9 @@ class SimStream:
 
     other: "SimStream"
 
-    def __init__(self, fabric: Fabric, process: Process, other_host: str, peer: str) -> None:
+    def __init__(self, fabric: Fabric, process: Process, other_host: str, peer: str, service: str) -> None:
         self.peer = peer
+        self.service = service
         self.host = process.host
         self.other_host = other_host
         self._fabric = fabric

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from threefs_client import callers
 from threefs_client.link import Link, access_of, lease_of
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
@@ -245,11 +246,17 @@ class MemoryFiles:
         client = ClientId(b"c" * 16)
         self.meta.chunks = Chunks(self.peers, self.cluster, ClientId(b"m" * 16), clock=LOOP_CLOCK)
         meta = MetaCalls(
-            self.peers, self.cluster, client, attempt_timeout_s=self.options.attempt_timeout_s, clock=LOOP_CLOCK
+            self.peers,
+            self.cluster,
+            client,
+            callers.ROOT,
+            attempt_timeout_s=self.options.attempt_timeout_s,
+            clock=LOOP_CLOCK,
         )
         self.link = Link(
             options=self.options,
             client=client,
+            caller=callers.ROOT,
             peers=cast(Any, self.peers),
             cluster=cast(Any, self.cluster),
             chunks=Chunks(self.peers, self.cluster, client, clock=LOOP_CLOCK, limits=limits),

@@ -20,6 +20,12 @@ class Asked:
     reply: Any
 
 
+def _as_root(request: Any) -> Any:
+    if "caller" in request.DESCRIPTOR.fields_by_name:
+        request.caller.SetInParent()
+    return request
+
+
 class Script:
     """Works in a directory of its own, `top`."""
 
@@ -35,7 +41,7 @@ class Script:
     async def _do(self, method: Method[Any, Any], numbers: int = 1, /, **fields: Any) -> Any:
         mutation = pb.Mutation(client=CLIENT, request=self._request + 1)
         self._request += numbers
-        request = method.request(mutation=mutation, **fields)
+        request = _as_root(method.request(mutation=mutation, **fields))
         reply = await self._call(method, request)
         self.asked.append(Asked(method, request, reply))
         return reply
@@ -117,11 +123,11 @@ class Script:
         waiting = [pb.Place(path=self._top.encode())]
         while waiting:
             place = waiting.pop()
-            listed = await call(methods.LIST, pb.ListRequest(place=place, attributes=True))
-            found.append((await call(methods.STAT, pb.StatRequest(place=place)), listed))
+            listed = await call(methods.LIST, _as_root(pb.ListRequest(place=place, attributes=True)))
+            found.append((await call(methods.STAT, _as_root(pb.StatRequest(place=place))), listed))
             waiting += [pb.Place(base=one.inode) for one in listed.entries if one.type == pb.DIRECTORY]
-        file = await call(methods.STAT, pb.StatRequest(place=self._at("file")))
-        names = await call(methods.LIST_XATTR, pb.ListXattrRequest(place=self._at("file")))
+        file = await call(methods.STAT, _as_root(pb.StatRequest(place=self._at("file"))))
+        names = await call(methods.LIST_XATTR, _as_root(pb.ListXattrRequest(place=self._at("file"))))
         probe = pb.FileLock(kind=pb.RECORD_LOCK, type=pb.EXCLUSIVE, owner=2, start=0, end=100)
         held = await call(methods.FIND_LOCK, pb.FindLockRequest(client=CLIENT, inode=file.inode.inode, lock=probe))
         return [*found, file, names, held]

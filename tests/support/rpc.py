@@ -10,9 +10,9 @@ from typing import Any
 import uvloop
 
 from threefs.env.net import RealNet, parse_address
-from threefs.rpc import frames
+from threefs.rpc import frames, handshake
 from threefs.rpc.frames import HEADER_BYTES, Header
-from threefs.rpc.identity import Identity, hello_frame
+from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
@@ -40,7 +40,7 @@ def announcing(frame: bytes, body_bytes: int) -> bytes:
 class TcpNet(RealNet):
     """Never the UNIX socket beside."""
 
-    async def _connect_unix(self, host: str, port: int) -> socket.socket | None:
+    async def _connect_unix(self, host: str, port: int, ip: str) -> socket.socket | None:
         return None
 
 
@@ -49,6 +49,11 @@ NETS: dict[str, type[RealNet]] = {"tcp": TcpNet, "unix": RealNet}
 
 def identity(cluster_id: str = "", **more: Any) -> Identity:
     return Identity(cluster_id, os.urandom(16).hex(), **more)
+
+
+def hello_frame(who: Identity) -> bytes:
+    """What a peer without a key says first."""
+    return handshake.frame(handshake.hello(who).SerializeToString())
 
 
 class Served:
@@ -89,7 +94,7 @@ class RawPeer:
             await self.writer.wait_closed()
 
     async def greet(self) -> None:
-        self.writer.write(hello_frame(identity(), with_token=True))
+        self.writer.write(hello_frame(identity()))
         header, _ = await self.frame()
         assert header.kind == frames.HELLO
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.processes import environment
 from tests.support.rpc import run
-from threefs import program
+from threefs import keys, program
 from threefs.errors import NotAuthorised
 from threefs.managers import Managers
 from threefs.rpc.control import ControlServer
@@ -22,7 +22,7 @@ from threefs.wire import manager_pb2
 
 SCRIPT = """
 import asyncio, sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threefs import program
 from threefs.background import BackgroundTasks
@@ -33,6 +33,9 @@ class Settings:
     does: str
     data_dir: Path = Path("data")
     log_level: str = "info"
+    host: str = "127.0.0.1"
+    token: str = field(default="", repr=False)
+    key_file: str = ""
 
 async def serve(settings, stop):
     try:
@@ -47,6 +50,8 @@ async def serve(settings, stop):
             raise WrongCluster("this is not ours")
         elif settings.does == "no directory":
             open("/nonexistent/directory/file", "w")
+        elif settings.does == "store":
+            (settings.data_dir / "stored").write_text("x")
         elif settings.does == "stop slowly":
             program.ready("h:1")
             await stop.wait()
@@ -112,6 +117,26 @@ def test_bad_settings_are_not_served(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "serve"\ncolour = "red"') as process:
         out, err = process.communicate()
     assert (process.returncode, out) == (2, "") and "unknown setting 'colour'" in err
+
+
+def test_without_a_key_it_does_not_serve_other_machines(tmp_path: Path) -> None:
+    with launch(tmp_path, 'does = "serve"\nhost = "192.0.2.1"') as process:
+        out, err = process.communicate()
+    assert (process.returncode, out) == (2, "") and "`threefs key /etc/threefs/key` makes one" in err
+    keys.make(tmp_path / "key")
+    process = launch(tmp_path, f'does = "serve"\nhost = "192.0.2.1"\nkey_file = "{tmp_path}/key"')
+    assert process.stdout is not None and process.stdout.readline() == "ready h:1 h:2\n"
+    process.terminate()
+    _, err = process.communicate()
+    assert keys.read(tmp_path / "key") not in err
+
+
+def test_what_it_stores_is_nobody_elses(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    with launch(tmp_path, 'does = "store"') as process:
+        process.communicate()
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "data" / "stored").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_log_level_that_is_none_is_not_served(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from threefs.errors import Unavailable
+from threefs.errors import PermissionDenied, Unavailable
 
 _NAME = "lock"
 
@@ -18,7 +19,7 @@ def owned(path: Path) -> Iterator[None]:
     The kernel lets go of it when the process ends, however it ends: so whoever has it knows that nobody before serves
     what lies there.
     """
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(path / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -31,3 +32,15 @@ def owned(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def close_to_others(path: Path) -> None:
+    """Take from everybody else what a directory grants them: then nothing below it can be reached, whatever its own
+    mode is. Raises PermissionDenied if it belongs to another user, who would go on having it."""
+    found = path.stat()
+    if found.st_uid != os.geteuid():
+        raise PermissionDenied(
+            f"{path} belongs to user {found.st_uid}, not to user {os.geteuid()}, who runs this; `chown` one of them"
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)

@@ -11,8 +11,9 @@ import os
 import socket
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from threefs.env import local_sockets
 from threefs.errors import ConnectionRefused, InvalidArgument, Unavailable
 
 Buffer = bytes | bytearray | memoryview
@@ -22,12 +23,15 @@ SOCKET_BUFFER_BYTES = 4 << 20
 BACKLOG = 1024
 #: The kernel takes at most so many pieces at once (IOV_MAX).
 MOST_PIECES = 1024
+#: Free ports that are tried until the name of the UNIX socket beside one is free too.
+_TRIES = 16
 
 
 class Stream(Protocol):
     """One connection. `peer` says whose, for people."""
 
     peer: str
+    service: str  # the end that accepted it, under a name that both ends see: who passes bytes on has another one
 
     def recv_into(self, views: Sequence[memoryview]) -> int:
         """Fill the views from the front; 0 at the end of the stream. Raises BlockingIOError, OSError."""
@@ -71,8 +75,9 @@ def parse_address(address: str) -> tuple[str, int]:
 class SocketStream:
     """A stream over a connected socket of the running loop."""
 
-    def __init__(self, sock: socket.socket, peer: str) -> None:
+    def __init__(self, sock: socket.socket, peer: str, service: str = "") -> None:
         self.peer = peer
+        self.service = service
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         _STREAMS.add(self)
@@ -145,7 +150,8 @@ class SocketListener:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(0.1, self._resume, listening)
             return
-        self._accept(SocketStream(sock, f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"))
+        whose = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        self._accept(SocketStream(sock, whose, _shown(sock.getsockname())))
 
     def _resume(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:
@@ -159,25 +165,21 @@ class SocketListener:
 
 
 class RealNet:
-    """TCP, and for peers on this host the UNIX socket beside it.
-
-    That socket has an abstract name made of the TCP address: it needs no file, ends with the process, and is visible
-    only inside the same network namespace, which is what "the same host" means here.
-    """
+    """TCP, and for peers on this host the UNIX socket beside it (see `local_sockets`)."""
 
     async def connect(self, address: str, timeout_s: float) -> Stream:
         host, port = parse_address(address)
-        local = await self._connect_unix(host, port)
-        if local is not None:
-            return SocketStream(local, address)
-        loop = asyncio.get_running_loop()
         sock: socket.socket | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                family, kind, proto, _, where = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+                family, kind, proto, where = await _resolved(host, port)
+                local = await self._connect_unix(host, port, where[0])
+                if local is not None:
+                    return SocketStream(local, address, _shown(local.getpeername()))
                 sock = socket.socket(family, kind | socket.SOCK_CLOEXEC, proto)
                 sock.setblocking(False)
-                await loop.sock_connect(sock, where)
+                await asyncio.get_running_loop().sock_connect(sock, where)
+                return SocketStream(sock, address, _shown(sock.getpeername()))
         except (OSError, TimeoutError) as error:
             if sock is not None:
                 sock.close()
@@ -188,33 +190,68 @@ class RealNet:
             if sock is not None:
                 sock.close()
             raise
-        return SocketStream(sock, address)
 
-    async def _connect_unix(self, host: str, port: int) -> socket.socket | None:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        sock.setblocking(False)
-        try:
-            sock.connect(_unix_name(host, port))
-        except OSError:  # nobody of this host listens under that name
-            sock.close()
-            return None
-        return sock
+    async def _connect_unix(self, host: str, port: int, ip: str) -> socket.socket | None:
+        return local_sockets.connect(host, port) if local_sockets.is_of_this_host(ip) else None
 
     async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
         try:
-            family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            tcp = _listening(socket.socket(family, kind | socket.SOCK_CLOEXEC, proto), where)
+            family, kind, proto, where = await _resolved(host, port)
         except OSError as error:
-            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-        bound = tcp.getsockname()
-        sockets = [tcp]
-        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        try:
-            sockets.append(_listening(unix, _unix_name(host, bound[1])))
-        except OSError:  # TCP serves local peers as well, only slower
-            unix.close()
-        name = f"[{host}]" if ":" in host else host
-        return SocketListener(f"{name}:{bound[1]}", sockets, accept)
+            raise _cannot_listen(host, port, error.strerror or error) from None
+        beside = local_sockets.is_of_this_host(where[0])
+        for turn in range(_TRIES):
+            try:
+                tcp = _listening(socket.socket(family, kind | socket.SOCK_CLOEXEC, proto), where)
+            except OSError as error:
+                raise _cannot_listen(host, port, error.strerror or error) from None
+            bound = tcp.getsockname()[1]
+            try:
+                sockets = [tcp, *([_listening_beside(host, bound)] if beside else [])]
+            except OSError as error:
+                tcp.close()
+                if port or error.errno != errno.EADDRINUSE or turn == _TRIES - 1:
+                    raise _cannot_listen(host, bound, _taken(host, bound, error)) from None
+                continue
+            name = f"[{host}]" if ":" in host else host
+            return SocketListener(f"{name}:{bound}", sockets, accept)
+        raise AssertionError("the last try listens or raises")
+
+
+async def _resolved(host: str, port: int) -> tuple[int, int, int, Any]:
+    """(family, kind, protocol, where) of the first address of a host. Raises OSError."""
+    try:  # numeric addresses need no thread
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, proto, _, where = found[0]
+    return family, kind, proto, where
+
+
+def _shown(name: Any) -> str:
+    """A socket's name as both ends of a connection see it. "::ffff:1.2.3.4" is how a socket for both versions of IP
+    calls what the other side knows as 1.2.3.4."""
+    if isinstance(name, tuple):
+        return f"{name[0].removeprefix('::ffff:')} {name[1]}"
+    return os.fsdecode(name).replace("\0", "@")
+
+
+def _cannot_listen(host: str, port: int, reason: object) -> Unavailable:
+    return Unavailable(f"cannot listen on {host}:{port}: {reason}")
+
+
+def _taken(host: str, port: int, error: OSError) -> str:
+    """Why the socket beside a port cannot be had, and what to do about it."""
+    holder = local_sockets.who_listens(host, port)
+    whose = "another process" if holder is None else f"process {holder.pid} of user {holder.uid}"
+    if error.errno != errno.EADDRINUSE:
+        return f"the UNIX socket beside it cannot be made: {error.strerror}"
+    return f"{whose} holds the name of the UNIX socket beside it; end that process, or choose another port"
+
+
+def _listening_beside(host: str, port: int) -> socket.socket:
+    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    return _listening(unix, local_sockets.name_of(host, port))
 
 
 def _listening(sock: socket.socket, where: object) -> socket.socket:
@@ -228,7 +265,3 @@ def _listening(sock: socket.socket, where: object) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def _unix_name(host: str, port: int) -> bytes:
-    return f"\0threefs.{host}.{port}".encode()

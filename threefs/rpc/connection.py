@@ -19,9 +19,10 @@ from threefs.errors import (
     Stopping,
     ThreefsError,
 )
-from threefs.rpc import frames
+from threefs.rpc import frames, handshake
 from threefs.rpc.frames import Header
-from threefs.rpc.identity import Identity, check_cluster, hello_frame, read_hello
+from threefs.rpc.handshake import ClientHandshake
+from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.link import Link
 from threefs.rpc.methods import Method, Rep, Req
@@ -107,7 +108,7 @@ class Connection:
         self.closing = False  # no new calls: the server is stopping, or the link is closed
         #: Told why the connection is lost; if it is this side that closes it, before the peer can know.
         self.on_lost: Callable[[ThreefsError], None] | None = None
-        self._identity = identity
+        self._handshake = ClientHandshake(identity, stream.service, address, limits=limits)
         self._clock = clock
         self._limits = limits
         self._window: Window[_Pending] = Window(limits.calls, limits.inflight_bytes)
@@ -122,7 +123,7 @@ class Connection:
 
     async def shake_hands(self, timeout_s: float) -> None:
         """Exchange HELLO. Raises what the server refused with, or Unavailable."""
-        self._link.send(hello_frame(self._identity, self._limits, with_token=True))
+        self._link.send(handshake.frame(self._handshake.begin()))
         try:
             async with asyncio.timeout(timeout_s):
                 hello = await self._hello
@@ -305,8 +306,9 @@ class Connection:
             self._link.owner = pending.future
             return pending.place(header.payload_bytes)
         if header.kind == frames.HELLO and not self._hello.done():
-            hello = read_hello(body)
-            check_cluster(self._identity.cluster_id, hello.cluster_id)
+            hello, answer = self._handshake.answer(body)
+            if answer:
+                self._link.send(handshake.frame(answer))
             self._hello.set_result(hello)
             return ()
         if header.kind == frames.GOAWAY:

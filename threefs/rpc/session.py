@@ -18,9 +18,9 @@ from threefs.errors import (
     Unavailable,
     UnknownMethod,
 )
-from threefs.rpc import frames
+from threefs.rpc import frames, handshake
 from threefs.rpc.frames import Header
-from threefs.rpc.identity import check_cluster, check_token, hello_frame, read_hello
+from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.link import Link
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.serialized import Answer
@@ -150,7 +150,8 @@ class Session:
 
     def __init__(self, stream: Stream, server: "Server") -> None:
         self.server = server
-        self.hello: Hello | None = None
+        self.hello: Hello | None = None  # until it is certain who the peer is
+        self._handshake = ServerHandshake(stream.service, limits=server.limits)
         self.calls: dict[int, Call[Any, Any]] = {}
         self._inflight_bytes = 0
         self.link = Link(stream, server.limits, self)
@@ -187,13 +188,11 @@ class Session:
     def _greet(self, header: Header, body: bytes) -> None:
         if header.kind != frames.HELLO:
             raise ProtocolError("the first frame of a connection must be HELLO")
-        hello = read_hello(body)
-        own = self.server.identity
-        check_token(own.token, hello.token)
-        check_cluster(own.cluster_id, hello.cluster_id)
-        self.hello = hello
-        self._impatience.cancel()
-        self.link.send(hello_frame(own, self.server.limits, with_token=False))
+        self.hello, answer = self._handshake.take(body, self.server.identity)
+        if answer:
+            self.link.send(handshake.frame(answer))
+        if self.hello is not None:
+            self._impatience.cancel()
 
     def _request(self, header: Header, body: bytes) -> Sequence[memoryview]:
         if header.call_id in self.calls:

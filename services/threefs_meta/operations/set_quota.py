@@ -4,13 +4,14 @@ The limit holds at once. What was there before is counted from then on, bit by b
 not come to an end.
 """
 
-from threefs.errors import NotADirectory, PermissionDenied
+from threefs.errors import NotADirectory
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import QuotaLimits
-from threefs_meta import charges, keys, paths, trees
+from threefs_meta import charges, keys, paths, permissions, trees
+from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
@@ -18,10 +19,10 @@ from threefs_meta.walk import find
 
 
 async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaReply:
-    if request.HasField("caller") and request.caller.uid:
-        raise PermissionDenied("quotas are set by the administrator")
+    actor = actor_of(request)
 
     async def work(names: Namespace) -> pb.QuotaReply | Outside:
+        permissions.check_administrator(await names.named(ROOT), actor, "quotas are set")
         limits = QuotaLimits(bytes=request.limit_bytes, inodes=request.limit_inodes)
         if request.HasField("uid"):
             account = charges.user_account(request.uid)

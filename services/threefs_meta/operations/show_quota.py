@@ -1,9 +1,10 @@
 """Quotas and how much of them is used: sums that are kept, however large the tree is."""
 
-from threefs.errors import PermissionDenied
+from threefs.ids import ROOT
 from threefs.kv.port import Transaction
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import charges, keys
+from threefs_meta import charges, keys, permissions
+from threefs_meta.actors import actor_of
 from threefs_meta.charges import Account
 from threefs_meta.context import Context
 from threefs_meta.mutations import look
@@ -16,12 +17,15 @@ _MOST_PARTS = 4096
 
 
 async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.QuotaReply:
+    actor = actor_of(request)
+
     async def work(names: Namespace) -> pb.QuotaReply:
         if request.HasField("uid"):
-            _check_own(request, request.uid)
+            if actor.uid != request.uid:
+                permissions.check_administrator(await names.named(ROOT), actor, "quotas of others are shown")
             account = charges.user_account(request.uid)
         else:
-            _, inode = await find(names, request.place, follow=True)
+            _, inode = await find(names, request.place, actor, follow=True)
             account = charges.tree_account(inode.tree)
         quotas = Quotas()
         await quotas.load(names.tx)
@@ -32,10 +36,10 @@ async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.Quota
 
 
 async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.ListQuotasReply:
-    if request.HasField("caller") and request.caller.uid:
-        raise PermissionDenied("all quotas are shown to the administrator only")
+    actor = actor_of(request)
 
     async def work(names: Namespace) -> pb.ListQuotasReply:
+        permissions.check_administrator(await names.named(ROOT), actor, "all quotas are listed")
         quotas = Quotas()
         await quotas.load(names.tx)
         page = quotas.standings(request.after, _PAGE)
@@ -45,11 +49,6 @@ async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.Lis
         return reply
 
     return await look(context, work)
-
-
-def _check_own(request: pb.ShowQuotaRequest, uid: int) -> None:
-    if request.HasField("caller") and request.caller.uid not in (0, uid):
-        raise PermissionDenied("the quota of another user is shown to the administrator only")
 
 
 async def _quota(names: Namespace, account: Account, standing: Standing) -> pb.Quota:

@@ -6,6 +6,7 @@ import pytest
 from threefs_cli import cluster_file, processes
 from threefs_cli.cluster_file import Plan
 from threefs_cli.processes import Process
+from threefs_client import keyring
 
 from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
 
@@ -53,8 +54,8 @@ def test_the_address_is_that_of_the_manager(tmp_path: Path) -> None:
 
 
 def test_the_default_directory_follows_the_convention(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(cluster_file.DIRECTORY_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(keyring.DATA_VARIABLE, str(tmp_path))
     assert cluster_file.default_directory() == tmp_path / "threefs" / "local"
-    monkeypatch.delenv(cluster_file.DIRECTORY_VARIABLE)
+    monkeypatch.delenv(keyring.DATA_VARIABLE)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cluster_file.default_directory() == tmp_path / ".local" / "share" / "threefs" / "local"

@@ -1,4 +1,6 @@
 import asyncio
+import pickle
+import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +10,10 @@ import threefs_client
 from threefs_cli import cluster_file, local_cluster
 from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
-from threefs_client.options import TOKEN_VARIABLE
+from threefs_client import keyring
+from threefs_client.keyring import TOKEN_VARIABLE
 
-from threefs.errors import AlreadyExists, InvalidArgument, NotAuthorised, Unavailable
+from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotAuthorised, Unavailable
 
 SMALL = Plan(storage=1, replicas=1)
 
@@ -82,18 +85,61 @@ def test_watch_ends_with_the_last_program(local: LocalCluster) -> None:
     assert {line.split()[0] for line in told} == {"manager", "meta", "storage-1"}
 
 
-def test_a_token_is_asked_of_everybody_and_kept_from_other_users(
-    local: LocalCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
+def open_to_others(directory: Path) -> list[str]:
+    """Everything below that another user could read or write if it could get there."""
+    entries = [directory, *directory.rglob("*")]
+    return [f"{stat.filemode(entry.stat().st_mode)} {entry}" for entry in entries if entry.stat().st_mode & 0o077]
+
+
+def test_a_cluster_has_a_key_that_its_user_needs_not_name(local: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     address = asyncio.run(local.up(SMALL)).address
     with threefs_client.connect(address) as fs:
         fs.write_file("/a", b"a")
-    assert (local.directory / "manager" / "settings.toml").stat().st_mode & 0o077 == 0
+    assert open_to_others(local.directory) == []
+    monkeypatch.setenv(keyring.DATA_VARIABLE, "/nowhere")
+    with pytest.raises(NotAuthorised, match="--key-file or"):
+        threefs_client.connect(address, connect_timeout_s=2.0)
+    with threefs_client.connect(address, key_file=str(local.key_file)) as fs:
+        assert fs.read_file("/a") == b"a"
+    monkeypatch.setenv(keyring.FILE_VARIABLE, str(local.key_file))
+    with pickle.loads(pickle.dumps(threefs_client.connect(address))) as fs:  # noqa: S301
+        assert fs.read_file("/a") == b"a"
+    monkeypatch.setenv(TOKEN_VARIABLE, "0123456789abcdef")
+    with pytest.raises(NotAuthorised, match=rf"another key than.*\${TOKEN_VARIABLE}"):
+        threefs_client.connect(address, connect_timeout_s=2.0)
+
+
+def test_a_chosen_key_stays_when_nobody_says_it_again(local: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "short")
+    with pytest.raises(InvalidSettings, match="at least 16 characters"):
+        asyncio.run(local.up(SMALL))
+    monkeypatch.setenv(TOKEN_VARIABLE, "a secret of some length")
+    address = asyncio.run(local.up(SMALL)).address
     assert "secret" not in (local.directory / cluster_file.NAME).read_text()
-    monkeypatch.setenv(TOKEN_VARIABLE, "guess")
+    asyncio.run(local.down())
+    monkeypatch.setenv(TOKEN_VARIABLE, "another secret of some length")
+    with pytest.raises(InvalidArgument, match="is not the key"):
+        asyncio.run(local.up())
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    asyncio.run(local.up())
+    monkeypatch.setenv(keyring.DATA_VARIABLE, "/nowhere")
     with pytest.raises(NotAuthorised):
         threefs_client.connect(address, connect_timeout_s=2.0)
+    with threefs_client.connect(address, token="a secret of some length") as fs:
+        fs.write_file("/a", b"a")
+
+
+def test_a_cluster_of_before_keeps_its_token_as_its_key(local: LocalCluster) -> None:
+    (local.directory / "manager").mkdir(parents=True, mode=0o755)
+    cluster_file.save(local.directory, cluster_file.fresh(SMALL))
+    (local.directory / "manager" / "settings.toml").write_text('token = "a secret of some length"\n')
+    local.directory.chmod(0o755)
+    (local.directory / "meta" / "data").mkdir(parents=True, mode=0o755)
+    asyncio.run(local.up())
+    assert local.key_file.read_text() == "a secret of some length\n"
+    found = [local.directory / "meta" / "data", local.directory / "manager" / "data"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in found] == [0o700, 0o700]
+    assert not local.directory.stat().st_mode & 0o007
 
 
 def test_a_program_that_does_not_start_is_named_with_its_reason(local: LocalCluster) -> None:

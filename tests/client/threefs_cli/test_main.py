@@ -25,6 +25,7 @@ NAMES = [
     "demo",
     "fsck",
     "init",
+    "key",
     "meta",
     "mount",
     "quota",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from threefs_cli import mount_helper
-from threefs_client.options import TOKEN_VARIABLE
+from threefs_client.keyring import TOKEN_VARIABLE
 
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, lacking

@@ -6,10 +6,9 @@ import pytest
 from threefs_client.meta_services import MetaServices
 
 from tests.support.dice import Dice
-from tests.support.rpc import Served, identity, run
+from tests.support.rpc import Served, hello_frame, identity, run
 from threefs.env.net import RealNet
 from threefs.errors import ConnectionLost, Unavailable
-from threefs.rpc.identity import hello_frame
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import STAT
 from threefs.rpc.peers import Peers
@@ -26,7 +25,7 @@ class Hanging:
         async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._talks.append(ended)
-            writer.write(hello_frame(identity("c" * 32), with_token=False))
+            writer.write(hello_frame(identity("c" * 32)))
             while await reader.read(1 << 16):
                 pass
             writer.close()

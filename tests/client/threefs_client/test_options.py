@@ -18,12 +18,12 @@ def test_unknown_and_senseless_options_are_refused() -> None:
 def test_the_token_is_neither_shown_nor_passed_on() -> None:
     made = options.make(token="hush", timeout_s=3.0)
     assert "hush" not in repr(made)
-    assert made.secret() == "hush"
+    assert made.key(()) == ("hush", "the option token")
     assert "token" not in made.without_token()
     assert options.make(**made.without_token()).timeout_s == 3.0
 
 
 def test_the_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THREEFS_TOKEN", "from outside")
-    assert options.make().secret() == "from outside"
-    assert options.make(token="chosen").secret() == "chosen"
+    assert options.make().key(()) == ("from outside", "$THREEFS_TOKEN")
+    assert options.make(token="chosen").key(())[0] == "chosen"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from threefs_client import callers
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.tree import wanted_layout
 
@@ -54,9 +55,9 @@ def test_everything_is_asked_on_behalf_of_the_user_that_was_named() -> None:
             with pytest.raises(InvalidArgument):
                 fs.acting_as(uid, gid, groups)
 
-    _, (mkdir, stat, trusted) = go(one, scene)
+    _, (mkdir, stat, own) = go(one, scene)
     assert mkdir.caller == stat.caller == pb.Caller(uid=7, gid=8, groups=[9, 10])
-    assert not trusted.HasField("caller")
+    assert own.caller == callers.ROOT and own.HasField("caller")
 
 
 def test_changes_carry_what_was_asked_for() -> None:

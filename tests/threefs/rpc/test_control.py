@@ -15,6 +15,8 @@ from threefs.rpc.control import ControlClient, ControlServer
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
 
+KEY = "0123456789abcdef" * 4
+
 
 def serve(
     handler: Callable[[pb.GetStatusRequest], Awaitable[pb.GetStatusReply]],
@@ -101,7 +103,7 @@ def test_nobody_there_and_nobody_answering() -> None:
     serve(slow, body)
 
 
-def test_health_and_reflection_speak_to_anybody() -> None:
+def test_without_a_key_health_and_reflection_speak_to_anybody() -> None:
     async def body(address: str) -> None:
         async with grpc.aio.insecure_channel(address) as channel:
             health = health_pb2_grpc.HealthStub(channel)
@@ -114,6 +116,65 @@ def test_health_and_reflection_speak_to_anybody() -> None:
             assert "threefs.wire.Manager" in names
 
     serve(status, body)
+
+
+def test_with_a_key_health_and_reflection_need_it_too() -> None:
+    async def body(address: str) -> None:
+        async with grpc.aio.insecure_channel(address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await health.Check(health_pb2.HealthCheckRequest())
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            with pytest.raises(grpc.aio.AioRpcError, match="has a key"):
+                await anext(aiter(health.Watch(health_pb2.HealthCheckRequest())))
+            question = reflection_pb2.ServerReflectionRequest(list_services="")
+            with pytest.raises(grpc.aio.AioRpcError, match="has a key"):
+                await anext(aiter(stub.ServerReflectionInfo(iter([question]))))
+            client = ControlClient(address, KEY)
+            await client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)  # it knows the challenge now
+            _, proof = client.metadata("/grpc.health.v1.Health/Check")
+            answer = await health.Check(health_pb2.HealthCheckRequest(), metadata=proof)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            with pytest.raises(grpc.aio.AioRpcError, match="copy"):
+                await health.Check(health_pb2.HealthCheckRequest(), metadata=proof)
+            _, proof = client.metadata("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+            replies = [each async for each in stub.ServerReflectionInfo(iter([question]), metadata=proof)]
+            assert len(replies) == 1
+            await client.close()
+
+    serve(status, body, token=KEY)
+
+
+def test_a_proof_is_of_one_request() -> None:
+    """Somebody between takes the proof of a call, and puts it on another one."""
+
+    async def body(address: str) -> None:
+        client = ControlClient(address, KEY)
+        await client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)
+        path = f"/{GET_STATUS.service}/{GET_STATUS.name}"
+        _, proof = client.metadata(path, b"what was asked")
+        async with grpc.aio.insecure_channel(address) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="another request"):
+                await channel.unary_unary(path, None, None)(b"", metadata=proof)
+        await client.close()
+
+    serve(status, body, token=KEY)
+
+
+def test_an_answer_of_somebody_without_the_key_is_none() -> None:
+    async def lie(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        return pb.GetStatusReply(cluster_id="forged")
+
+    async def fail(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        raise Fenced("forged")
+
+    async def body(address: str) -> None:
+        with pytest.raises(Unavailable, match="key"):
+            await ask(address, KEY)
+
+    serve(lie, body)
+    serve(fail, body)
 
 
 def test_an_address_that_is_taken_is_named() -> None:

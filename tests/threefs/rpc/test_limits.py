@@ -1,5 +1,5 @@
-from threefs.rpc.frames import HEADER_BYTES
-from threefs.rpc.identity import Identity, hello_frame, read_hello
+from threefs.rpc import handshake
+from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
 from threefs.wire.common_pb2 import Hello
 
@@ -14,8 +14,6 @@ def test_every_bound_has_a_sensible_default() -> None:
 
 def test_calls_keep_to_what_the_peer_takes() -> None:
     mine = Limits()
-    told = mine.told(
-        read_hello(hello_frame(Identity("", ""), Limits(calls=7, payload_bytes=9), with_token=False)[HEADER_BYTES:])
-    )
+    told = mine.told(handshake.hello(Identity("", ""), Limits(calls=7, payload_bytes=9)))
     assert (told.calls, told.payload_bytes, told.inflight_bytes) == (7, 9, mine.inflight_bytes)
     assert mine.told(Hello()) == mine, "of a peer that does not say"

@@ -23,6 +23,7 @@ class Trickle:
 
     def __init__(self, steps: Sequence[int]) -> None:
         self.peer = "pipe"
+        self.service = ""
         self.closed = False
         self.arrived = bytearray()
         self.other: Trickle
@@ -420,6 +421,8 @@ class DeafStream:
     """Takes nothing, and says nothing."""
 
     peer = "deaf"
+
+    service = ""
 
     def recv_into(self, views: object) -> int:
         raise BlockingIOError

@@ -1,0 +1,34 @@
+"""`threefs key`: a key for a cluster whose services are started by hand or by systemd."""
+
+from pathlib import Path
+
+import click
+
+from threefs import keys
+from threefs_cli import output
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs key /etc/threefs/key            on one machine; then copy the file to all others
+"""
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def key(file: Path, as_json: bool) -> None:
+    """Make a key for a cluster, in a new FILE that only you may read.
+
+    The settings of every service of the cluster name it as key_file, and clients by --key-file or $THREEFS_KEY_FILE.
+    Whoever can read it can do everything with the cluster. `threefs up` needs no such file: it makes its own.
+    """
+    keys.check_new(file)
+    keys.make(file)
+    if as_json:
+        output.print_json({"key_file": str(file)})
+    else:
+        click.echo(f"{file} holds a new key")
+
+
+COMMANDS = (key,)

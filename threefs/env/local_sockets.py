@@ -1,0 +1,87 @@
+"""UNIX sockets beside TCP ports: who may meet there, and who listens.
+
+The socket has an abstract name made of the TCP address: it needs no file, ends with the process, and is visible only
+inside the same network namespace. Anybody of this host may take such a name before the service does. So a name is used
+only for an address of this host, what listens under it is asked of the kernel before anything is said (SO_PEERCRED),
+and a service whose name is taken does not start.
+"""
+
+import ipaddress
+import os
+import socket
+import struct
+from typing import NamedTuple
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Owner(NamedTuple):
+    """The process at the other end, as it was when it connected or began to listen."""
+
+    pid: int
+    uid: int
+
+    @property
+    def is_trusted(self) -> bool:
+        """Root, or the user of this process: who could read its memory anyway."""
+        return self.uid in (0, os.geteuid())
+
+
+def name_of(host: str, port: int) -> bytes:
+    return f"\0threefs.{host}.{port}".encode()
+
+
+def is_of_this_host(ip: str) -> bool:
+    """Whether packets to this numeric address stay here: a loopback address, or one of an interface.
+
+    Only such an address can be bound. (A wildcard can be bound too, and is nobody's address.)
+    """
+    try:
+        address = ipaddress.ip_address(ip.partition("%")[0])
+    except ValueError:
+        return False
+    if address.is_unspecified or address.is_multicast:
+        return False
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+            probe.bind((ip, 0))
+    except OSError:
+        return False
+    return True
+
+
+def owner(sock: socket.socket) -> Owner:
+    """Of what is at the other end of a connected UNIX socket."""
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return Owner(pid, uid)
+
+
+def connect(host: str, port: int) -> socket.socket | None:
+    """Without waiting; None if nobody listens there, or somebody whom this process has no reason to trust: then TCP
+    must do, where the service proves itself if the cluster has a key."""
+    sock = _made()
+    try:
+        sock.connect(name_of(host, port))
+        if owner(sock).is_trusted:
+            return sock
+    except OSError:
+        pass
+    sock.close()
+    return None
+
+
+def who_listens(host: str, port: int) -> Owner | None:
+    """Under the name of an address; None if that cannot be found out."""
+    with _made() as sock:
+        try:
+            sock.connect(name_of(host, port))
+            return owner(sock)
+        except OSError:
+            return None
+
+
+def _made() -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sock.setblocking(False)
+    return sock
