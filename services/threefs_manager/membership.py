@@ -39,6 +39,8 @@ class Membership:
         #: Targets that are taken for dead, and get no lease until the published chain says so (R9): the transaction
         #: that takes them out may be on its way, or have an outcome that is not known.
         self._condemned: dict[TargetId, float] = {}  # since when
+        #: Syncing targets that have to give way: they get no lease, and leave when their last one has ended.
+        self._starved: dict[ChainId, TargetId] = {}
 
     def hear(
         self, node_id: int, incarnation: int, reports: Sequence[pb.TargetReport], routing: Routing
@@ -58,6 +60,8 @@ class Membership:
             self._reports[target] = report
             if chain.state(target) not in _MEMBERS:
                 self._seen[target] = now
+            elif self._starved.get(chain.chain_id) == target:
+                continue
             elif report.chain_version == chain.version and report.local_state != pb.LOCAL_OFFLINE:
                 if target not in self._seen or any(m.target_id in self._condemned for m in chain.members):
                     news.add(chain.chain_id)
@@ -100,6 +104,13 @@ class Membership:
         for target in targets:
             self._reports.pop(target, None)
             self._seen.pop(target, None)
+
+    def starve(self, chain: Chain, target: TargetId | None) -> None:
+        """This syncing target of the chain gets no lease from now on (None: whoever there is gets one again)."""
+        if target is None:
+            self._starved.pop(chain.chain_id, None)
+        else:
+            self._starved[chain.chain_id] = target
 
     def absolve(self, routing: Routing) -> None:
         """Whoever has been put out of the write path may report again."""

@@ -10,6 +10,7 @@ from threefs.errors import Fenced, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
 from threefs_manager.membership import Membership
+from threefs_manager.progress import Progress
 from threefs_manager.publication import Publication
 from threefs_manager.store import Store, Writer
 from threefs_manager.transitions import Known, next_chain
@@ -39,6 +40,7 @@ class Overseer:
         self._membership = membership
         self._clock = clock
         self._on_change = on_change
+        self._progress = Progress(clock)
         self._dirty: set[ChainId] = set()
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
@@ -131,6 +133,8 @@ class Overseer:
             if chain is None:
                 continue
             known = self._membership.judge(chain, routing, routing.lease_s)
+            source = self._membership.report(chain.tail) if chain.tail is not None else None
+            self._membership.starve(chain, self._progress.gives_way(chain, known, source, routing.lease_s))
             if next_chain(chain, known) is not chain:
                 changes.append((chain, known))
         for first in range(0, len(changes), _AT_ONCE):

@@ -31,6 +31,8 @@ _CALL_S = 5.0
 _SHIP_S = 20.0
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+#: A pass that ends with something missing is followed by another one. More than so many get nothing done.
+_PASSES = 3
 
 _LOG = structlog.get_logger()
 
@@ -77,9 +79,11 @@ class Resync:
 
     async def _run(self, target: Target, successor: TargetId, chain_version: int) -> None:
         pause_s = _FIRST_PAUSE_S
+        passes = 0
         while target.chain.version == chain_version:
+            passes += 1
             try:
-                if await self._bring_up_to_date(target, successor, chain_version):
+                if await self._bring_up_to_date(target, successor, chain_version, passes <= _PASSES):
                     request = pb.SyncDoneRequest(target=successor, chain_version=chain_version)
                     await self._peers.call(self._address(successor), SYNC_DONE, request, timeout_s=_CALL_S)
                     _LOG.info("successor is up to date", target=target.target_id, successor=successor)
@@ -91,8 +95,8 @@ class Resync:
             await self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _bring_up_to_date(self, target: Target, successor: TargetId, chain_version: int) -> bool:
-        """One pass; whether nothing is missing any more."""
+    async def _bring_up_to_date(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
+        """One pass, which counts as progress or not; whether nothing is missing any more."""
         shipping: dict[asyncio.Task[bool], None] = {}
         complete = True
         looked_at = 0
@@ -100,6 +104,7 @@ class Resync:
             async for theirs in self._pages(target, successor, chain_version):
                 for chunk, row in theirs:
                     looked_at += 1
+                    target.sync_progress += progress
                     target.resynced = (looked_at, max(looked_at, target.engine.space().chunks))
                     if row is not None and row == _own(target, chunk):
                         continue

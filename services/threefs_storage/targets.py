@@ -74,6 +74,7 @@ class Target:
         self.complete_in = 0
         #: Of the successor that is brought up to date: chunks looked at, and all of them.
         self.resynced = (0, 0)
+        self.sync_progress = 0  # rises while that gets on
         self.chain = chain
         self.state: PublicState | None = None
         self.serving = False
@@ -418,6 +419,7 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         unrepaired_chunks=len(target.damaged),
         scrubbed_bytes=target.scrubbed_bytes,
         scrub_passes=target.scrub_passes,
+        sync_progress=target.sync_progress,
         lost_chunks=len(target.engine.lost_chunks),
         read_only=target.full or target.engine.read_only is not None,
         failure=failure.message[:_FAILURE_CHARS] if failure is not None else "",

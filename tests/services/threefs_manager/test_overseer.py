@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
 from threefs_manager.overseer import Overseer
+from threefs_manager.progress import STALLED_LEASES
 from threefs_manager.publication import Publication
 from threefs_manager.service import Manager
 from threefs_manager.store import Store, Writer
@@ -117,6 +118,34 @@ async def check_silence(bench: Bench) -> None:
 
 def test_a_silent_target_leaves_and_comes_back_by_resync() -> None:
     run(check_silence)
+
+
+async def check_stalled(bench: Bench) -> None:
+    """Target 2 gets nothing done, and 3 waits. R9: while 2 holds a lease it stays in the chain."""
+    await asyncio.sleep(0.1)
+    for node in (2, 3):
+        del bench.living[node]
+    await until(lambda: bench.states() == {1: SERVING, 2: OFFLINE, 3: OFFLINE})
+    bench.living[2] = 1
+    await until(lambda: bench.states()[2] is SYNCING)
+    version = bench.chain().version
+    bench.living[3] = 1
+    await asyncio.sleep((STALLED_LEASES - 0.5) * 0.3)
+    assert bench.chain().version == version, "a return does not disturb it"
+    leased = 0.0
+    while bench.states()[2] is SYNCING:
+        leased = bench.manager._membership._seen.get(TargetId(201), leased)
+        await asyncio.sleep(0.001)
+    assert LOOP_CLOCK.monotonic() - leased >= 0.3
+    await until(lambda: bench.states()[3] is SYNCING)
+    bench.complete.add(3)
+    await until(lambda: bench.states() == {1: SERVING, 3: SERVING, 2: SYNCING})
+    bench.complete.add(2)
+    await until(lambda: bench.states() == {1: SERVING, 3: SERVING, 2: SERVING})
+
+
+def test_a_resync_that_gets_nothing_done_gives_way_to_another_one() -> None:
+    run(check_stalled)
 
 
 async def check_restart(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_storage import resync
@@ -252,5 +253,28 @@ def test_a_pending_version_that_the_only_replica_cannot_read_blocks_nothing(tmp_
             async with asyncio.timeout(10):
                 await complete(chain, 2)
             assert not chain[1].pending() and CHUNKS[0] in chain[2].target.engine.lost_chunks
+
+    run(test)
+
+
+def test_passes_that_leave_something_missing_are_soon_no_progress_any_more(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            chain.change((1, SERVING), (2, OFFLINE))
+            await chain.write(b"new")
+
+            async def no_writes(method: Any, request: Any) -> None:
+                if method is WRITE:
+                    raise VersionGap("never")
+
+            target = chain[1].target
+            chain[1].peers.before = no_writes
+            chain.change((1, SERVING), (2, SYNCING))
+            await until(lambda: chain[1].peers.count(INVENTORY) > 5)
+            assert target.sync_progress == 3, "one chunk, looked at in each of the first passes"
+            (report,) = chain[1].targets.reports()
+            assert report.sync_progress == 3
+            chain[1].peers.before = None
+            await complete(chain, 2)
 
     run(test)
