@@ -13,8 +13,11 @@ from threefs.kv import records
 from threefs.kv.port import Pair, Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import QuotaLimits, Usage
-from threefs_meta import charges, keys
+from threefs_meta import charges, keys, paths
 from threefs_meta.charges import FREE, Account, Cost
+from threefs_meta.directory_path import path_of
+
+_PATHS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class Standing:
 
     limits: QuotaLimits
     used: Cost
+    path: str = ""  # of a tree, as far as it has been looked up
 
     @property
     def bytes_are_up(self) -> bool:
@@ -36,6 +40,8 @@ class Standing:
 class Quotas:
     def __init__(self) -> None:
         self._standings: dict[Account, Standing] = {}
+        self._paths: dict[Account, str] = {}
+        self._named = b""  # the account whose path was looked up last
 
     async def load(self, tx: Transaction) -> None:
         """See all that have limits, and how much of them is used."""
@@ -52,7 +58,21 @@ class Quotas:
             for account, (key, value) in zip(accounts, limits, strict=True)
         }
         whole = _with_trees_below(decoded, used)
-        self._standings = {account: Standing(decoded[account], whole.get(account, FREE)) for account in accounts}
+        await self._look_up_paths(tx, accounts)
+        self._standings = {
+            account: Standing(decoded[account], whole.get(account, FREE), self._paths.get(account, ""))
+            for account in accounts
+        }
+
+    async def _look_up_paths(self, tx: Transaction, accounts: list[Account]) -> None:
+        """Of a few trees at a time, in turn: paths are for people, who learn of a rename a little later."""
+        self._paths = {account: self._paths[account] for account in accounts if account in self._paths}
+        trees = sorted(filter(charges.is_tree, accounts))
+        behind = [account for account in trees if account > self._named] or trees
+        for account in behind[:_PATHS_AT_ONCE]:
+            path = await path_of(tx, charges.number_of(account))
+            self._paths[account] = paths.shown(path) if path else ""
+            self._named = account
 
     def standing(self, account: Account) -> Standing | None:
         return self._standings.get(account)
@@ -65,14 +85,19 @@ class Quotas:
         """Raise QuotaExceeded unless there may be one inode more."""
         for account, standing in self._above(inode):
             if standing.inodes_are_up:
-                raise QuotaExceeded(f"{_shown(account)} has {standing.used.inodes} of {standing.limits.inodes} inodes")
+                raise QuotaExceeded(
+                    f"{_shown(account, standing)} has {standing.used.inodes} of at most {standing.limits.inodes} files "
+                    "and directories; remove some, or ask the administrator for more (`threefs quota`)"
+                )
 
     def check_longer(self, inode: pb.Inode, more: int) -> None:
         """Raise QuotaExceeded unless a file may become so many bytes longer."""
         for account, standing in self._above(inode) if more > 0 else ():
             if 0 < standing.limits.bytes < standing.used.bytes + more:
-                used = f"{standing.used.bytes} of {standing.limits.bytes} bytes"
-                raise QuotaExceeded(f"{_shown(account)} has {used}; {more} more are too many")
+                raise QuotaExceeded(
+                    f"{_shown(account, standing)} has {standing.used.bytes} of at most {standing.limits.bytes} bytes, "
+                    f"and {more} more do not fit; remove files, or ask the administrator for more (`threefs quota`)"
+                )
 
     def is_over(self, inode: pb.Inode) -> bool:
         """The file may not become longer."""
@@ -116,6 +141,7 @@ def _cost(key: bytes, value: bytes) -> Cost:
     return Cost(usage.bytes, usage.inodes)
 
 
-def _shown(account: Account) -> str:
-    number = charges.number_of(account)
-    return f"the tree of directory {number}" if charges.is_tree(account) else f"user {number}"
+def _shown(account: Account, standing: Standing) -> str:
+    if charges.is_tree(account):
+        return f"the tree {standing.path}" if standing.path else "a directory above that has a quota"
+    return f"user {charges.number_of(account)}"

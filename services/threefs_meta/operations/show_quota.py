@@ -7,13 +7,13 @@ from threefs_meta import charges, keys, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.charges import Account
 from threefs_meta.context import Context
+from threefs_meta.directory_path import path_of
 from threefs_meta.mutations import look
 from threefs_meta.namespace import Namespace
 from threefs_meta.quotas import Quotas, Standing
 from threefs_meta.walk import find
 
 _PAGE = 256
-_MOST_PARTS = 4096
 
 
 async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.QuotaReply:
@@ -61,7 +61,7 @@ async def _quota(names: Namespace, account: Account, standing: Standing) -> pb.Q
     )
     if charges.is_tree(account):
         quota.tree = charges.number_of(account)
-        quota.path = await path_of(names, quota.tree)
+        quota.path = await path_of(names.tx, quota.tree)
     else:
         quota.uid = charges.number_of(account)
     return quota
@@ -69,15 +69,3 @@ async def _quota(names: Namespace, account: Account, standing: Standing) -> pb.Q
 
 async def _is_counting(tx: Transaction) -> bool:
     return bool(await tx.get_range(*keys.RETAGS, limit=1, snapshot=True))
-
-
-async def path_of(names: Namespace, directory: int) -> bytes:
-    """Of a directory, from the root; empty when it has been removed."""
-    parts: list[bytes] = []
-    at = await names.inode(directory)
-    while at is not None and at.nlink and len(parts) < _MOST_PARTS:
-        if at.inode == at.parent:
-            return b"/" + b"/".join(reversed(parts))
-        parts.append(at.name)
-        at = await names.inode(at.parent)
-    return b""

@@ -7,6 +7,7 @@ from threefs_meta import keys
 from threefs_meta.charges import tree_account, user_account
 from threefs_meta.quotas import Quotas
 
+from tests.support.metadata import MetaBench, run
 from threefs.errors import QuotaExceeded
 from threefs.kv import records
 from threefs.kv.memory import MemoryEngine
@@ -44,10 +45,10 @@ def test_a_tree_below_counts_for_those_above_and_is_held_by_their_limits() -> No
     standing = quotas.standing(tree_account(1))
     assert standing is not None and standing.used == (80, 10)
     for tree in (1, 2):
-        with pytest.raises(QuotaExceeded, match="10 of 10 inodes"):
+        with pytest.raises(QuotaExceeded, match="10 of at most 10 files"):
             quotas.check_new(file(tree))
         quotas.check_longer(file(tree), 20)
-        with pytest.raises(QuotaExceeded, match="80 of 100 bytes"):
+        with pytest.raises(QuotaExceeded, match="80 of at most 100 bytes"):
             quotas.check_longer(file(tree), 21)
         assert not quotas.is_over(file(tree))
     quotas.check_new(file(3))
@@ -71,3 +72,27 @@ def test_records_that_go_in_circles_do_no_harm() -> None:
         }
     )
     assert not quotas.is_over(file(1))
+
+
+def test_errors_name_the_directory_and_not_its_number() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await fs.mkdir("/projects")
+        await fs.mkdir("/projects/vision")
+        tx = fs.context.engine.begin()
+        tx.set(keys.limits(tree_account(directory.inode)), records.encode(QuotaLimits(inodes=1)))
+        tx.set(keys.usage(tree_account(directory.inode)), records.encode(Usage(inodes=1)))
+        await tx.commit()
+        quotas = Quotas()
+        await quotas.load(fs.context.engine.begin())
+        with pytest.raises(QuotaExceeded, match="the tree /projects has 1 of at most 1 files"):
+            quotas.check_new(file(directory.inode))
+        await fs.rename("/projects", "/old")
+        await quotas.load(fs.context.engine.begin())
+        with pytest.raises(QuotaExceeded, match="the tree /old has"):
+            quotas.check_new(file(directory.inode))
+        tx = fs.context.engine.begin()
+        tx.clear(keys.limits(tree_account(directory.inode)))
+        tx.clear(keys.usage(tree_account(directory.inode)))
+        await tx.commit()
+
+    run(test)

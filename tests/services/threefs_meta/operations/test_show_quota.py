@@ -1,7 +1,7 @@
 """Quotas as they are shown."""
 
 import pytest
-from threefs_meta.operations.show_quota import list_quotas, path_of, show_quota
+from threefs_meta.operations.show_quota import list_quotas, show_quota
 
 from tests.support.metadata import MetaBench, at, run
 from threefs.errors import PermissionDenied
@@ -36,18 +36,5 @@ def test_users_see_their_own() -> None:
         with pytest.raises(PermissionDenied):
             await list_quotas(fs.context, pb.ListQuotasRequest(caller=pb.Caller(uid=5)))
         assert not (await show_quota(fs.context, pb.ShowQuotaRequest(place=at("/")))).HasField("quota")
-
-    run(test)
-
-
-def test_a_path_is_found_from_below() -> None:
-    async def test(fs: MetaBench) -> None:
-        deep = await fs.mkdir("/a/b/c", parents=True)
-        names = fs.context.names(fs.engine.begin())
-        assert (await path_of(names, deep.inode), await path_of(names, 1), await path_of(names, 99)) == (
-            b"/a/b/c",
-            b"/",
-            b"",
-        )
 
     run(test)

@@ -1,0 +1,22 @@
+"""Where a directory is, told from its number: for people, who know directories by their paths."""
+
+from threefs.ids import ROOT
+from threefs.kv import records
+from threefs.kv.port import Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import keys, paths
+
+
+async def path_of(tx: Transaction, directory: int) -> bytes:
+    """Of a directory, from the root; empty when it has been removed. Nothing of it is a conflict."""
+    parts: list[bytes] = []
+    number = directory
+    while number != ROOT and len(parts) < paths.MAX_PARTS:
+        key = keys.inode(number)
+        value = await tx.get(key, snapshot=True)
+        inode = None if value is None else records.decode(value, pb.Inode, key)
+        if inode is None or not inode.nlink:
+            return b""
+        parts.append(inode.name)
+        number = inode.parent
+    return b"/" + b"/".join(reversed(parts)) if number == ROOT else b""
