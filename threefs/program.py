@@ -16,7 +16,7 @@ import uvloop
 from threefs import __version__, background, keys
 from threefs import settings as settings_module
 from threefs.background import TaskDied
-from threefs.env import garbage
+from threefs.env import descriptors, garbage
 from threefs.env.clock import CLOCK
 from threefs.env.directory import close_to_others, owned
 from threefs.env.notify import notify, watchdog_s
@@ -108,6 +108,7 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
     os.umask(0o077)  # what a service stores is nobody else's
+    descriptors.raise_limit()
     log = structlog.get_logger()
     log.info("starting", version=__version__, pid=os.getpid(), settings=str(settings))
     try:

@@ -66,6 +66,7 @@ class Reads:
         total = sum(lengths)
         if count > MOST_ROWS or total > MOST_BYTES:
             raise LimitExceeded(f"a read of {count} rows and {total} bytes; {MOST_ROWS} and {MOST_BYTES} are the most")
+        call.make_room(total)
         buffer = self._pool.take(total)
         rows: list[Row] = []
         waiting: list[int] = []

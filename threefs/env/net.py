@@ -27,6 +27,17 @@ MOST_PIECES = 1024
 _TRIES = 16
 
 
+#: A machine that is gone without a word is noticed after a minute: when it does not answer while nothing is sent, and
+#: when it does not take what is sent.
+_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),  # ms
+)
+
+
 class Stream(Protocol):
     """One connection. `peer` says whose, for people."""
 
@@ -87,6 +98,8 @@ class SocketStream:
                 sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for level, option, value in _ALIVE:
+                sock.setsockopt(level, option, value)
 
     def recv_into(self, views: Sequence[memoryview]) -> int:
         return self._socket.recvmsg_into(views)[0]

@@ -33,6 +33,7 @@ from threefs.wire.common_pb2 import Hello
 Sink = Callable[[Any, int], Sequence[memoryview]]
 
 _LATEST_MS = 2**32 - 1
+_NOWHERE = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
 
 
 class _Pending:
@@ -145,14 +146,16 @@ class Connection:
         payload: Sequence[Buffer] = (),
         sink: Sink | None = None,
         request_id: int = 0,
-        behind: int = 0,
+        behind: int | None = None,
     ) -> "asyncio.Future[Rep]":
         """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
 
-        A call for which the service has no room now waits for its turn; `behind` says how many more processes it passes
-        (see `Window`). The future raises the error that the service answered with, or ConnectionLost, DeadlineExceeded,
-        Stopping, Overloaded (its time was over before its turn came: it had no effect), LimitExceeded. Cancelling it
-        cancels the call at the service.
+        A call for which the service has no room now waits for its turn. `behind` is for services that pass on what they
+        have taken from somebody else: how many more processes the call passes (see `Window`).
+
+        The future raises the error that the service answered with, or ConnectionLost, DeadlineExceeded, Stopping,
+        Overloaded (its time was over before its turn came: it had no effect), LimitExceeded. Cancelling it cancels the
+        call at the service.
         """
         future: asyncio.Future[Rep] = self._loop.create_future()
         body = request.SerializeToString()
@@ -163,6 +166,8 @@ class Connection:
             return future
         call_id = self._next_id()
         deadline = self._clock.monotonic() + timeout_s
+        flags = 0 if behind is None else frames.PASSED_ON
+        behind = behind or 0
         pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, behind)
         self._pending[call_id] = pending
         self.outstanding += 1
@@ -170,11 +175,11 @@ class Connection:
         window = self._window
         if not length and not behind and window.calls < window.most_calls:
             window.calls += 1  # as try_take does it, on the hottest path
-            self._send(call_id, pending, body, payload, timeout_s, request_id)
+            self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
         elif window.try_take(length, behind):
-            self._send(call_id, pending, body, payload, timeout_s, request_id)
+            self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
         else:
-            pending.unsent = partial(self._send_late, call_id, pending, body, payload, request_id)
+            pending.unsent = partial(self._send_late, call_id, pending, flags, body, payload, request_id)
             window.wait(pending, length, behind)
         return future
 
@@ -182,6 +187,7 @@ class Connection:
         self,
         call_id: int,
         pending: _Pending,
+        flags: int,
         body: bytes,
         payload: Sequence[Buffer],
         timeout_s: float,
@@ -189,16 +195,18 @@ class Connection:
     ) -> None:
         remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
         size = pending.size
-        head = frames.encode(frames.REQUEST, pending.method.number, 0, call_id, body, size, remaining_ms, request_id)
+        head = frames.encode(
+            frames.REQUEST, pending.method.number, flags, call_id, body, size, remaining_ms, request_id
+        )
         if self.outstanding == 1 and not size:
             self._link.send_now(head)
         else:
             self._link.send(head, call_id, payload, size, owner=pending.future)
 
     def _send_late(
-        self, call_id: int, pending: _Pending, body: bytes, payload: Sequence[Buffer], request_id: int
+        self, call_id: int, pending: _Pending, flags: int, body: bytes, payload: Sequence[Buffer], request_id: int
     ) -> None:
-        self._send(call_id, pending, body, payload, pending.deadline - self._clock.monotonic(), request_id)
+        self._send(call_id, pending, flags, body, payload, pending.deadline - self._clock.monotonic(), request_id)
 
     def _leave_window(self, pending: _Pending) -> None:
         """A call has ended: its place is for those that wait."""
@@ -395,4 +403,4 @@ class Connection:
 
 
 def _nowhere(header: Header) -> Sequence[memoryview]:
-    return [memoryview(bytearray(header.inline_bytes))] if header.payload_bytes else ()
+    return [_NOWHERE[: header.inline_bytes]] if header.payload_bytes else ()

@@ -51,6 +51,8 @@ _WITH_PAYLOAD = frozenset((REQUEST, RESPONSE, SEGMENT))
 
 #: Flag of a RESPONSE whose body is an Error.
 FAILED = 1
+#: Flag of a REQUEST that passes on work which its sender has taken from somebody else.
+PASSED_ON = 2
 
 
 class Header(NamedTuple):

@@ -8,7 +8,9 @@ from threefs.wire.common_pb2 import Hello
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one connection. Each side tells the other its own in HELLO, and who calls keeps to those of the other.
+    """Bounds of one connection, and at the end of a process.
+
+    Each side tells the other its own in HELLO, and who calls keeps to those of the other.
 
     A frame over a limit closes the connection with an error that says which; a call too many is answered with
     Overloaded.
@@ -18,8 +20,21 @@ class Limits:
     payload_bytes: int = 128 << 20  # of one call
     calls: int = 4096  # in flight
     inflight_bytes: int = 256 << 20  # request payload received or being received
+    hello_bytes: int = 4 << 10  # of a body, before it is known who the peer is
+    queued_bytes: int = 64 << 20  # answers that wait for the peer to take them: its calls are not read beyond that
     hello_s: float = 10.0  # from connect to HELLO, at the server
+    payload_s: float = 120.0  # from the begin of a request to the end of its payload, or less if its deadline is nearer
+    stall_s: float = 30.0  # for which a peer may take nothing of what waits for it, or not go on with what it began
+    idle_s: float = 900.0  # for which a connection may have no use
     connect_s: float = 3.0  # at the client, each for the connection and for HELLO: others wait for the same attempt
+    # Of all peers together. A quarter of the memory is for calls that other services pass on: if those had to wait for
+    # the end of clients' calls, both would wait for each other.
+    process_bytes: int = 1 << 30  # of payload and answers
+    connections: int = 4096
+
+    def before_hello(self) -> "Limits":
+        """For a peer that may be anybody."""
+        return dataclasses.replace(self, body_bytes=min(self.body_bytes, self.hello_bytes), payload_bytes=0)
 
     def told(self, hello: Hello) -> "Limits":
         """Those that calls of this side keep to, from what the peer takes. A peer that does not say takes as much as

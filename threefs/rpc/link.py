@@ -20,6 +20,10 @@ _TURN_BYTES = 512 << 10  # handed to the kernel at once
 _READS_PER_WAKE = 16  # then other connections get their turn
 #: A message of that size was much work, and is as much for the peer, who can begin with it while the next one is made.
 _LARGE_BYTES = 2 << 10
+_NEVER = 1 << 62
+_NOTHING = memoryview(b"")
+#: Where payload goes that nobody wants. Never read.
+_NOWHERE = memoryview(bytearray(SEGMENT_BYTES))
 
 
 class Receiver(Protocol):
@@ -34,6 +38,15 @@ class Receiver(Protocol):
     def lost(self, error: ThreefsError) -> None:
         """The link is closed; called once."""
         ...
+
+
+class Queued:
+    """Bytes that links of one process have to send."""
+
+    __slots__ = ("total_bytes",)
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
 
 
 class Owner(Protocol):
@@ -93,11 +106,28 @@ class _Outgoing:
 class Link:
     """Owns the stream. Everything happens on the loop that made it."""
 
-    def __init__(self, stream: Stream, limits: Limits, receiver: Receiver) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        limits: Limits,
+        receiver: Receiver,
+        queued: Queued | None = None,
+        most_queued_bytes: int = _NEVER,
+    ) -> None:
+        """`queued` counts what all links of a process have to send. While this one has more than `most_queued_bytes` to
+        send, or memory for so much of it (`hold`), it takes nothing in: what the peer asks for next would only wait
+        too."""
         self.peer = stream.peer
+        self.limits = limits  # of what comes in
+        self.queued_bytes = 0  # to be sent
+        self._held_bytes = 0
+        self.taken_bytes = 0  # by the kernel, ever
+        self.received_bytes = 0  # ever
+        self._queued = queued or Queued()
+        self._most_queued_bytes = most_queued_bytes
+        self._paused = False
         self.closed = False
         self._stream = stream
-        self._limits = limits
         self._receiver = receiver
         #: Of the places that the receiver has just given for a payload. Nothing more comes into them when it is done.
         self.owner: Owner | None = None
@@ -141,6 +171,7 @@ class Link:
             if sent is not None:
                 sent()
             return
+        self._count(len(head) + length)
         if not length and sent is None and not self._queue:
             self._pieces.append(head)
             if len(head) >= _LARGE_BYTES and not self._blocked:
@@ -159,8 +190,14 @@ class Link:
         if self._flushing or self._blocked or self.closed:
             self.send(head)
             return
+        self._count(len(head))
         self._pieces.append(head)
         self._pump()
+
+    def _count(self, size: int) -> None:
+        """So many more bytes are to be sent."""
+        self.queued_bytes += size
+        self._queued.total_bytes += size
 
     @property
     def sending(self) -> bool:
@@ -197,6 +234,8 @@ class Link:
                 self._blocked = not self.closed
                 if self._blocked:
                     self._stream.on_writable(self._writable)
+                    if self._paused:
+                        self._go_on_reading()
                 return
             self._popped = 0
             if self._lent:
@@ -204,6 +243,24 @@ class Link:
             finished, self._finished = self._finished, []
             for sent in finished:
                 sent()
+            if self._paused:
+                self._go_on_reading()
+
+    def hold(self, size: int) -> None:
+        """So much more memory, or less, is held for what will have to be sent."""
+        self._held_bytes += size
+        if self._paused:
+            self._go_on_reading()
+
+    def _go_on_reading(self) -> None:
+        if self.queued_bytes + self._held_bytes <= self._most_queued_bytes // 2 and not self.closed:
+            self._paused = False
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if not self.closed and self._closing is None and not self._paused:
+            self._stream.on_readable(self._readable)
+            self._readable(again=True)
 
     def _take_turn(self) -> bool:
         """Collect the next frames, one of each message in turn. False when nothing is queued."""
@@ -212,9 +269,12 @@ class Link:
         total = 0
         while queue and total < _TURN_BYTES and len(pieces) < MOST_PIECES:
             message = queue.popleft()
+            if not message.head:  # a SEGMENT
+                self._count(HEADER_BYTES)
             owner = message.owner
             if owner is not None:
                 if owner.done():
+                    self._count(-message.remaining - len(message.head))
                     continue
                 begin = len(pieces) + 1  # behind the header
                 total += message.next_frame(pieces)
@@ -240,6 +300,8 @@ class Link:
             except OSError as error:
                 self.close(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
                 return False
+            self._count(-taken)
+            self.taken_bytes += taken
             while taken:
                 first = pieces[0]
                 if len(first) <= taken:
@@ -260,20 +322,37 @@ class Link:
 
     def _divert(self) -> None:
         self.owner = None
-        self._wanted = deque(memoryview(bytearray(len(view))) for view in self._wanted)
+        self._wanted = deque(_NOWHERE[: len(view)] for view in self._wanted)
 
-    def _readable(self) -> None:
+    @property
+    def receiving(self) -> bool:
+        """A frame has begun to come."""
+        return not self._paused and (self._header is not None or self._start != self._end)
+
+    def _readable(self, *, again: bool = False) -> None:
+        """`again`: there may be something in the ring yet."""
         self._flushing = True  # what is sent from here on goes out below
         try:
+            if again:
+                self._parse()
             for _ in range(_READS_PER_WAKE):
-                if self.closed or not self._receive():
+                if self.closed or self._must_pause() or not self._receive():
                     break
+            self._must_pause()  # with what is in the ring
         except ThreefsError as error:
             self.refuse(error)
         finally:
             self._flushing = False
         if not self._blocked and (self._pieces or self._queue):
             self._pump()
+
+    def _must_pause(self) -> bool:
+        if self.closed or self._wanted or self.queued_bytes + self._held_bytes <= self._most_queued_bytes:
+            return False
+        if not self._paused:
+            self._paused = True
+            self._stream.on_readable(None)
+        return True
 
     def _receive(self) -> bool:
         """Read once and take in what came. False when there is nothing more to read now: the kernel had less than it
@@ -301,6 +380,7 @@ class Link:
         if count == 0:
             self.close(PeerClosed(f"{self.peer} closed the connection"))
             return False
+        self.received_bytes += count
         if wanted:
             rest = self._fill(count)
             if wanted:
@@ -334,12 +414,12 @@ class Link:
 
     def _parse(self) -> None:
         """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
-        while not self._wanted and not self.closed:
+        while not (self._wanted or self.closed or self.queued_bytes + self._held_bytes > self._most_queued_bytes):
             start = self._start
             have = self._end - start
             if have < HEADER_BYTES:
                 return
-            header = frames.decode(self._ring, start, self._limits)
+            header = frames.decode(self._ring, start, self.limits)
             size = HEADER_BYTES + header.body_bytes
             if have >= size:
                 body = frames.body_at(self._ring, start, header)
@@ -399,7 +479,7 @@ class Link:
         body = frames.error_body(error)
         self.send(frames.encode(frames.GOAWAY, body=body))
         # A peer that does not read must not keep us.
-        self._patience = self._loop.call_later(self._limits.hello_s, self.close, error)
+        self._patience = self._loop.call_later(self.limits.hello_s, self.close, error)
 
     def close(self, error: ThreefsError) -> None:
         if self.closed:
@@ -415,5 +495,9 @@ class Link:
         self._lent.clear()
         self._finished.clear()
         self._wanted.clear()
+        self._count(-self.queued_bytes)
+        # Whoever still knows this link, as cycles do until they are collected, keeps no memory by it.
+        self._ring, self._start, self._end = _NOTHING, 0, 0
+        self._header = self._body = self.owner = None
         for sent in finished:
             sent()

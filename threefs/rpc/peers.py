@@ -80,7 +80,7 @@ class Peers:
         payload: Sequence[Buffer] = (),
         sink: Sink | None = None,
         request_id: int = 0,
-        behind: int = 0,
+        behind: int | None = None,
     ) -> Rep:
         """Connect if need be, then `Connection.call`."""
         deadline = self._clock.monotonic() + timeout_s

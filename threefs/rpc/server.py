@@ -11,16 +11,20 @@ import structlog
 from threefs.env.begun import Begun
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.descriptors import most_connections
 from threefs.env.net import Listener, Net, Stream
-from threefs.errors import Stopping
+from threefs.errors import Overloaded, Stopping
 from threefs.rpc import frames
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
+from threefs.rpc.link import Queued
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.reaper import LOOK_S, Reaper
 from threefs.rpc.serialized import Answer
 from threefs.rpc.session import Call, Handler, Session
 
 _DEFAULT_LIMITS = Limits()
+_MOST_REFUSED = 64  # connections beyond the bound that are told so; others are closed without a word
 _LOG = structlog.get_logger()
 
 
@@ -32,12 +36,16 @@ class Server:
         self.clock = clock
         self.limits = limits
         self.pool = BufferPool()
+        self.queued = Queued()
         self.stopping = False
         self.methods: dict[int, Method[Any, Any]] = {}
         self.handlers: dict[int, Handler] = {}
         self._net = net
         self._listener: Listener | None = None
         self._sessions: dict[Session, None] = {}  # in their order, so that runs of the simulator are equal
+        self._most_connections = most_connections(limits.connections)
+        self._reaper = Reaper(self._sessions, limits)
+        self._looking: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
 
     def add(self, method: Method[Req, Rep], handler: Callable[[Call[Req, Rep]], Awaitable[None] | None]) -> None:
@@ -83,14 +91,54 @@ class Server:
     async def start(self, host: str, port: int) -> str:
         """Listen; the address with the real port. Raises Unavailable."""
         self._listener = await self._net.listen(host, port, self._accept)
+        self._look()
         return self._listener.address
 
     def _accept(self, stream: Stream) -> None:
-        self._sessions[Session(stream, self)] = None
+        many = len(self._sessions)
+        if many >= self._most_connections and not self._reaper.make_way(self.clock.monotonic()):
+            if many >= self._most_connections + _MOST_REFUSED:
+                stream.close()
+                return
+            session = Session(stream, self)
+            session.refusal = Overloaded(
+                f"{self.identity.program or 'this service'} serves {self._most_connections} connections, and takes no "
+                f"more; close some, or try again later"
+            )
+        else:
+            session = Session(stream, self)
+        self._sessions[session] = None
+
+    def _look(self) -> None:
+        self._reaper.look(self.clock.monotonic())
+        self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def make_room(self, size: int, *, passed_on: bool = False) -> None:
+        """Is there memory for so much of a call's payload or answer? Raises Overloaded. What services pass on finds
+        room while clients find none: else both could wait for each other."""
+        most = self.limits.process_bytes
+        if not passed_on:
+            most -= most // 4
+        if self.pool.lent_bytes + size > most and self.pool.lent:
+            self._reaper.relieve()
+            if self.pool.lent_bytes + size > most and self.pool.lent:
+                raise Overloaded(f"{self.pool.lent_bytes} bytes are held for other calls, there is no room for {size}")
+
+    def check_queued(self, size: int) -> None:
+        """May an answer of that size wait for its peer? Raises Overloaded."""
+        most = self.limits.process_bytes
+        if self.queued.total_bytes + size > most and self.queued.total_bytes:
+            self._reaper.relieve()
+            if self.queued.total_bytes + size > most and self.queued.total_bytes:
+                raise Overloaded(
+                    f"{self.queued.total_bytes} bytes of answers wait to be taken, no room for {size} more"
+                )
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, let running ones finish within `grace_s`, then close."""
         self.stopping = True
+        if self._looking is not None:
+            self._looking.cancel()
         if self._listener is not None:
             self._listener.close()
         goodbye = frames.error_body(Stopping("the service is stopping"))

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from threefs.env.net import Buffer, Stream
 from threefs.errors import (
+    DeadlineExceeded,
     Internal,
     LimitExceeded,
     NotAuthorised,
@@ -23,6 +24,7 @@ from threefs.rpc.frames import Header
 from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.link import Link
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.reaper import Progress
 from threefs.rpc.serialized import Answer
 from threefs.wire.common_pb2 import Hello
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 Handler = Callable[["Call[Any, Any]"], Awaitable[None] | None]
 
 _NOTHING = memoryview(b"")
+_NOWHERE = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
+_LARGE_ANSWER_BYTES = 64 << 10  # there is always room for smaller ones
 
 
 class Call(Generic[Req, Rep]):
@@ -45,6 +49,7 @@ class Call(Generic[Req, Rep]):
     __slots__ = (
         "_buffer",
         "_header",
+        "_held",
         "_received",
         "_running",
         "_session",
@@ -54,6 +59,7 @@ class Call(Generic[Req, Rep]):
         "method",
         "payload",
         "peer",
+        "receive_by",
         "request",
         "request_id",
         "task",
@@ -63,6 +69,7 @@ class Call(Generic[Req, Rep]):
         self.method = method
         self.request = request
         self.deadline = deadline
+        self.receive_by = deadline  # all of its payload
         self.request_id = header.request_id
         self.peer = session.hello
         self.payload = _NOTHING
@@ -72,11 +79,18 @@ class Call(Generic[Req, Rep]):
         self._session = session
         self._header = header
         self._buffer: memoryview | None = None
+        self._held = 0
         self._received = 0
         self._running = True
 
     def remaining_s(self) -> float:
         return self.deadline - self._session.server.clock.monotonic()
+
+    def make_room(self, size: int, *, passed_on: bool = False) -> None:
+        """To be called before so much memory is taken for the answer. Raises Overloaded."""
+        self._session.server.make_room(size, passed_on=passed_on)
+        self._held += size
+        self._session.link.hold(size)
 
     def reply(
         self,
@@ -87,6 +101,14 @@ class Call(Generic[Req, Rep]):
         """Answer. The payload must not change until `sent` is called: the kernel has it all, or the peer is gone."""
         body = message.SerializeToString()
         length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
+        if length + len(body) > _LARGE_ANSWER_BYTES:
+            try:
+                self._session.server.check_queued(length + len(body))
+            except Overloaded as error:
+                if sent is not None:
+                    sent()
+                self.fail(error)
+                return
         self._answer(0, body, payload, length, sent)
 
     def fail(self, error: ThreefsError) -> None:
@@ -115,8 +137,9 @@ class Call(Generic[Req, Rep]):
 
     # ---- receiving the payload, by the session only
 
-    def receive_into(self, buffer: memoryview) -> None:
+    def receive_into(self, buffer: memoryview, by: float) -> None:
         self._buffer = buffer
+        self.receive_by = min(self.deadline, by)
         self.payload = buffer[: self._header.payload_bytes]
 
     def place(self, length: int) -> memoryview:
@@ -139,7 +162,9 @@ class Call(Generic[Req, Rep]):
         return self._header.payload_bytes
 
     def take_buffer(self) -> memoryview | None:
-        """Give up the payload's buffer."""
+        """Give up the payload's buffer, and the room for the answer."""
+        if self._held:
+            self._session.link.hold(-self._held)
         buffer, self._buffer = self._buffer, None
         self.payload = _NOTHING
         return buffer
@@ -151,11 +176,54 @@ class Session:
     def __init__(self, stream: Stream, server: "Server") -> None:
         self.server = server
         self.hello: Hello | None = None  # until it is certain who the peer is
+        self.refusal: ThreefsError | None = None  # what it is told when it says HELLO
         self._handshake = ServerHandshake(stream.service, limits=server.limits)
         self.calls: dict[int, Call[Any, Any]] = {}
+        self.progress = Progress(server.clock.monotonic())
         self._inflight_bytes = 0
-        self.link = Link(stream, server.limits, self)
+        limits = server.limits
+        self.link = Link(stream, limits.before_hello(), self, server.queued, limits.queued_bytes)
         self._impatience = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
+
+    # ---- how it gets on, for the reaper
+
+    @property
+    def taken_bytes(self) -> int:
+        return self.link.taken_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        return self.link.received_bytes
+
+    @property
+    def queued_bytes(self) -> int:
+        return self.link.queued_bytes
+
+    @property
+    def awaited_bytes(self) -> int:
+        if not self._inflight_bytes:
+            return self.link.receiving
+        awaited = sum(call.payload_bytes for call in self.calls.values() if not call.complete)
+        return max(awaited, self.link.receiving)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.calls)
+
+    def drop_late(self, now: float) -> None:
+        """Give up calls whose payload did not come in its time: they hold memory for it."""
+        if not self._inflight_bytes:
+            return
+        for call in [call for call in self.calls.values() if not call.complete and now >= call.receive_by]:
+            self.link.divert(call.call_id)
+            call.fail(DeadlineExceeded(f"the payload of {call.method} did not come in its time"))
+            self.end(call)
+
+    def let_go(self, error: ThreefsError) -> None:
+        if self.link.sending:  # it does not take what there is
+            self.link.close(error)
+        else:
+            self.link.refuse(error)
 
     def _no_hello(self) -> None:
         self.link.refuse(ProtocolError("no HELLO in time"))
@@ -171,7 +239,7 @@ class Session:
         if header.kind == frames.SEGMENT:
             call = self.calls.get(header.call_id)
             if call is None or call.complete:  # refused or cancelled before all of it came
-                return [memoryview(bytearray(header.payload_bytes))] if header.payload_bytes else ()
+                return _nowhere(header)
             return [call.place(header.payload_bytes)]
         if header.kind == frames.CANCEL:
             self._cancel(header.call_id)
@@ -188,11 +256,14 @@ class Session:
     def _greet(self, header: Header, body: bytes) -> None:
         if header.kind != frames.HELLO:
             raise ProtocolError("the first frame of a connection must be HELLO")
+        if self.refusal is not None:
+            raise self.refusal
         self.hello, answer = self._handshake.take(body, self.server.identity)
         if answer:
             self.link.send(handshake.frame(answer))
         if self.hello is not None:
             self._impatience.cancel()
+            self.link.limits = self.server.limits
 
     def _request(self, header: Header, body: bytes) -> Sequence[memoryview]:
         if header.call_id in self.calls:
@@ -203,13 +274,14 @@ class Session:
             raise
         except ThreefsError as error:
             self._refuse_call(header, error)
-            return [memoryview(bytearray(header.inline_bytes))] if header.payload_bytes else ()
+            return _nowhere(header)
         self.calls[header.call_id] = call
         if not header.payload_bytes:
             self._run(call)
             return ()
         self._inflight_bytes += header.payload_bytes
-        call.receive_into(self.server.pool.take(header.payload_bytes))
+        by = self.server.clock.monotonic() + self.server.limits.payload_s
+        call.receive_into(self.server.pool.take(header.payload_bytes), by)
         return [call.place(header.inline_bytes)]
 
     def _admit(self, header: Header, body: bytes) -> Call[Any, Any]:
@@ -232,6 +304,8 @@ class Session:
             request = method.request.FromString(body)
         except DecodeError:
             raise ProtocolError(f"the request of {method} cannot be read") from None
+        if header.payload_bytes:
+            self.server.make_room(header.payload_bytes, passed_on=bool(header.flags & frames.PASSED_ON))
         deadline = self.server.clock.monotonic() + header.deadline_ms / 1000
         return Call(self, header, method, request, deadline)
 
@@ -310,3 +384,7 @@ class Session:
                 self.end(call)
         if not self.calls:  # what cannot be cut off, work for the disk, goes on: the server's stop has to wait for it
             self.server.session_ended(self)
+
+
+def _nowhere(header: Header) -> Sequence[memoryview]:
+    return [_NOWHERE[: header.inline_bytes]] if header.payload_bytes else ()

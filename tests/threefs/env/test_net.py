@@ -85,6 +85,24 @@ def test_a_full_stream_blocks_and_tells_when_it_goes_on(loop: str) -> None:
     run(test, loop)
 
 
+def test_a_machine_that_is_gone_is_noticed_by_either_side_within_a_minute() -> None:
+    async def test() -> None:
+        one, other, listener = await pair(TcpNet(), RealNet())
+        for stream in (one, other):
+            sock = stream._socket  # type: ignore[attr-defined]
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            idle, pause, tries = (
+                sock.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert idle + pause * tries <= 60
+            assert 0 < sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000
+            stream.close()
+        listener.close()
+
+    run(test)
+
+
 def test_peers_on_this_host_meet_on_the_unix_socket() -> None:
     async def test() -> None:
         one, other, listener = await pair(RealNet(), RealNet())

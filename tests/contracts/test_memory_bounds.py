@@ -1,0 +1,308 @@
+"""What peers can make a service hold is bounded: before and after HELLO, for requests and for answers."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.chain import chain_of
+from tests.support.rpc import RawPeer, Served, announcing, identity, run
+from threefs.env.net import RealNet
+from threefs.errors import ConnectionLost, DeadlineExceeded, LimitExceeded, Overloaded, ThreefsError
+from threefs.ids import ChunkId
+from threefs.rpc import frames
+from threefs.rpc.frames import SEGMENT_BYTES
+from threefs.rpc.identity import hello_frame
+from threefs.rpc.limits import Limits
+from threefs.rpc.methods import READ, SPACE_INFO, WRITE
+from threefs.rpc.peers import Peers
+from threefs.rpc.server import Server
+from threefs.rpc.session import Call
+from threefs.wire import storage_pb2 as pb
+
+MIB = 1 << 20
+ReadCall = Call[pb.ReadRequest, pb.ReadReply]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def read_request(call_id: int) -> bytes:
+    return frames.encode(frames.REQUEST, READ.number, 0, call_id, b"", 0, 60_000)
+
+
+def add_reads(server: Server, size: int) -> list[int]:
+    """Answers of that size from pooled buffers; how many were made."""
+    made = [0]
+
+    def read(call: ReadCall) -> None:
+        call.make_room(size)
+        made[0] += 1
+        buffer = server.pool.take(size)
+        call.reply(pb.ReadReply(), [buffer[:size]], lambda: server.pool.give(buffer))
+
+    server.add(READ, read)
+    return made
+
+
+def into(place: memoryview, reply: object, size: int) -> list[memoryview]:
+    return [place]
+
+
+async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+    return pb.SpaceInfoReply()
+
+
+def test_a_peer_that_reads_nothing_is_not_listened_to_any_more(tmp_path: Path) -> None:
+    """64 reads of 8 MiB each, by one connection that takes no answer, made the service hold 513 MiB."""
+
+    async def test() -> None:
+        limits = Limits(queued_bytes=16 * MIB)
+        async with Served(limits=limits) as (server, peers, address):
+            made = add_reads(server, 8 * MIB)
+            server.serve(SPACE_INFO, space)
+            connection = await peers.connect(address, 5)
+            connection._link._stream.on_readable(None)
+            places = [memoryview(bytearray(8 * MIB)) for _ in range(12)]
+            calls = [
+                connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=partial(into, place)) for place in places
+            ]
+            await until(lambda: made[0] >= 3)
+            await asyncio.sleep(0.1)
+            assert server.pool.lent_bytes <= 32 * MIB and server.queued.total_bytes <= 32 * MIB
+            other = Peers(RealNet(), identity())
+            await other.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+            await other.close()
+            connection._link._stream.on_readable(connection._link._readable)
+            await asyncio.gather(*calls)
+            assert made[0] == 12, "once it reads again, everything is answered"
+            await until(lambda: server.pool.lent == 0)
+            assert server.queued.total_bytes == 0
+
+    run(test)
+
+
+def test_many_peers_that_read_nothing_have_one_bound_together_and_give_way_to_others() -> None:
+    async def test() -> None:
+        # These peers are asyncio's own streams, which stop reading when they are told to.
+        limits = Limits(queued_bytes=4 * MIB, process_bytes=16 * MIB)
+        async with Served(limits=limits) as (server, peers, address):
+            add_reads(server, 2 * MIB)
+            raws = [RawPeer(address) for _ in range(20)]
+            for raw in raws:
+                await raw.__aenter__()
+                await raw.greet()
+                raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                raw.writer.write(b"".join(read_request(call_id) for call_id in range(1, 9)))
+            peak = 0
+            for _ in range(40):
+                await asyncio.sleep(0.01)
+                peak = max(peak, server.pool.lent_bytes)
+            assert 8 * MIB < peak <= 16 * MIB
+            place = memoryview(bytearray(2 * MIB))
+
+            async def served() -> bool:
+                try:
+                    await peers.call(address, READ, pb.ReadRequest(), timeout_s=5, sink=lambda _, n: [place])
+                except Overloaded:
+                    await asyncio.sleep(0.1)
+                    return False
+                return True
+
+            async with asyncio.timeout(10):  # they are let go of long before they are given up
+                while not await served():
+                    pass
+            for raw in raws:
+                raw.writer.transport.abort()
+
+    run(test, "asyncio")
+
+
+def test_bodies_of_answers_have_a_bound_too() -> None:
+    """As the lists of a large directory, which lie in no pool."""
+
+    async def test() -> None:
+        async with Served(limits=Limits(process_bytes=8 * MIB)) as (server, peers, address):
+            go_on = asyncio.Event()
+
+            async def large(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+                await go_on.wait()
+                return pb.SpaceInfoReply(targets=[pb.TargetSpace(target=1)] * (MIB // 4))
+
+            server.serve(SPACE_INFO, large)
+            connection = await peers.connect(address, 5)
+            connection._link._stream.on_readable(None)
+            calls = [connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30) for _ in range(40)]
+            await until(lambda: sum(len(session.calls) for session in server._sessions) == 40)
+            go_on.set()
+            await until(lambda: not any(session.calls for session in server._sessions))
+            assert server.queued.total_bytes <= 9 * MIB
+            connection._link._stream.on_readable(connection._link._readable)
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            answered = [result for result in results if isinstance(result, pb.SpaceInfoReply)]
+            assert answered and all(isinstance(result, pb.SpaceInfoReply | Overloaded) for result in results)
+
+    run(test)
+
+
+def test_a_peer_that_is_not_known_yet_may_say_little() -> None:
+    async def test() -> None:
+        async with Served() as (server, _, address):
+            for body_bytes in (5000, 8 * MIB):
+                async with RawPeer(address) as raw:
+                    raw.writer.write(announcing(frames.encode(frames.HELLO), body_bytes) + bytes(1000))
+                    assert isinstance(await raw.goodbye(), LimitExceeded)
+            async with RawPeer(address) as raw:
+                raw.writer.write(hello_frame(identity(program="x" * 8000), with_token=True))
+                assert isinstance(await raw.goodbye(), LimitExceeded)
+            await until(lambda: not server._sessions)
+
+    run(test)
+
+
+def test_a_write_that_is_sent_in_part_only_keeps_its_memory_for_its_time() -> None:
+    async def test() -> None:
+        async with Served(limits=Limits(payload_s=0.3)) as (server, _, address):
+            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+            async with RawPeer(address) as raw:
+                await raw.greet()
+                head = frames.encode(frames.REQUEST, WRITE.number, 0, 1, b"", 2 * SEGMENT_BYTES, 3_600_000)
+                raw.writer.write(head + bytes(SEGMENT_BYTES))
+                await until(lambda: server.pool.lent == 1)
+                header, body = await raw.frame()
+                assert header.kind == frames.RESPONSE and isinstance(frames.error_from(body), DeadlineExceeded)
+                assert server.pool.lent == 0
+                raw.writer.write(frames.encode(frames.SEGMENT, call_id=1, payload_bytes=100) + bytes(100))
+                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 0, 1000))
+                header, _ = await raw.frame()
+                assert header.call_id == 2 and not header.flags, "the connection goes on"
+
+    run(test)
+
+
+@pytest.mark.parametrize("begun", [b"half of a header", announcing(frames.encode(frames.REQUEST, 301), 4000)])
+def test_a_frame_that_has_begun_is_awaited_for_a_while(begun: bytes) -> None:
+    async def test() -> None:
+        async with Served(limits=Limits(stall_s=0.2)) as (server, _, address), RawPeer(address) as raw:
+            await raw.greet()
+            raw.writer.write(begun)
+            assert isinstance(await raw.goodbye(), ConnectionLost)
+            await until(lambda: not server._sessions)
+
+    run(test)
+
+
+def test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_does() -> None:
+    async def test() -> None:
+        async with Served(limits=Limits(process_bytes=16 * MIB)) as (server, peers, address):
+            held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
+            server.add(WRITE, held.append)
+            connection = await peers.connect(address, 5)
+            data = bytes(4 * MIB)
+            kept = [connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data]) for _ in range(3)]
+            with pytest.raises(Overloaded, match="no room"):
+                await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data])
+            kept.append(connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=0))
+            await until(lambda: len(held) == 4)
+            for call in held:
+                call.reply(pb.WriteReply())
+            await asyncio.gather(*kept)
+
+    run(test)
+
+
+def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
+    async def test() -> None:
+        async with Served(limits=Limits(connections=3)) as (server, _, address):
+            server.serve(SPACE_INFO, space)
+            clients = [Peers(RealNet(), identity()) for _ in range(4)]
+            for client in clients[:3]:
+                await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+            with pytest.raises(Overloaded, match="3 connections"):
+                await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+            for session in list(server._sessions):
+                session.progress.idle_since -= 100.0  # it has been idle for a while
+            await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+            for client in clients:
+                await client.close()
+
+    run(test)
+
+
+def test_an_idle_connection_ends_and_the_next_call_makes_another() -> None:
+    async def test() -> None:
+        async with Served(limits=Limits(idle_s=0.2)) as (server, peers, address):
+            server.serve(SPACE_INFO, space)
+            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+            await until(lambda: not server._sessions)
+            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+
+    run(test)
+
+
+def test_a_connection_that_is_closed_keeps_no_memory_however_long_it_is_known() -> None:
+    async def test() -> None:
+        async with Served() as (server, _, address):
+            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+            gc.disable()  # what only the collector would find
+            try:
+                async with RawPeer(address) as raw:
+                    await raw.greet()
+                    raw.writer.write(announcing(frames.encode(frames.REQUEST, WRITE.number), 7 * MIB) + bytes(MIB))
+                    await until(lambda: any(session.link._body is not None for session in server._sessions))
+                    (session,) = server._sessions
+                    ring = weakref.ref(session.link._ring)
+                await until(lambda: not server._sessions)
+                await asyncio.sleep(0)
+                assert session.link._body is None and ring() is None
+            finally:
+                gc.enable()
+
+    run(test)
+
+
+def test_a_storage_service_under_a_flood_stays_small_and_serves_others(tmp_path: Path) -> None:
+    """23 KB of requests took a storage service to 1.6 GiB."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 1) as chain:
+            chunk, content = ChunkId(7, 1), bytes(range(256)) * 4096
+            await chain.write(content, chunk=chunk)
+            connection = await chain.peers.connect(chain[1].address, 3)
+            stream = connection._link._stream
+            stream.on_readable(None)
+            one = [chain[1].target_id] * 32
+            rows = len(one)
+            request = pb.ReadRequest(
+                target=one,
+                chain_version=[1] * rows,
+                inode=[7] * rows,
+                index=[1] * rows,
+                offset=[0] * rows,
+                length=[MIB] * rows,
+            )
+            calls = [
+                connection.call(READ, request, timeout_s=60, sink=lambda _, n: [memoryview(bytearray(n))])
+                for _ in range(40)
+            ]
+            pool = chain[1].server.pool
+            await until(lambda: pool.lent_bytes > 64 * MIB)
+            await asyncio.sleep(0.3)
+            assert pool.lent_bytes <= 128 * MIB
+            other = Peers(RealNet(), identity("c" * 32))
+            got = bytearray(MIB)
+            small = pb.ReadRequest(target=one[:1], chain_version=[1], inode=[7], index=[1], offset=[0], length=[MIB])
+            await other.call(chain[1].address, READ, small, timeout_s=5, sink=lambda _, n: [memoryview(got)])
+            assert got == content
+            await other.close()
+            connection.close()
+            for result in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(result, ThreefsError)
+
+    run(test)

@@ -1,0 +1,94 @@
+"""Who is let go of, and when."""
+
+import pytest
+
+from threefs.errors import ConnectionLost, Stopping, ThreefsError
+from threefs.rpc.limits import Limits
+from threefs.rpc.reaper import Progress, Reaper
+
+LIMITS = Limits(stall_s=30.0, idle_s=900.0)
+MIB = 1 << 20
+
+
+class FakePeer:
+    def __init__(self, now: float = 0.0) -> None:
+        self.progress = Progress(now)
+        self.taken_bytes = self.received_bytes = self.queued_bytes = self.awaited_bytes = 0
+        self.busy = False
+        self.end: ThreefsError | None = None
+        self.late: list[float] = []
+
+    def drop_late(self, now: float) -> None:
+        self.late.append(now)
+
+    def let_go(self, error: ThreefsError) -> None:
+        self.end = error
+
+
+def after(reaper: Reaper, peer: FakePeer, seconds: int, *, taken: int = 0, received: int = 0, begin: int = 0) -> None:
+    """Look so often; that many bytes go each second."""
+    for second in range(begin + 1, begin + seconds + 1):
+        peer.taken_bytes += taken
+        peer.received_bytes += received
+        reaper.look(float(second))
+
+
+@pytest.mark.parametrize("what", ["queued_bytes", "awaited_bytes"])
+def test_who_stands_still_is_let_go_of(what: str) -> None:
+    peer = FakePeer()
+    setattr(peer, what, MIB)
+    reaper = Reaper([peer], LIMITS)
+    after(reaper, peer, 29)
+    assert peer.end is None
+    after(reaper, peer, 1, begin=29)
+    assert isinstance(peer.end, ConnectionLost)
+    assert peer.late == [float(second) for second in range(1, 31)]
+
+
+def test_who_moves_is_kept_and_a_drop_now_and_then_is_no_move() -> None:
+    for rate, kept in ((MIB, True), (10, False)):
+        peer = FakePeer()
+        peer.queued_bytes, peer.busy = 64 * MIB, True
+        after(Reaper([peer], LIMITS), peer, 100, taken=rate)
+        assert (peer.end is None) == kept
+
+
+def test_pings_of_a_peer_that_takes_nothing_do_not_count() -> None:
+    peer = FakePeer()
+    peer.queued_bytes = MIB
+    after(Reaper([peer], LIMITS), peer, 30, received=MIB)
+    assert peer.end is not None
+
+
+def test_who_waits_for_an_answer_may_be_silent_for_ever_and_who_does_not_for_a_while() -> None:
+    for busy in (True, False):
+        peer = FakePeer()
+        peer.busy = busy
+        after(Reaper([peer], LIMITS), peer, 1000)
+        assert (peer.end is None) == busy
+        assert busy or isinstance(peer.end, Stopping)
+
+
+def test_without_room_the_slowest_goes_and_nobody_who_gets_on_well() -> None:
+    quick, slow, small = FakePeer(), FakePeer(), FakePeer()
+    peers = [quick, slow, small]
+    quick.queued_bytes = slow.queued_bytes = 64 * MIB
+    reaper = Reaper(peers, LIMITS)
+    assert not reaper.relieve(), "nobody knows yet"
+    for second in range(1, 4):
+        quick.taken_bytes += 100 * MIB
+        slow.taken_bytes += 100_000
+        reaper.look(float(second))
+    assert reaper.relieve() and slow.end is not None and quick.end is None and small.end is None
+    peers.remove(slow)
+    assert not reaper.relieve()
+
+
+def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_longest() -> None:
+    old, older, busy = FakePeer(), FakePeer(), FakePeer()
+    busy.busy = True
+    reaper = Reaper([old, older, busy], LIMITS)
+    after(reaper, old, 5, taken=1)
+    assert not reaper.make_way(6.0), "all were used a moment ago"
+    assert reaper.make_way(20.0) and older.end is not None and old.end is None
+    assert not Reaper([busy], LIMITS).make_way(1000.0)
