@@ -14,6 +14,7 @@ from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsErr
 from threefs.rpc import frames
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
 from threefs.rpc.limits import Limits
+from threefs.rpc.outgoing import Outgoing, Owner, Queued
 
 _RING_BYTES = 16 << 10
 _TURN_BYTES = 512 << 10  # handed to the kernel at once
@@ -38,69 +39,6 @@ class Receiver(Protocol):
     def lost(self, error: ThreefsError) -> None:
         """The link is closed; called once."""
         ...
-
-
-class Queued:
-    """Bytes that links of one process have to send."""
-
-    __slots__ = ("total_bytes",)
-
-    def __init__(self) -> None:
-        self.total_bytes = 0
-
-
-class Owner(Protocol):
-    """Of memory that a link reads or writes for a call: a future."""
-
-    def done(self) -> bool:
-        """The memory is no longer lent: nothing may touch it (I14)."""
-        ...
-
-
-class _Outgoing:
-    """A call's message that still has payload to send."""
-
-    __slots__ = ("call_id", "head", "index", "offset", "owner", "remaining", "sent", "views")
-
-    def __init__(
-        self,
-        head: bytes,
-        call_id: int,
-        views: Sequence[memoryview],
-        length: int,
-        sent: Callable[[], None] | None,
-        owner: Owner | None,
-    ) -> None:
-        self.head = head
-        self.call_id = call_id
-        self.views = views
-        self.remaining = length
-        self.index = 0
-        self.offset = 0
-        self.sent = sent
-        self.owner = owner
-
-    def next_frame(self, pieces: list[Buffer]) -> int:
-        """Append the pieces of the next frame; their length in bytes."""
-        inline = min(self.remaining, SEGMENT_BYTES)
-        head = self.head or frames.encode(frames.SEGMENT, call_id=self.call_id, payload_bytes=inline)
-        self.head = b""
-        pieces.append(head)
-        self.remaining -= inline
-        total = len(head) + inline
-        while inline:
-            view = self.views[self.index]
-            here = len(view) - self.offset
-            if here <= inline:
-                pieces.append(view[self.offset :] if self.offset else view)
-                self.index += 1
-                self.offset = 0
-            else:
-                here = inline
-                pieces.append(view[self.offset : self.offset + here])
-                self.offset += here
-            inline -= here
-        return total
 
 
 class Link:
@@ -141,7 +79,7 @@ class Link:
         self._checksum = 0  # of the header of that
         self._wanted: deque[memoryview] = deque()
         # outbound
-        self._queue: deque[_Outgoing] = deque()
+        self._queue: deque[Outgoing] = deque()
         self._pieces: deque[Buffer] = deque()
         self._finished: list[Callable[[], None]] = []
         self._lent: list[tuple[Owner, int, int]] = []  # which pieces of this turn are in memory of a call
@@ -179,7 +117,7 @@ class Link:
                 return
         else:
             views = [view if isinstance(view, memoryview) else memoryview(view) for view in payload]
-            self._queue.append(_Outgoing(head, call_id, views, length, sent, owner))
+            self._queue.append(Outgoing(head, call_id, views, length, sent, owner))
         if not self._flushing and not self._blocked:
             self._flushing = True
             self._loop.call_soon(self._flush)

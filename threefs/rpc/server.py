@@ -17,8 +17,8 @@ from threefs.errors import Overloaded, Stopping
 from threefs.rpc import frames
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
-from threefs.rpc.link import Queued
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.outgoing import Queued
 from threefs.rpc.reaper import LOOK_S, Reaper
 from threefs.rpc.serialized import Answer
 from threefs.rpc.session import Call, Handler, Session

@@ -1,0 +1,71 @@
+"""What a link has to send: a message with payload is cut into frames as its turns come."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from threefs.env.net import Buffer
+from threefs.rpc import frames
+from threefs.rpc.frames import SEGMENT_BYTES
+
+
+class Queued:
+    """Bytes that links of one process have to send."""
+
+    __slots__ = ("total_bytes",)
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+
+
+class Owner(Protocol):
+    """Of memory that a link reads or writes for a call: a future."""
+
+    def done(self) -> bool:
+        """The memory is no longer lent: nothing may touch it (I14)."""
+        ...
+
+
+class Outgoing:
+    """A call's message that still has payload to send."""
+
+    __slots__ = ("call_id", "head", "index", "offset", "owner", "remaining", "sent", "views")
+
+    def __init__(
+        self,
+        head: bytes,
+        call_id: int,
+        views: Sequence[memoryview],
+        length: int,
+        sent: Callable[[], None] | None,
+        owner: Owner | None,
+    ) -> None:
+        self.head = head
+        self.call_id = call_id
+        self.views = views
+        self.remaining = length
+        self.index = 0
+        self.offset = 0
+        self.sent = sent
+        self.owner = owner
+
+    def next_frame(self, pieces: list[Buffer]) -> int:
+        """Append the pieces of the next frame; their length in bytes."""
+        inline = min(self.remaining, SEGMENT_BYTES)
+        head = self.head or frames.encode(frames.SEGMENT, call_id=self.call_id, payload_bytes=inline)
+        self.head = b""
+        pieces.append(head)
+        self.remaining -= inline
+        total = len(head) + inline
+        while inline:
+            view = self.views[self.index]
+            here = len(view) - self.offset
+            if here <= inline:
+                pieces.append(view[self.offset :] if self.offset else view)
+                self.index += 1
+                self.offset = 0
+            else:
+                here = inline
+                pieces.append(view[self.offset : self.offset + here])
+                self.offset += here
+            inline -= here
+        return total
