@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.chain import chain_of
-from tests.support.rpc import RawPeer, Served, announcing, identity, run
+from tests.support.rpc import RawPeer, Served, announcing, hello_frame, identity, run
 from threefs.env.net import RealNet
 from threefs.errors import ConnectionLost, DeadlineExceeded, LimitExceeded, Overloaded, ThreefsError
 from threefs.ids import ChunkId
 from threefs.rpc import frames
 from threefs.rpc.frames import SEGMENT_BYTES
-from threefs.rpc.identity import hello_frame
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import READ, SPACE_INFO, WRITE
 from threefs.rpc.peers import Peers
@@ -159,7 +158,7 @@ def test_a_peer_that_is_not_known_yet_may_say_little() -> None:
                     raw.writer.write(announcing(frames.encode(frames.HELLO), body_bytes) + bytes(1000))
                     assert isinstance(await raw.goodbye(), LimitExceeded)
             async with RawPeer(address) as raw:
-                raw.writer.write(hello_frame(identity(program="x" * 8000), with_token=True))
+                raw.writer.write(hello_frame(identity(program="x" * 8000)))
                 assert isinstance(await raw.goodbye(), LimitExceeded)
             await until(lambda: not server._sessions)
 

@@ -1,3 +1,5 @@
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +14,7 @@ from threefs.rpc.outgoing import Outgoing
 def test_a_message_is_cut_into_frames_of_at_most_a_segment(length: int, cuts: list[int]) -> None:
     payload = bytes(place // 977 & 255 for place in range(length))
     places = [0, *sorted(cut % (length + 1) for cut in cuts), length]
-    views = [memoryview(payload)[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+    views = [memoryview(payload)[begin:end] for begin, end in itertools.pairwise(places)]
     message = Outgoing(frames.encode(frames.REQUEST, 1, 0, 7, b"body", length), 7, views, length, None, None)
     got = bytearray()
     while True:
