@@ -7,6 +7,8 @@ chunks; of a chunk that lies in it only partly, that part is written with zeros.
 
 import enum
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
@@ -79,12 +81,16 @@ async def _clear(handle: Handle, offset: int, end: int) -> None:
     since = handle.file.truncate_version
     try:
         async for updates in _updates(handle, offset, end):
-            await handle.link.chunks.apply(updates, timeout_s=handle.link.options.timeout_s)
+            await handle.apply(partial(_fenced, handle, updates))
     except BaseException:  # part of it may be there
         handle.wrote(unsure=True)
         raise
     handle.wrote(end, since=since)
     await handle.sync()
+
+
+def _fenced(handle: Handle, updates: list[ChunkUpdate]) -> list[ChunkUpdate]:
+    return [replace(update, fence=handle.fence) for update in updates]
 
 
 async def _updates(handle: Handle, offset: int, end: int) -> AsyncIterator[list[ChunkUpdate]]:

@@ -5,7 +5,7 @@ from types import TracebackType
 
 import numpy as np
 
-from threefs.errors import InvalidArgument
+from threefs.errors import InvalidArgument, LockLost
 from threefs_client import allocation, extents
 from threefs_client.allocation import Allocation
 from threefs_client.buffering import ReadWindow, WriteBuffer
@@ -98,6 +98,8 @@ class AsyncFile:
     def check(self, *, reading: bool = False, writing: bool = False) -> None:
         if self._closed:
             raise ValueError(f"file {self.name!r} is closed")
+        if self._lock is not None and self._lock.lost:
+            raise LockLost(f"the lock on {self.name!r} was lost: this process was silent for too long; close the file")
         if reading and not self._mode.readable:
             raise io.UnsupportedOperation(f"file {self.name!r} is not open for reading")
         if writing and not self._mode.writable:
@@ -326,8 +328,10 @@ class AsyncFile:
             await self.send_held()
         finally:
             self._window.drop()
-            await self.handle.close()
-            await self.unlock()
+            try:
+                await self.handle.close()
+            finally:
+                await self.unlock()
 
     def forget_ahead(self) -> None:
         """Somebody writes past this object: what was read ahead is old."""

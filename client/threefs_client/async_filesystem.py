@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from threefs import layout as layouts
-from threefs.chunks import ChunkUpdate
-from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, StaleFence
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, copying, link, modes, options, paths, reads
@@ -292,13 +291,10 @@ class AsyncFileSystem(Tree):
         for file in {id(file): file for file, _, _ in checked}.values():
             await file.send_held()
             file.forget_ahead()
-        updates: list[ChunkUpdate] = []
-        for file, offset, view in checked:
-            updates += file.handle.updates(offset, view)
         since = [file.handle.file.truncate_version for file, _, _ in checked]
         left_s = self.link.options.timeout_s if timeout_s is None else timeout_s
         try:
-            await self.link.chunks.apply(updates, timeout_s=left_s)
+            await self._apply(checked, left_s)
         except BaseException:
             for file, _, _ in checked:
                 file.handle.wrote(unsure=True)
@@ -309,6 +305,21 @@ class AsyncFileSystem(Tree):
         for file in {id(file): file for file, _, _ in checked}.values():
             await file.handle.report()
         return sum(len(view) for _, _, view in checked)
+
+    async def _apply(self, rows: Sequence[tuple[AsyncFile, int, memoryview]], timeout_s: float) -> None:
+        """Write, anew as long as locks of others on one of the files were taken away meanwhile."""
+        deadline = self.link.deadline(timeout_s)
+        while True:
+            updates = [update for file, at, view in rows for update in file.handle.updates(at, view)]
+            left_s = max(0.0, deadline - self.link.clock.monotonic())
+            try:
+                await self.link.chunks.apply(updates, timeout_s=left_s)
+                return
+            except StaleFence:
+                if not left_s:
+                    raise
+            for file in {id(file): file for file, _, _ in rows}.values():
+                await file.handle.refence()
 
     async def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
         """Copy bytes from one open file into another (or elsewhere into itself), without passing them to the caller.

@@ -1,10 +1,10 @@
 """An open file: reads and writes at offsets, its length, and the write session at the meta service."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
-from threefs.errors import QuotaExceeded, SessionLost
+from threefs.errors import QuotaExceeded, SessionLost, StaleFence, Unavailable
 from threefs.ids import ChunkId
 from threefs.layout import spans
 from threefs.rpc import methods
@@ -16,6 +16,8 @@ from threefs_client.link import Link
 
 #: By so much each open file may exceed a quota.
 _REPORT_BYTES = 64 << 20
+#: So often a write is sent anew because locks of others were lost meanwhile.
+_MOST_FENCES = 8
 
 
 class Handle:
@@ -29,6 +31,7 @@ class Handle:
         self.change: int = inode.change  # as of the open, or later as long as only this handle has changed the file
         self.file = reads.of_inode(inode)
         self.layout = self.file.layout
+        self._fence = inode.fence + 1  # goes with each write: what it allows is refused if locks were lost since
         self._session = session  # empty: for reading only
         self._lease = lease
         self._noted = False  # that it is open for reading
@@ -111,8 +114,38 @@ class Handle:
                 within,
                 length,
                 data[at : at + length],
+                fence=self._fence,
             )
             at += length
+
+    async def apply(self, make: Callable[[], Sequence[ChunkUpdate]]) -> None:
+        """Make changes of chunks, all that `make` says: anew if locks of others on the file were taken away meanwhile.
+
+        Raises SessionLost if those of this process were.
+        """
+        for _ in range(_MOST_FENCES):
+            try:
+                await self.link.chunks.apply(make(), timeout_s=self.link.options.timeout_s)
+                return
+            except StaleFence:
+                await self.refence()
+        raise Unavailable(f"locks on inode {self.inode} are taken away from others again and again; try it once more")
+
+    async def refence(self) -> None:
+        """Go on under the newest fence, if nothing that is held here was lost. Raises SessionLost.
+
+        The lease is asked about after the fence was: so a lock that is lost later raises the fence beyond that.
+        """
+        request = pb.StatRequest(place=paths.of_inode(self.inode))
+        reply = await self.link.meta.call(methods.STAT, request, timeout_s=self.link.options.timeout_s)
+        await self.link.lease.reconfirm()
+        self.check_open(0, 0)
+        self._fence = max(self._fence, reply.inode.fence + 1)
+
+    @property
+    def fence(self) -> int:
+        """For changes of chunks under the session."""
+        return self._fence
 
     async def write(self, offset: int, data: memoryview) -> None:
         """Durable on all replicas when it returns; the length is settled by `sync` or `close`."""
@@ -124,7 +157,7 @@ class Handle:
             return  # that does not make the file longer
         since = self.file.truncate_version
         try:
-            await self.link.chunks.apply(list(self.updates(offset, data)), timeout_s=self.link.options.timeout_s)
+            await self.apply(lambda: list(self.updates(offset, data)))
         except BaseException:  # part of it may be there
             self.wrote(unsure=True)
             raise

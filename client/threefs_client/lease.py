@@ -29,6 +29,7 @@ class Lease:
 
     def __init__(self, client: bytes, renew: Renew, lease_s: Callable[[], float], *, clock: Clock) -> None:
         self.number = 0  # as last heard; what is held under a lower one is lost
+        self.lapsed: list[Callable[[], None]] = []  # are called when what was held is lost
         self._client = client
         self._renew = renew
         self._lease_s = lease_s  # T of the cluster
@@ -58,7 +59,13 @@ class Lease:
 
     def entered(self, number: int) -> None:
         """It was given, under the lease of that number."""
-        self.number = max(self.number, number)
+        before, self.number = self.number, max(self.number, number)
+        if 0 < before < self.number:
+            self._tell()
+
+    def _tell(self) -> None:
+        for each in self.lapsed:
+            each()
 
     def leave(self) -> None:
         self._held -= 1
@@ -89,6 +96,11 @@ class Lease:
             async with self._turn:
                 if not self.certain:
                     await self._report()
+
+    async def reconfirm(self) -> None:
+        """The same, also if it is certain: afterwards it is known not to have run out before this was called."""
+        async with self._turn:
+            await self._report()
 
     # ---- renewing ----
 
@@ -138,8 +150,10 @@ class Lease:
         if reply.lease > self.number:
             if self.number and (self._held or self._reported):
                 _LOG.warning("the lease has run out meanwhile: what was open for writing or locked is lost")
-            self.number = reply.lease
+            before, self.number = self.number, reply.lease
             self._reported.clear()  # to be reported anew, next time
+            if before:
+                self._tell()
         self._reported.update(request.hold)
         self._reported.difference_update(request.drop)
         self._until = sent_at + self.length_s

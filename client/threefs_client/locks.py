@@ -31,10 +31,22 @@ class LockOwner:
         self._undoing: asyncio.Task[None] | None = None
         self._forgetting: asyncio.Task[None] | None = None
         self._waiting = False  # and others know of it
+        self._lease = 0  # number of that under which it is held
+        self._lost = False
 
     @property
     def held(self) -> bool:
         return self._held > 0
+
+    @property
+    def lost(self) -> bool:
+        """This process was silent for so long that somebody else may have had it since."""
+        return self._lost or (self._held > 0 and self._lease < self._link.lease.number)
+
+    def forget(self) -> None:
+        """It is lost, and nobody tries to give it up."""
+        self._held = 0
+        self._leave()
 
     async def acquire(
         self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None, asks_again: bool = False
@@ -136,9 +148,11 @@ class LockOwner:
             mutation=self._link.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
         )
         reply = await self._link.meta.call(methods.LOCK, request, timeout_s=self._link.options.timeout_s)
-        self._held = reply.held
         if reply.lease:
+            self._lost = self._lost or (self._held > 0 and self._lease < reply.lease)
+            self._lease = reply.lease
             self._link.lease.entered(reply.lease)
+        self._held = reply.held
         if reply.blocked:
             self._waiting = True
             raise Locked(f"inode {self._inode} is locked by somebody else")

@@ -10,6 +10,7 @@ import fcntl
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import structlog
 from threefs_client.link import Link
 from threefs_client.locks import END, LockOwner
 from threefs_fuse.requests import Lock
@@ -24,6 +25,8 @@ _LONGEST_PAUSE_S = 0.25
 _EXCLUSIVE = {fcntl.F_RDLCK: False, fcntl.F_WRLCK: True}
 _KERNELS = {pb.SHARED: fcntl.F_RDLCK, pb.EXCLUSIVE: fcntl.F_WRLCK}
 
+_LOG = structlog.get_logger()
+
 Key = tuple[int, "pb.LockKind", int]  # inode, kind, owner
 
 
@@ -37,11 +40,15 @@ class _Owner:
 
 
 class FileLocks:
-    def __init__(self, link: Link, locked: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(
+        self, link: Link, locked: Callable[[int], Awaitable[None]], lost: Callable[[int], None] = lambda inode: None
+    ) -> None:
         """`locked` is told of an inode on which a lock was had, before the program is: what is known of the file may
-        be old."""
+        be old. `lost` is told of one whose locks were lost with the lease."""
         self._link = link
         self._locked = locked
+        self._lost = lost
+        link.lease.lapsed.append(self._lapsed)
         self._owners: dict[Key, _Owner] = {}
         self._through: dict[int, set[int]] = {}  # by handle: owners of record locks that were taken through it
         self._waiting: dict[int, list[asyncio.Event]] = {}  # by inode
@@ -57,6 +64,17 @@ class FileLocks:
         owner.users -= 1
         if not owner.users and not owner.locks.held:
             self._owners.pop(key, None)
+
+    def _lapsed(self) -> None:
+        lost = [key for key, owner in self._owners.items() if owner.locks.lost]
+        for key in lost:
+            owner = self._owners[key]
+            owner.locks.forget()
+            if not owner.users:
+                del self._owners[key]
+        for inode in {inode for inode, _, _ in lost}:
+            _LOG.warning("locks were lost with the lease", inode=inode)
+            self._lost(inode)
 
     # ---- taking ----
 

@@ -12,7 +12,7 @@ from threefs_client.copying import copy_range
 from threefs_client.handles import Handle
 from threefs_client.link import Link
 
-from threefs.errors import QuotaExceeded, ThreefsError, Unavailable
+from threefs.errors import LockLost, QuotaExceeded, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.errseq import Errseq
@@ -251,6 +251,17 @@ class OpenFile:
             self.start_sending()
         return True
 
+    def discard(self) -> None:
+        """Locks on it were lost, so nothing that is held may be sent. What is on its way is refused by storage, if
+        somebody else has had a lock since."""
+        size = self.holding
+        if size:
+            self._held.take()
+            self._tail = bytearray()
+            self._room.give(size)
+            self.errors.record(LockLost("a lock on the file was lost, and with it what was written and not synced"))
+            self.lost(self.inode.inode)
+
     def note_quota(self, over: bool) -> None:
         """The meta service has said whether the file may become longer."""
         self._handle.over_quota = over
@@ -346,10 +357,10 @@ class OpenFile:
         extents = self._sent = self._held.take()
         if not extents:
             return
-        since = self._handle.file.truncate_version
+        handle = self._handle  # whatever comes after it is under another fence
+        since = handle.file.truncate_version
         try:
-            updates = [update for offset, data in extents for update in self._handle.updates(offset, data)]
-            await self._link.chunks.apply(updates, timeout_s=self._link.options.timeout_s)
+            await handle.apply(lambda: [update for offset, data in extents for update in handle.updates(offset, data)])
         except BaseException as error:  # part of it may be there
             self._handle.wrote(unsure=not isinstance(error, Unavailable))
             raise
@@ -362,9 +373,10 @@ class OpenFile:
         """The meta service says where it lies. It must know before what was written here and makes the file longer."""
         data, self._tail = self._tail, bytearray()
         self._placing, self._placed_before = len(data), self._placed_length
+        handle = self._handle
         try:
-            await self._handle.sync()
-            await self._handle.append(memoryview(data))
+            await handle.sync()
+            await handle.append(memoryview(data))
         except BaseException as error:  # part of it may be there
             self._handle.wrote(unsure=not isinstance(error, Unavailable))
             raise

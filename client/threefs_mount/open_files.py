@@ -12,7 +12,7 @@ from threefs_client.link import Link
 from threefs_fuse.protocol import OpenFlag
 
 from threefs.budget import ByteBudget
-from threefs.errors import NotFound, SessionLost, ThreefsError
+from threefs.errors import LockLost, NotFound, SessionLost, ThreefsError
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -43,16 +43,24 @@ class OpenHandle:
     writable: bool
     appends: bool
     seen: int  # errors of writing that it was told of, see errseq.py
+    lost: bool = False  # when it was open a lock on the file was lost
+
+    def check(self) -> None:
+        """Raises LockLost."""
+        if self.lost:
+            raise LockLost()
 
     async def sync(self) -> None:
         """For fsync: all is durable. Raises also what this handle was not told of yet, which it is then."""
         failure = await self._settled()
         self.seen, lost = self.file.errors.tell(self.seen)
+        self.check()
         _raise_first(lost, failure)
 
     async def flush(self) -> None:
         """For close: the same, but fsync tells it once more."""
         failure = await self._settled()
+        self.check()
         _raise_first(self.file.errors.since(self.seen), failure)
 
     async def settle(self) -> None:
@@ -70,7 +78,7 @@ class OpenHandle:
     @property
     def unsettled(self) -> bool:
         """`flush` has something to do or to say."""
-        return self.file.unsettled or self.file.errors.since(self.seen) is not None
+        return self.lost or self.file.unsettled or self.file.errors.since(self.seen) is not None
 
 
 class OpenFiles:
@@ -218,10 +226,20 @@ class OpenFiles:
 
     # ---- handles ----
 
+    def locks_lost(self, inode: int) -> None:
+        """This process was silent for so long that somebody else may have had them since. What is held was written
+        under them, so it is not sent, and whoever has the file open begins anew."""
+        file = self._files.get(inode)
+        if file is not None:
+            for handle in self._handles.values():
+                handle.lost = handle.lost or handle.file is file
+            file.discard()
+
     def write_at_once(self, number: int, offset: int, data: bytes | memoryview, *, append: bool = False) -> bool:
         """False if something has to be waited for."""
-        file = self._handles[number].file
-        if not self._link.lease.certain or not file.session:
+        handle = self._handles[number]
+        file = handle.file
+        if handle.lost or not self._link.lease.certain or not file.session:
             return False
         self._kept.pop(file.inode.inode, None)
         return file.append_at_once(data) if append else file.write_at_once(offset, data)
@@ -232,10 +250,12 @@ class OpenFiles:
 
     async def _for_writing(self, number: int) -> OpenFile:
         """With a session under a lease that has not run out."""
-        file = self._handles[number].file
+        handle = self._handles[number]
+        file = handle.file
         self._kept.pop(file.inode.inode, None)
         if not self._link.lease.certain:
             await self._link.lease.confirm()
+        handle.check()
         if not file.session:
             await self._renew(file)
         return file
@@ -245,6 +265,7 @@ class OpenFiles:
 
     async def copy(self, number: int, offset: int, to: int, to_offset: int, length: int) -> int:
         destination = await self._for_writing(to)
+        self._handles[number].check()
         return await self._handles[number].file.copy_to(offset, destination, to_offset, length)
 
     async def _renew(self, file: OpenFile) -> None:
@@ -261,7 +282,7 @@ class OpenFiles:
                 file.note_quota(reply.over_quota)
 
     async def truncate(self, number: int, length: int, caller: pb.Caller) -> pb.Inode:
-        file = self._handles[number].file
+        file = await self._for_writing(number)
         self._kept.pop(file.inode.inode, None)
         return await file.truncate(length, caller, through_handle=True)
 

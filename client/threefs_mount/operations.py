@@ -55,7 +55,7 @@ class Operations(FileSystem):
         drop_pages = lambda inode: self.tell_patiently(notices.content_changed(inode))  # noqa: E731
         self._renewals = Renewals(files, self._stat, drop_pages)
         files.lost = self._renewals.lost
-        self._locks = FileLocks(link, self._renewals.locked)
+        self._locks = FileLocks(link, self._renewals.locked, files.locks_lost)
         self.revalidator = Revalidator(link, files, drop_pages, cache_s)
         self._prefetcher = Prefetcher(cache_s, partial(directory_pages.attributes, link), link.clock)
         self._ahead = self._prefetcher.ahead
@@ -399,6 +399,7 @@ class Operations(FileSystem):
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:
         found = self._files.handle(handle)
+        found.check()
         return found.file.read(offset, size, past_cache=found.appends)
 
     def write(
@@ -488,6 +489,7 @@ class Operations(FileSystem):
 
     async def _lock(self, inode: int, handle: int, owner: int, lock: Lock, flock: bool, *, wait: bool) -> None:
         if lock.type != fcntl.F_UNLCK:
+            self._files.handle(handle).check()
             await self._locks.take(inode, owner, lock, flock=flock, wait=wait, handle=handle)
             return
         try:  # what is lost is told by fsync and close: whoever unlocks a file cannot do anything about it

@@ -1,8 +1,11 @@
 """Make a file exactly so long. How that stays right across crashes and writers is told in `lengths`."""
 
+from threefs.errors import SessionLost
+from threefs.kv import records
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import paths, permissions
+from threefs.wire.records_pb2 import WriteSession
+from threefs_meta import keys, leases, paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
@@ -20,7 +23,9 @@ async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeRep
 
     async def work(names: Namespace) -> pb.InodeReply | Outside:
         _, inode = await find(names, request.place, actor, follow=True)
-        if not request.session or not await names.has_session(inode.inode, request.session):
+        if request.session:  # its locks may be somebody else's by now, so permission is not enough
+            await _check_session(names, inode.inode, request)
+        else:
             permissions.check(inode, actor, WRITE, paths.shown_place(request.place))
         first = cut.settle(inode, await names.chains_used(inode))
         if first is not None:
@@ -30,3 +35,12 @@ async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeRep
         return pb.InodeReply(inode=inode)
 
     return await mutate(context, methods.TRUNCATE, request.mutation, work)
+
+
+async def _check_session(names: Namespace, inode: int, request: pb.TruncateRequest) -> None:
+    """Raises SessionLost, also if only the client's lease has ended yet."""
+    key = keys.session(inode, request.session)
+    value = await names.tx.get(key)
+    lease = 0 if value is None else records.decode(value, WriteSession, key).lease
+    if not lease or lease != await leases.number(names.tx, request.mutation.client):
+        raise SessionLost(f"inode {inode} is not open under this write session; open it again")

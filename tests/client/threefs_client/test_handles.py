@@ -6,7 +6,7 @@ from threefs_client.handles import Handle
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import ConnectionLost, OutcomeUnknown, SessionLost
+from threefs.errors import ConnectionLost, OutcomeUnknown, SessionLost, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 
@@ -170,5 +170,70 @@ def test_a_file_that_cannot_be_opened_holds_nothing() -> None:
             with pytest.raises(FileNotFoundError):
                 await fs.open("/nothing", mode)
         assert not files.link.lease._reading and not files.link.lease._held
+
+    play(scene)
+
+
+def fenced(files: MemoryFiles) -> None:
+    """Somebody has lost a lock on the file."""
+    inode = files.meta.files[b"a"]
+    inode.fence += 1
+    for chain in files.cluster.routing.chains:
+        files.storage.fences[chain, inode.inode] = inode.fence
+
+
+def test_who_has_lost_nothing_writes_on_under_the_new_fence() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"one"))
+        fenced(files)
+        await handle.write(0, memoryview(b"two"))
+        fenced(files)
+        async with await fs.open("/a", "r+b") as file:
+            fenced(files)
+            await fs.write_batch([(file, 0, b"T"), (file, 3, b"!")])
+            fenced(files)
+            await file.allocate(1, 1, 3)
+        assert await fs.read_file("/a") == b"T\0o!"
+
+    play(scene)
+
+
+def test_who_has_lost_its_lease_meanwhile_does_not() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"one"))
+        await handle.sync()
+        fenced(files)
+        files.meta.lease += 1
+        for _ in range(2):
+            with pytest.raises(SessionLost):
+                await handle.write(0, memoryview(b"two"))
+        assert await fs.read_file("/a") == b"one"
+
+    play(scene)
+
+
+def test_the_lease_is_asked_about_after_the_fence() -> None:
+    """Else a lock could be lost in between, and the new fence be taken for one that was read before."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        fenced(files)
+        asked = len(files.peers.meta_calls)
+        await handle.write(0, memoryview(b"two"))
+        assert [name for _, name, _ in files.peers.meta_calls[asked:]] == ["Stat", "Renew"]
+
+    play(scene)
+
+
+def test_it_does_not_go_on_for_ever() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        fenced(files)
+        for key in files.storage.fences:
+            files.storage.fences[key] = 1 << 40  # a damaged one
+        with pytest.raises(Unavailable, match="again and again"):
+            await handle.write(0, memoryview(b"x"))
 
     play(scene)

@@ -190,3 +190,19 @@ def test_closing_gives_everything_up_at_once() -> None:
         meta.away = True
 
     run(test)
+
+
+def test_who_holds_something_is_told_at_once_that_it_is_lost() -> None:
+    async def test(meta: Meta) -> None:
+        told: list[int] = []
+        meta.lease.lapsed.append(lambda: told.append(meta.lease.number))
+        await meta.open()
+        await meta.lease.reconfirm()
+        assert told == []
+        meta.number += 1
+        await meta.lease.reconfirm()
+        assert told == [meta.number]
+        meta.lease.entered(meta.number + 1)
+        assert told == [meta.number, meta.number + 1]
+
+    run(test)

@@ -10,7 +10,7 @@ from threefs_mount.open_files import LINGER_S, OpenFiles
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import NotFound, QuotaExceeded, SessionLost
+from threefs.errors import LockLost, NotFound, QuotaExceeded, SessionLost
 from threefs.wire import meta_pb2 as pb
 
 ROOT = pb.Caller()
@@ -291,5 +291,31 @@ def test_a_file_that_grows_for_long_is_reported_before_it_rests() -> None:
             for place in range(200):
                 await files.write(number, place << 20, b"x" * (1 << 20))
         assert files.handle(number).file.length <= (64 + 16 + 1) << 20
+
+    play(scene)
+
+
+def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        lost: list[int] = []
+        files.lost = lost.append
+        old, _ = await files.open(inode, os.O_RDWR, ROOT)
+        await files.write(old, 0, b"under it")
+        files.locks_lost(inode)
+        assert lost == [inode] and not files.handle(old).file.holding
+        new, _ = await files.open(inode, os.O_RDWR, ROOT)
+        assert not files.write_at_once(old, 0, b"x")
+        for call in (files.write(old, 0, b"x"), files.truncate(old, 0, ROOT), files.handle(old).sync()):
+            with pytest.raises(LockLost):
+                await call
+        await files.write(new, 0, b"C")
+        with pytest.raises(LockLost):
+            await files.handle(new).sync()  # nobody was told of the bytes that are lost
+        await files.handle(new).sync()
+        with pytest.raises(LockLost):
+            await files.handle(old).flush()
+        await closed(files, old)
+        await closed(files, new)
+        assert await AsyncFileSystem(memory.link).read_file("/a") == b"Content"
 
     play(scene)

@@ -3,8 +3,8 @@
 import pytest
 from threefs_meta.operations.truncate import truncate
 
-from tests.support.metadata import MetaBench, run
-from threefs.errors import AccessDenied, InvalidArgument, IsADirectory, NotFound
+from tests.support.metadata import CLIENT, MetaBench, run
+from threefs.errors import AccessDenied, InvalidArgument, IsADirectory, NotFound, SessionLost
 from threefs.wire import meta_pb2 as pb
 
 
@@ -50,12 +50,29 @@ def test_an_open_session_stands_for_the_permission_and_others_content_drops_priv
             with pytest.raises(AccessDenied):
                 await fs.truncate("/a", 3)
             assert (await fs.truncate("/a", 3, session)).mode == 0o455
-            with pytest.raises(AccessDenied):
+            with pytest.raises(SessionLost):
                 await fs.truncate("/a", 3, b"x" * 16)
         await fs.set("/a", mode=0o6455)
         assert (await fs.truncate("/a", 3)).mode == 0o6455
         made = await fs.stat("/a")
         with fs.user(5, 5):
             assert (await fs.close(made, session, written=True)).mode == 0o455
+
+    run(test)
+
+
+def test_a_session_of_a_lease_that_has_ended_cuts_nothing() -> None:
+    """Its end is only a matter of time, and the locks of its client may be somebody else's already."""
+
+    async def test(fs: MetaBench) -> None:
+        session = b"w" * 16
+        await fs.create("/a")
+        await fs.open("/a", session=session)
+        lease = (await fs.renew(CLIENT)).lease
+        assert (await fs.truncate("/a", 9, session)).length == 9
+        await fs.renew(CLIENT, end=lease)
+        with pytest.raises(SessionLost):
+            await fs.truncate("/a", 3, session)
+        assert (await fs.stat("/a")).length == 9
 
     run(test)
