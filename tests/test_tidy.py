@@ -19,7 +19,20 @@ NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 #: Inside the library a module imports only from its own row or one above it ...
 LAYERS = (
     {"wire"},
-    {"ids", "errors", "settings", "layout", "relatime", "routing", "checksums", "budget", "claims", "leases", "keys"},
+    {
+        "ids",
+        "errors",
+        "settings",
+        "layout",
+        "relatime",
+        "routing",
+        "checksums",
+        "budget",
+        "claims",
+        "leases",
+        "flux",
+        "keys",
+    },
     {"env"},
     {"telemetry"},
     {"background"},

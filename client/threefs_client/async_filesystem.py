@@ -19,6 +19,7 @@ from threefs_client.callers import caller_of, may_surely_read
 from threefs_client.handles import Handle
 from threefs_client.link import Link
 from threefs_client.modes import Mode
+from threefs_client.patience import Patience
 from threefs_client.reads import ReadFile
 from threefs_client.tree import Tree, checked_permissions, wanted_layout
 from threefs_client.unclosed import UnclosedAsync
@@ -207,11 +208,12 @@ class AsyncFileSystem(Tree):
         for file in files.values():
             self.link.access.note(file)
         places = None if into is None else _places(rows, into)
+        versions = {key: file.truncate_version for key, file in files.items()}
         quick = await self.link.reader.read_batch(rows, files, places, deadline)
         if quick is None:
             return await self._read_carefully(rows, files, places, deadline)
         views, holes = quick
-        return await self._cut(rows, files, views, holes) if holes else views
+        return await self._settle(rows, files, views, holes, versions) if holes else views
 
     async def _read_carefully(
         self, rows: Sequence[ReadRow], files: dict[Any, ReadFile], places: list[memoryview] | None, deadline: float
@@ -228,19 +230,34 @@ class AsyncFileSystem(Tree):
         else:
             views = [place[:size] for place, size in zip(places, lengths, strict=True)]
         parts = [(files[key], at, view) for (key, at, _), view in zip(rows, views, strict=True) if len(view)]
+        versions = {key: file.truncate_version for key, file in files.items()}
         if await self.link.reader.read_into(parts, deadline):
-            return await self._cut(rows, files, views, range(len(rows)))
+            return await self._settle(rows, files, views, range(len(rows)), versions)
         return views
 
-    async def _cut(
-        self, rows: Sequence[ReadRow], files: dict[Any, ReadFile], views: list[memoryview], holes: Iterable[int]
+    async def _settle(
+        self,
+        rows: Sequence[ReadRow],
+        files: dict[Any, ReadFile],
+        views: list[memoryview],
+        holes: Iterable[int],
+        versions: dict[Any, int],
     ) -> list[memoryview]:
-        """A hole may mean that a file was made shorter: ask, and cut what lies beyond its end."""
-        holes = list(holes)
-        await self._refresh({id(file): file for file in (files[rows[index][0]] for index in holes)}.values())
+        """A hole may mean that a file was made shorter, or that its bytes are just coming or going: ask, read that
+        file once more, and cut what lies beyond the end."""
+        of: dict[Any, list[int]] = {}
         for index in holes:
-            key, offset, _ = rows[index]
-            views[index] = views[index][: max(0, files[key].length - offset)]
+            of.setdefault(rows[index][0], []).append(index)
+        for key, indexes in of.items():
+            file, patience = files[key], Patience(self.link, files[key])
+            first = min(rows[index][1] for index in indexes)
+            end = max(rows[index][1] + len(views[index]) for index in indexes)
+            if not await patience.is_settled(first, end, versions[key]):
+                indexes = [index for index, row in enumerate(rows) if row[0] == key]
+                for index in indexes:
+                    views[index] = views[index][: await patience.read(rows[index][1], views[index])]
+            for index in indexes:
+                views[index] = views[index][: max(0, file.length - rows[index][1])]
         return views
 
     async def _files(self, keys: Iterable[Any]) -> dict[Any, ReadFile]:

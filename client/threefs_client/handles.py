@@ -13,6 +13,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_client import paths, reads
 from threefs_client.link import Link
+from threefs_client.patience import Patience
 
 #: By so much each open file may exceed a quota.
 _REPORT_BYTES = 64 << 20
@@ -41,6 +42,7 @@ class Handle:
         self._counts = bool(inode.tree or inode.by_user)  # for a quota
         self._reported_end = self.file.length
         self._attempted_end = 0  # of all writes that were begun
+        self._appends_end = 0  # of those that have come to an end
         self._unsettled = False  # something was written that the meta service does not know of
         self._unsettled_end = 0  # of those writes that were acknowledged
         self._since: int | None = None  # the truncate version that was known before the first of them was sent
@@ -80,11 +82,7 @@ class Handle:
         wanted = min(len(view), self.file.length - offset)
         if wanted <= 0:
             return 0
-        holes = await self.link.reader.read_into([(self.file, offset, view[:wanted])], self.link.deadline())
-        if holes:  # a sparse file, or somebody else has made it shorter
-            await self.refresh()
-            wanted = max(0, min(wanted, self.file.length - offset))
-        return wanted
+        return await Patience(self.link, self.file, self._session).read(offset, view[:wanted])
 
     async def refresh(self) -> None:
         """Ask the meta service for the length."""
@@ -186,8 +184,12 @@ class Handle:
         )
         reply = await self.call(methods.RESERVE, request)
         self.changed(reply.inode)
-        await self.write(reply.offset, data)
-        return reply.offset + len(data)
+        end = reply.offset + len(data)
+        try:
+            await self.write(reply.offset, data)
+        finally:
+            self._appends_end = max(self._appends_end, end)
+        return end
 
     def check_write(self, offset: int, length: int) -> None:
         """Raises before anything is sent."""
@@ -234,6 +236,8 @@ class Handle:
         if not self._unsettled:
             return
         request = pb.SyncRequest(mutation=self.link.meta.mutation(), inode=self.inode)
+        if self._appends_end:
+            request.session, request.appends_end = self._session, self._appends_end
         self._report(request)
         try:
             reply = await self.call(methods.SYNC, request)

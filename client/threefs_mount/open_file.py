@@ -11,6 +11,7 @@ from threefs_client import allocation, extents, paths
 from threefs_client.copying import copy_range
 from threefs_client.handles import Handle
 from threefs_client.link import Link
+from threefs_client.patience import Patience
 
 from threefs.errors import LockLost, QuotaExceeded, ThreefsError, Unavailable
 from threefs.rpc import methods
@@ -202,9 +203,19 @@ class OpenFile:
             await self._handle.refresh()
         self._link.access.note(self._handle.file)
         self.has_pages = True
-        size = min(size, self.length - offset)
-        if size <= 0:
-            return memoryview(b"")
+        patience: Patience | None = None
+        while (size := min(size, self.length - offset)) > 0:
+            version = self._handle.file.truncate_version
+            view, holes = await self._read(offset, size)
+            if not holes:
+                return view
+            patience = patience or Patience(self._link, self._handle.file, self._session)
+            if await patience.is_settled(offset, offset + size, version):
+                return view[: max(0, self.length - offset)]
+        return memoryview(b"")
+
+    async def _read(self, offset: int, size: int) -> tuple[memoryview, bool]:
+        """What is there, with what is held over it; whether there are holes."""
         while self._hides(offset, size):
             await self.send()
         view = np.empty(size, np.uint8).data
@@ -215,10 +226,7 @@ class OpenFile:
             [(self._handle.file, offset, view)], self._link.deadline()
         )
         lay(ours, offset, view)
-        if holes and not self.dirty:  # a sparse file, or somebody else has made it shorter
-            await self._handle.refresh()
-            return view[: max(0, self.length - offset)]
-        return view
+        return view, holes
 
     def _hides(self, offset: int, size: int) -> bool:
         """Whether only a round of sending can tell what a range holds."""

@@ -24,6 +24,7 @@ RETAGS = (b"QTAG|", b"QTAG}")
 LOCKS = (b"LOCK|", b"LOCK}")
 TRASH = (b"TRSH|", b"TRSH}")
 WAITS = (b"WAIT|", b"WAIT}")
+CUTS = (b"CUTS|", b"CUTS}")
 #: Tables of what belongs to an inode, whose number comes first in their keys.
 ATTACHED = (HOLDS, LOCKS, SESSIONS, TIMES, XATTRS)
 
@@ -156,6 +157,11 @@ def locker(lock_key: bytes) -> bytes:
 def wait(client_id: bytes, owner: int) -> bytes:
     """What that owner of locks waits for."""
     return WAITS[0] + client_id + owner.to_bytes(8, "big")
+
+
+def cut(inode: int) -> bytes:
+    """The file is being cut."""
+    return _ONE.pack(b"CUTS|", inode)
 
 
 def hold(inode: int, client_id: bytes) -> bytes:

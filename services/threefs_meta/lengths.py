@@ -1,38 +1,24 @@
-"""The length of a file: how it grows by what writers report, and how it is cut.
+"""The length of a file: how it grows by what writers report. How it is cut is told in `cutting`.
 
 Growing. Writers report the end of what they have written, with the truncate version under which they wrote. Equal
 version: the length becomes the larger one. Another version: the file was truncated meanwhile, and whether those bytes
 came before or after only the chains know, so they are asked. The answer counts only while the truncate version stays.
-
-Cutting, to length L. First all bytes from L on are removed from the chains, then one transaction sets the length and
-raises the truncate version, provided that the inode is still exactly as it was before the bytes were removed.
-- Why in this order: were the length set first, a crash would leave old bytes beyond it, and whoever made the file
-  longer again would see them. This way a crash leaves zeros at the end of a file that still has its old length: the
-  truncate has an unknown outcome, and what it destroyed stays destroyed.
-- Why the proviso: a write that lands behind the sweep and is reported before the transaction changes the inode. It must
-  not be cut off by the length alone with its bytes left behind, so the sweep is done again. A write that is reported
-  later comes with an old truncate version, and is found on the chains.
-- Why only listed versions are removed: a service may hang in the middle, while its caller asks another one, and then
-  writes. So a page of chunks is listed with their versions, then the inode must still be what it was, and only then are
-  those very versions removed. What was written later is another version, or was not listed, or had the inode changed.
-- Why an extension sweeps too: bytes beyond the length may have been written and not been reported yet. They come before
-  the truncate, so they must be gone.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from threefs.chunks import ChunkUpdate, Listed
-from threefs.errors import ChunkChanged, FileTooLarge, InvalidArgument, IsADirectory
-from threefs.ids import ChainId, ChunkId, InodeId
+from threefs.chunks import ChunkUpdate
+from threefs.errors import FileTooLarge, InvalidArgument, IsADirectory
+from threefs.flux import writer_of
+from threefs.ids import ChunkId, InodeId
 from threefs.layout import FileLayout, chains_reached, from_wire, max_file_bytes
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
-from threefs_meta.mutations import Outside, look
+from threefs_meta.mutations import Outside
 
-#: Rounds against somebody who writes what is being cut.
-_MOST_PASSES = 8
+#: Appends under way that are remembered for each file. With more, readers may see zeros in place of the oldest.
+_MOST_APPENDS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +60,8 @@ class Growth:
         if not longer and not report.written:
             return False
         inode.length = max(inode.length, end)
+        if inode.append_end <= inode.length:
+            inode.append_end = 0
         inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
         return True
 
@@ -83,36 +71,28 @@ class Growth:
         self._measured = truncate_version, end
 
 
-class Cut:
-    """Truncates; remembers between two runs of the transaction for which record the chunks were swept."""
+def place_append(inode: pb.Inode, session: bytes, length: int) -> int:
+    """Where so many bytes go that the session is about to append: behind all that have a place. The length stays, as
+    nobody must see them before they are there."""
+    offset = max(inode.length, inode.append_end)
+    inode.append_end = offset + length
+    if len(inode.appends) >= _MOST_APPENDS:
+        del inode.appends[0]
+    inode.appends.add(writer=writer_of(session), offset=offset, end=offset + length)
+    return offset
 
-    def __init__(self, context: Context, length: int) -> None:
-        self._context = context
-        self._length = length
-        self._swept: bytes | None = None
 
-    def settle(self, inode: pb.Inode, chains: int = 0) -> Outside | None:
-        """Change the record, which is then to be stored, or say what has to be done first. Raises FileTooLarge.
-
-        The file lies on the first `chains` of its stripe (0: on any), see `Namespace.chains_used`.
-        """
-        check_length(inode, self._length)
-        record = inode.SerializeToString()
-        if record != self._swept:
-            return Outside(lambda: self._sweep(from_wire(inode.layout), inode.inode, chains, record))
-        self._context.quotas.check_longer(inode, self._length - inode.length)
-        inode.length = self._length
-        inode.truncate_version += 1
-        inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
-        return None
-
-    async def _sweep(self, layout: FileLayout, inode: int, chains: int, record: bytes) -> None:
-        async def unchanged() -> bool:
-            found = await look(self._context, lambda names: names.inode(inode))
-            return found is not None and found.SerializeToString() == record
-
-        if await cut(self._context.chunks, layout, InodeId(inode), self._length, chains, unchanged):
-            self._swept = record
+def end_appends(inode: pb.Inode, session: bytes, end: int | None = None) -> bool:
+    """What the session has appended up to `end` (None: all of it) is there, or will never be. True if there was any."""
+    if not inode.appends or not session:
+        return False
+    writer = writer_of(session)
+    left = [one for one in inode.appends if one.writer != writer or (end is not None and one.end > end)]
+    ended = len(left) < len(inode.appends)
+    if ended:
+        del inode.appends[:]
+        inode.appends.extend(left)
+    return ended
 
 
 def widen(inode: pb.Inode, report: Report) -> None:
@@ -132,47 +112,6 @@ async def sweep(chunks: FileChunks, layout: FileLayout, inode: InodeId, chains: 
         await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
         removed += len(updates)
     return removed
-
-
-async def cut(
-    chunks: FileChunks,
-    layout: FileLayout,
-    inode: InodeId,
-    length: int,
-    chains: int,
-    unchanged: Callable[[], Awaitable[bool]],
-) -> bool:
-    """Remove the bytes from `length` on that were there before `unchanged` was asked. False: it said no, or writers
-    were quicker every time."""
-    first = length // layout.chunk_bytes
-    for _ in range(_MOST_PASSES):
-        refused = False
-        async for chain, page in chunks.listing(layout, inode, first, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
-            updates = _cuts(layout, inode, length, chain, page)
-            if not updates:
-                continue
-            if not await unchanged():
-                return False
-            try:
-                await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
-            except ChunkChanged:  # somebody writes right now; the others were cut
-                refused = True
-        if not refused:
-            return True
-    return False
-
-
-def _cuts(layout: FileLayout, inode: InodeId, length: int, chain: ChainId, page: Sequence[Listed]) -> list[ChunkUpdate]:
-    last, within = divmod(length, layout.chunk_bytes)
-    updates = []
-    for row in page:
-        kept = within if row.number == last else 0
-        if kept and row.length <= kept:
-            continue
-        kind = storage_pb2.TRUNCATE if kept else storage_pb2.REMOVE
-        chunk = ChunkId(inode, row.number)
-        updates.append(ChunkUpdate(chain, chunk, kind, layout.chunk_bytes, length=kept, only_version=row.version))
-    return updates
 
 
 def check_length(inode: pb.Inode, length: int) -> None:

@@ -18,15 +18,17 @@ from threefs.kv import records, retry
 from threefs.kv.port import Pair, Transaction
 from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import ClientLocks, LockWait, ReadHold, Renewal, WriteSession
+from threefs.wire.records_pb2 import ClientLocks, CutMark, LockWait, ReadHold, Renewal, WriteSession
 from threefs_meta import fencing, keys, layouts, leases, mutations, permissions
 from threefs_meta.actors import Actor
 from threefs_meta.context import Context
-from threefs_meta.lengths import Growth, Report, widen
+from threefs_meta.lengths import Growth, Report, end_appends, widen
 from threefs_meta.mutations import Outside
 
 _PAGE = 256
 _AT_ONCE = 16
+#: Whoever cuts a file for longer marks it again.
+_CUT_TICKS = 2
 #: Who has written is not known: what is taken from the mode then is what any user's write takes.
 _NOBODY = Actor(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
 
@@ -77,6 +79,7 @@ class Sweeper:
 
     async def sweep(self) -> None:
         await self._end_silent()
+        await self._end_cuts()
         ended = await self._page(keys.ENDED, b"")
         numbers = {keys.lease_of(key) for key, _ in ended}
         if not numbers:
@@ -103,6 +106,27 @@ class Sweeper:
 
         if await self._change(end):
             _LOG.warning("a client has fallen silent: what it held is given up", client=keys.client_of(key).hex())
+
+    async def _end_cuts(self) -> None:
+        """Readers wait for files that are being cut, but not for somebody who has died over that."""
+        after = b""
+        while page := await self._page(keys.CUTS, after):
+            for key, value in page:
+                if _is_left(key, value, self._context.ticks.number):
+                    await self._change(lambda tx, key=key, value=value: self._end_cut(tx, key, value))  # type: ignore[misc]
+            after = page[-1][0] + b"\0"
+
+    async def _end_cut(self, tx: Transaction, key: bytes, seen: bytes) -> None:
+        if await tx.get(key) != seen:
+            return  # somebody cuts it anew
+        names = self._context.names(tx)
+        inode = await names.inode(keys.inode_of(key))
+        if inode is not None and inode.cutting:
+            inode.cutting = 0
+            inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
+            names.put_inode(inode)
+            _LOG.warning("a file was not cut to its end: a part of it may be zeros now", inode=inode.inode)
+        tx.clear(key)
 
     async def _give_up(self, kind: Held, numbers: set[int]) -> bool:
         """All of one kind; False if something has to be tried again."""
@@ -140,6 +164,14 @@ def _is_silent(key: bytes, value: bytes, tick: int) -> bool:
         return leases.is_silent(records.decode(value, Renewal, key).stamp, tick)
     except Corrupt as error:  # the next renewal writes it anew; without one it must not count for ever
         _LOG.error("the last renewal of a client cannot be read: its lease ends", key=key.hex(), error=str(error))
+        return True
+
+
+def _is_left(key: bytes, value: bytes, tick: int) -> bool:
+    try:
+        return tick >= records.decode(value, CutMark, key).stamp + _CUT_TICKS
+    except Corrupt as error:
+        _LOG.error("the mark of a file that is being cut cannot be read, and goes", key=key.hex(), error=str(error))
         return True
 
 
@@ -182,6 +214,7 @@ async def end_session(context: Context, key: bytes, ended: Ended) -> None:
                     raise NotServing(f"a chain of inode {inode.inode} is not served by anybody")
                 return changed
             widen(inode, report)
+            end_appends(inode, keys.session_of(key))
             permissions.written_by(inode, _NOBODY)
             names.put_inode(inode)
             await names.close_session(inode, keys.session_of(key), context.clock.wall_ns())

@@ -5,13 +5,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_mount.listing import SMALL
 
+import threefs
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts
 
@@ -199,3 +203,74 @@ def test_what_is_mapped_is_seen_within_the_bound(both: tuple[Path, Path]) -> Non
             os.utime(there / "a", ns=(was.st_atime_ns, was.st_mtime_ns))
             assert soon(lambda content=content: mapped[:4] == content[-4:])  # type: ignore[misc]
             assert os.pread(file.fileno(), 4, 0) == content[-4:]
+
+
+def follow(file: Any, until: threading.Event) -> tuple[int, int]:
+    """Reads on as bytes come: how many came, and how many of them were zeros."""
+    read = zeros = 0
+    while True:
+        ended = until.is_set()
+        file.seek(read)
+        data = file.read(4 << 20)
+        read += len(data)
+        zeros += data.count(0)
+        if ended and not data:
+            return read, zeros
+
+
+@pytest.mark.parametrize("reader", ["library", "mount"])
+def test_who_follows_a_file_that_is_appended_to_sees_no_zeros(
+    both: tuple[Path, Path], cluster: LocalCluster, reader: str
+) -> None:
+    """Two append, on two mounts."""
+    ended = threading.Event()
+    (both[0] / "log").write_bytes(b"")
+
+    def append(path: Path) -> None:
+        with open(path, "ab", buffering=0) as file:
+            for _ in range(20):
+                file.write(b"x" * (1 << 20))
+                os.fsync(file.fileno())
+
+    with threefs.connect(cluster.address) as fs, ThreadPoolExecutor(3) as threads:
+        path = f"/{both[0].name}/log"
+        with fs.open(path, "rb") if reader == "library" else open(both[0] / "log", "rb", buffering=0) as file:
+            followed = threads.submit(follow, file, ended)
+            for writer in [threads.submit(append, where / "log") for where in both]:
+                writer.result()
+            ended.set()
+            assert followed.result() == (40 << 20, 0)
+
+
+def test_whoever_reads_a_file_that_is_replaced_in_place_sees_no_zeros(
+    both: tuple[Path, Path], cluster: LocalCluster
+) -> None:
+    here, there = both
+    content = b"x" * (4 << 20)
+    (here / "a").write_bytes(content)
+    ended = threading.Event()
+
+    def replace() -> None:
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            (here / "a").write_bytes(content)
+            time.sleep(0.03)
+        ended.set()
+
+    def read(get: Callable[[], bytes]) -> tuple[int, int]:
+        times = zeros = 0
+        while not ended.is_set():
+            zeros += 0 in get()
+            times += 1
+        return times, zeros
+
+    with threefs.connect(cluster.address) as fs, ThreadPoolExecutor(3) as threads:
+        replacing = threads.submit(replace)
+        readers = [
+            threads.submit(read, lambda: fs.read_file(f"/{here.name}/a")),
+            threads.submit(read, (there / "a").read_bytes),
+        ]
+        replacing.result()
+        for reader in readers:
+            times, zeros = reader.result()
+            assert times > 5 and not zeros

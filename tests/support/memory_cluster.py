@@ -10,6 +10,7 @@ from threefs_client.link import Link, access_of, lease_of
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
 from threefs_client.reads import Reader
+from threefs_meta.lengths import end_appends, place_append
 
 from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from tests.support.virtual_time import LOOP_CLOCK
@@ -89,6 +90,7 @@ class MemoryMeta:
         if request.exact or (request.written and not same_content):
             inode.length = await self._exact(inode)
         inode.change += request.written
+        end_appends(inode, request.session, getattr(request, "appends_end", None))
         return pb.InodeReply(inode=inode, over_quota=self.over_quota)
 
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
@@ -121,9 +123,10 @@ class MemoryMeta:
 
     async def _reserve(self, request: pb.ReserveRequest) -> pb.ReserveReply:
         inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
-        offset = inode.length
-        inode.length = max(offset, request.end) if request.end else offset + request.length
-        return pb.ReserveReply(offset=offset, inode=inode)
+        if not request.end:
+            return pb.ReserveReply(offset=place_append(inode, request.session, request.length), inode=inode)
+        inode.length = max(inode.length, request.end)
+        return pb.ReserveReply(offset=inode.length, inode=inode)
 
     async def _statfs(self, request: pb.StatFsRequest) -> pb.StatFsReply:
         return pb.StatFsReply(capacity_bytes=10 << 30, free_bytes=3 << 30, replicas=3)

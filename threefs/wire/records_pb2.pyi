@@ -77,6 +77,12 @@ class Renewal(_message.Message):
     stamp: int
     def __init__(self, stamp: _Optional[int] = ...) -> None: ...
 
+class CutMark(_message.Message):
+    __slots__ = ("stamp",)
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    stamp: int
+    def __init__(self, stamp: _Optional[int] = ...) -> None: ...
+
 class ReadHold(_message.Message):
     __slots__ = ("lease",)
     LEASE_FIELD_NUMBER: _ClassVar[int]

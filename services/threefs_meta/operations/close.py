@@ -9,7 +9,7 @@ from threefs_meta import keys, permissions
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
-from threefs_meta.lengths import Growth, Report, widen
+from threefs_meta.lengths import Growth, Report, end_appends, widen
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 
@@ -57,12 +57,13 @@ def _settle(
     if isinstance(changed, Outside):
         return changed
     before = inode.chains_used
+    ended = end_appends(inode, request.session)
     if request.session:
         widen(inode, growth.report)
     if changed:
         permissions.written_by(inode, actor)
         return names.put_inode
-    return names.put_inode_unseen if inode.chains_used != before else None
+    return names.put_inode_unseen if ended or inode.chains_used != before else None
 
 
 async def close_together(

@@ -13,7 +13,7 @@ from threefs_meta import paths, permissions
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.charges import inherit
 from threefs_meta.context import Context
-from threefs_meta.lengths import Cut
+from threefs_meta.cutting import Cut
 from threefs_meta.making import Birth, add_parents, parent_of
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
@@ -94,7 +94,7 @@ async def _existing(
     inode = await names.named(spot.entry.inode)
     check_open(inode, actor, request, paths.shown_place(request.place))
     if cut is not None:
-        first = cut.settle(inode, await names.chains_used(inode))
+        first = cut.settle(names, inode, await names.chains_used(inode))
         if first is not None:
             return first
         permissions.written_by(inode, actor)

@@ -7,7 +7,7 @@ from threefs_meta import paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_access, check_session
 from threefs_meta.context import Context
-from threefs_meta.lengths import Cut
+from threefs_meta.cutting import Cut
 from threefs_meta.mutations import Outside, look, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.opening import check_open
@@ -34,7 +34,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         if not inode.nlink:  # the collector relies on it: without a name there are no new sessions
             raise not_found(request.place)
         if cut is not None:
-            first = cut.settle(inode, await names.chains_used(inode))
+            first = cut.settle(names, inode, await names.chains_used(inode))
             if first is not None:
                 return first
             permissions.written_by(inode, actor)

@@ -1,7 +1,10 @@
-"""Make a file longer by as much as somebody is about to append, and say where: so appends of many clients never mix.
+"""Say where what somebody is about to append goes: so appends of many clients never mix.
 
-Until the bytes are written, readers see zeros there. They stay zeros if the writer dies before. So it is also how a
-file gets room ahead of time (fallocate): longer, and nothing that anybody has written is touched, unlike by a truncate.
+The file becomes longer when the bytes are there, as by all writes. If others append behind them before, readers wait
+for them; if the writer dies, they become zeros with the end of its session.
+
+Or make a file longer at once: room ahead of time (fallocate). Nothing that anybody has written is touched then, unlike
+by a truncate.
 """
 
 from threefs.errors import InvalidArgument, SessionLost
@@ -11,7 +14,7 @@ from threefs_meta import permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
-from threefs_meta.lengths import check_length
+from threefs_meta.lengths import check_length, place_append
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 
@@ -26,14 +29,20 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         inode = await names.inode(request.inode)
         if inode is None or not await names.has_session(request.inode, request.session):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
-        offset = inode.length
+        offset = inode.length if request.end else max(inode.length, inode.append_end)
         length = max(offset, request.end) if request.end else offset + request.length
         check_length(inode, length)
-        context.quotas.check_longer(inode, length - offset)
-        inode.length = length
-        inode.mtime_ns = inode.ctime_ns = context.clock.wall_ns()
+        context.quotas.check_longer(inode, length - inode.length)
+        mode = inode.mode
         permissions.written_by(inode, actor)
-        names.put_inode(inode)
+        if request.end:
+            inode.length = length
+            inode.mtime_ns = inode.ctime_ns = context.clock.wall_ns()
+            names.put_inode(inode)
+            return pb.ReserveReply(offset=offset, inode=inode)
+        place_append(inode, request.session, request.length)
+        put = names.put_inode if inode.mode != mode else names.put_inode_unseen
+        put(inode)
         return pb.ReserveReply(offset=offset, inode=inode)
 
     return await mutate(context, methods.RESERVE, request.mutation, work)

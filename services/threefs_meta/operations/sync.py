@@ -8,7 +8,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import permissions
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
-from threefs_meta.lengths import Growth, Report
+from threefs_meta.lengths import Growth, Report, end_appends
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 
@@ -33,9 +33,12 @@ def syncing(
         changed = growth.settle(inode)
         if isinstance(changed, Outside):
             return changed
+        ended = end_appends(inode, request.session, request.appends_end)
         if changed:
             permissions.written_by(inode, actor)
             names.put_inode(inode)
+        elif ended:
+            names.put_inode_unseen(inode)
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
     return work

@@ -1,4 +1,4 @@
-"""Make a file exactly so long. How that stays right across crashes and writers is told in `lengths`."""
+"""Make a file exactly so long. How that stays right across crashes and writers is told in `cutting`."""
 
 from threefs.errors import SessionLost
 from threefs.kv import records
@@ -9,7 +9,7 @@ from threefs_meta import keys, leases, paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
-from threefs_meta.lengths import Cut
+from threefs_meta.cutting import Cut
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import WRITE
@@ -27,7 +27,7 @@ async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeRep
             await _check_session(names, inode.inode, request)
         else:
             permissions.check(inode, actor, WRITE, paths.shown_place(request.place))
-        first = cut.settle(inode, await names.chains_used(inode))
+        first = cut.settle(names, inode, await names.chains_used(inode))
         if first is not None:
             return first
         permissions.written_by(inode, actor)

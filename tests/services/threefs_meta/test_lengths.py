@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from threefs_meta.lengths import cut
+from threefs_meta.cutting import cut
 from threefs_meta.operations.sync import sync
 from threefs_meta.operations.truncate import truncate
 
