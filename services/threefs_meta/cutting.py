@@ -104,8 +104,6 @@ async def _mark(names: Namespace, number: int, record: bytes, marked: bytes) -> 
 
 def _cut_appends(inode: pb.Inode, length: int) -> None:
     """The next append goes behind the new end. One that has its place behind it comes before the cut."""
-    if length >= inode.length:
-        return
     inode.append_end = 0
     left = [one for one in inode.appends if one.end <= length]
     del inode.appends[:]

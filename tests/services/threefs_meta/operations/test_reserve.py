@@ -120,6 +120,8 @@ def test_appends_go_behind_the_new_end_of_a_file_that_was_cut() -> None:
         cut = await fs.truncate("/a", 25)
         assert [(one.offset, one.end) for one in cut.appends] == [(10, 20)]
         assert await ask(fs, made.inode, 10) == 25
+        assert not (await fs.truncate("/a", 25)).append_end, "nobody has seen it, and it comes before"
+        assert await ask(fs, made.inode, 10) == 25
         assert not (await fs.truncate("/a", 0)).appends
         assert await ask(fs, made.inode, 10) == 0
 
