@@ -59,7 +59,7 @@ class Cut:
         if inode.cutting == self._length + 1:
             inode.cutting = 0
             names.tx.clear(keys.cut(inode.inode))
-        _cut_appends(inode, self._length)
+        cut_appends(inode, self._length)
         inode.length = self._length
         inode.truncate_version += 1
         inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
@@ -102,7 +102,7 @@ async def _mark(names: Namespace, number: int, record: bytes, marked: bytes) -> 
     return found == marked
 
 
-def _cut_appends(inode: pb.Inode, length: int) -> None:
+def cut_appends(inode: pb.Inode, length: int) -> None:
     """The next append goes behind the new end. One that has its place behind it comes before the cut."""
     inode.append_end = 0
     left = [one for one in inode.appends if one.end <= length]

@@ -10,6 +10,7 @@ from threefs_client.link import Link, access_of, lease_of
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
 from threefs_client.reads import Reader
+from threefs_meta.cutting import cut_appends
 from threefs_meta.lengths import end_appends, place_append
 
 from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
@@ -164,6 +165,7 @@ class MemoryMeta:
         if count:
             within = length - (count - 1) * layout.chunk_bytes
             await self.chunks.truncate(layout, number, count - 1, within, timeout_s=5)
+        cut_appends(inode, length)
         inode.length = length
         inode.truncate_version += 1
         inode.change += 1
