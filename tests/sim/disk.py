@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from threefs_storage.engine.records import Record, decode
+from threefs_storage.engine.records import Block, Record, Version, decode
 
 from tests.sim.content import Content
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import KERNEL, PROCESS, Process, SimLoop
 from tests.sim.rows import Rows
-from threefs.checksums import Buffer
+from threefs.checksums import Buffer, crc32c
 from threefs.env.disk import DiskSpace, Write, settled
 from threefs.errors import Corrupt, DiskFailed, NoSpace
 from threefs.ids import ChunkId
@@ -183,19 +183,39 @@ class SimDisk:
 
     def rot_content(self, random: SeededRandom) -> str | None:
         """Flip one bit of what a committed version names. Where, if there is any."""
-        found = [
-            (path, version.block, version.length)
-            for path, _, record in self._records()
-            if (version := record.committed) is not None and version.block is not None
-        ]
+        found = self.copies()
         if not found:
             return None
-        path, block, length = found[random.below(len(found))]
-        data = path.parent / "blocks" / f"{1 << block.bits >> 10}KiB.blocks"
-        bit = random.below(length * 8) + (block.slot << block.bits) * 8
+        path, _, version = found[random.below(len(found))]
+        return self.flip(random, path, version)
+
+    def flip(self, random: SeededRandom, path: Path, version: Version) -> str:
+        """Turn over one bit of that version in that store."""
+        block = version.block
+        assert block is not None
+        bit = random.below(version.length * 8) + (block.slot << block.bits) * 8
+        data = _data_file(path, block)
         self.files[data].flip(bit)
         self.rotten += 1
         return f"bit {bit} of {data}"
+
+    def copies(self) -> list[tuple[Path, ChunkId, Version]]:
+        """Committed content, by the store that it is in."""
+        return [
+            (path, ChunkId.of_key(key), version)
+            for path, key, record in self._records()
+            if (version := record.committed) is not None and version.block is not None
+        ]
+
+    def is_good(self, path: Path, version: Version) -> bool:
+        """Whether the bytes of a version are as they were written."""
+        block = version.block
+        assert block is not None
+        content = self.files.get(_data_file(path, block))
+        return (
+            content is not None
+            and crc32c(content.bytes_at(block.slot << block.bits, version.length)) == version.checksum
+        )
 
     def rot_record(self, random: SeededRandom) -> str | None:
         """Flip one bit of a record. Where, if there is any."""
@@ -239,6 +259,10 @@ class SimDisk:
         """A new disk is put in the place of this one."""
         self.files.clear()
         self.tables.clear()
+
+
+def _data_file(table: Path, block: Block) -> Path:
+    return table.parent / "blocks" / f"{1 << block.bits >> 10}KiB.blocks"
 
 
 def _try(effect: Callable[[], Any] | None) -> None:

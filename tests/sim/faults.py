@@ -25,6 +25,7 @@ AT wipe HOST FOR            killed, and started again with an empty disk
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
 AT tight HOST FOR           its disk has a hundredth left: less than clients' writes may take
+AT rots HOST                bits of one chunk flip in its copies, at the host and at others, until one good one is left
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
 """
@@ -96,6 +97,9 @@ _MENU: Sequence[tuple[str, int, str]] = (
     ("eio", 2, "s"),
     ("full", 2, "s"),
     ("rot", 3, "s"),
+    ("rots", 3, "s"),
+    ("stray", 3, "s"),
+    ("tight", 1, "s"),
     ("blackout", 1, ""),
     ("surge", 1, "s"),
 )
@@ -129,7 +133,7 @@ def _host(dice: SeededRandom, world: World, letters: str, taken: Sequence[str]) 
 
 
 def _lasts(dice: SeededRandom, what: str) -> float:
-    if what in ("cut", "stray"):
+    if what in ("cut", "stray", "rots"):
         return 0.0
     if what == "rot":
         return ROT_S
@@ -183,6 +187,8 @@ class Faults:
             await asyncio.wait(list(self._tasks))
         for disk in world.disks.values():
             disk.failing.clear()
+        for store in (world.manager_kv, world.meta_kv):
+            store.unknown = store.conflicts = 0.0
         for host in [*world.manager_hosts, *world.storage_hosts, *world.meta_hosts, *world.client_hosts]:
             world.processes[host].resume()
             if host in world.fabric.down:
@@ -348,7 +354,14 @@ class Faults:
         routing = world.routing()
         if routing is None or not world.healthy():
             return False
+        if any(disk.rotten for disk in world.disks.values()) and self._damaged():
+            return False  # its copies may be the last good ones
         return all(len(chain.serving) > 1 for chain in routing.chains.values())
+
+    def _damaged(self) -> bool:
+        return not all(
+            disk.is_good(path, version) for disk in self._world.disks.values() for path, _, version in disk.copies()
+        )
 
     def _wipe(self, host: str) -> Callable[[], Any] | None:
         if not self._runs(host) or not self._spare(host):
@@ -408,6 +421,25 @@ class Faults:
             return None
         self._world.tell(f"-- {where} flips")
         self._quiet_until = self._world.loop.time() + ROT_S
+        return lambda: None
+
+    def _rots(self, host: str) -> Callable[[], Any] | None:
+        """Also where the chain is not whole: a copy that is good is enough, wherever it is."""
+        disks = self._world.disks
+        mine = disks[host].copies()
+        if not mine:
+            return None
+        _, chunk, version = mine[self._dice.below(len(mine))]
+        same = (version.version, version.length, version.checksum)
+        good = [
+            (disk, path, other)
+            for disk in disks.values()
+            for path, number, other in disk.copies()
+            if number == chunk and (other.version, other.length, other.checksum) == same and disk.is_good(path, other)
+        ]
+        for _ in range(self._dice.below(max(1, len(good)))):
+            disk, path, other = good.pop(self._dice.below(len(good)))
+            self._world.tell(f"-- {disk.flip(self._dice, path, other)} flips")
         return lambda: None
 
     def _blackout(self) -> Callable[[], Any]:

@@ -17,8 +17,10 @@ _PAUSE_S = 0.04
 
 
 async def kept(world: World, links: dict[str, Link]) -> list[str]:
-    """All that is not as it was before there was any load (I14, I19, I20). No call of a client may be under way; what
-    the scrubber holds just now is not counted, because it does not hold it for long."""
+    """All that is not as it was before there was any load (I14, I19, I20). No call of a client may be under way. The
+    scrubbers are stopped: what they hold just now is not kept."""
+    for host, node in world.storages.items():
+        await world.processes[host].start(node.storage._scrubber.stop())
     lasting = found(world, links)
     for _ in range(_LOOKS):
         if not lasting:

@@ -9,8 +9,22 @@ from tests.sim.workload import Load
 from tests.sim.world import SCRUB_S, Size
 
 #: Batches are requests of several rows that are given up while the disk is read; crowd is more writers of one chunk
-#: than a record keeps results of; rare is a scrubber that comes round too late.
-THEMES = ("plain", "plain", "plain", "plain", "plain", "batches", "batches", "large", "crowd", "locks", "rare")
+#: than a record keeps results of; rare is a scrubber that comes round too late; narrow are connections that take few
+#: calls and bytes at a time.
+THEMES = (
+    "plain",
+    "plain",
+    "plain",
+    "plain",
+    "plain",
+    "batches",
+    "batches",
+    "large",
+    "crowd",
+    "locks",
+    "rare",
+    "narrow",
+)
 
 
 def draw(dice: SeededRandom) -> tuple[Size, Load]:
@@ -37,6 +51,8 @@ def _size(dice: SeededRandom, theme: str) -> Size:
         own_lines=dice.chance(0.7),
         scrub_s=300.0 if theme == "rare" or dice.chance(0.2) else SCRUB_S,
         lockers=2 + dice.below(2) if theme == "locks" or dice.chance(0.1) else 0,
+        calls=3 + dice.below(6) if theme == "narrow" else 4096,
+        inflight_bytes=(1 + dice.below(2)) << 20 if theme == "narrow" else 256 << 20,
         doubt=dice.uniform(0.0, 0.06) if theme == "locks" or dice.chance(0.2) else 0.0,
     )
 
@@ -56,7 +72,7 @@ def _load(dice: SeededRandom, theme: str) -> Load:
         files_bytes=700_000 if theme == "large" and dice.chance(0.5) else 3000,
         patience_s=dice.uniform(0.3, 3.0) if dice.chance(0.3) else 30.0,
         rows=0.8 if batches else dice.uniform(0.1, 0.5) if dice.chance(0.2) else 0.0,
-        large=dice.uniform(0.2, 0.6) if theme == "large" else 0.1 if dice.chance(0.1) else 0.0,
+        large=dice.uniform(0.2, 0.6) if theme in ("large", "narrow") else 0.1 if dice.chance(0.1) else 0.0,
         cancels=0.6 if batches else dice.uniform(0.05, 0.3) if dice.chance(0.2) else 0.0,
         crowd=34 + dice.below(10) if theme == "crowd" else 0,
     )

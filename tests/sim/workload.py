@@ -280,10 +280,10 @@ class Workload:
             if error.retry is not Retry.UNKNOWN and len(rows) == 1:  # of several the others may have been made
                 self._tell(told, Outcome.FAILED)
             else:
-                self._unknown[host] = self._unknown.get(host, 0) + 1
+                self._unknown[host] = self._unknown.get(host, 0) + len(rows)
             return
         except asyncio.CancelledError:
-            self._cancels[host] = self._cancels.get(host, 0) + 1
+            self._cancels[host] = self._cancels.get(host, 0) + len(rows)
             raise
         finally:
             self._waits.pop(host, None)

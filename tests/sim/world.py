@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ class Size:
     own_lines: bool = True  # calls to the managers have connections of their own, as with gRPC
     scrub_s: float = SCRUB_S  # from one pass of the scrubber to the next
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
+    calls: int = 4096  # that a storage process takes at once on one connection ...
+    inflight_bytes: int = 256 << 20  # ... and of them so much payload
     lockers: int = 0  # clients that count in one file, one at a time, under its lock
 
 
@@ -248,6 +250,8 @@ class World:
             random=random,
             open_table=lambda path: table.open_table(disk, path),
         )
+        server = node._server
+        server.limits = replace(server.limits, calls=self.size.calls, inflight_bytes=self.size.inflight_bytes)
         self._listen_to(process.host, node)
         self.storages[process.host] = node
         await node.start()
