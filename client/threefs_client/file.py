@@ -40,10 +40,10 @@ class File(io.RawIOBase):
             self._lock = loop_thread.new_lock()
             self._file.disown()
             if not self._file.closed:
-                self._file.handle.move_to(self._filesystem.link())
+                self._file.handle.move_to(self._filesystem._link())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._filesystem.run(work)
+        return self._filesystem._run(work)
 
     @property
     def mode(self) -> str:
@@ -169,8 +169,8 @@ class File(io.RawIOBase):
             return
         self._adopt()
         with self._lock:
-            if self._filesystem.inside_loop():  # the garbage collector may run there
-                self._filesystem.submit(self._file.close())
+            if self._filesystem._inside_loop():  # the garbage collector may run there
+                self._filesystem._submit(self._file.close())
             else:
                 self._run(self._file.close())
 

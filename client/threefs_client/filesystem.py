@@ -30,7 +30,7 @@ def connect(url: str, **chosen: Any) -> "FileSystem":
     Raises InvalidArgument for a bad address or option, Unavailable when no manager answers there.
     """
     filesystem = FileSystem(addresses.parse(url), options.make(**chosen))
-    filesystem.link()
+    filesystem._link()
     return filesystem
 
 
@@ -122,17 +122,17 @@ class FileSystem:
         if inherited is not None:
             inherited.link.peers.abandon()
 
-    def link(self) -> Link:
+    def _link(self) -> Link:
         """The connection of this process, made if need be."""
         return self._core().link
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return loop_thread.run(work)
 
-    def submit(self, work: Coroutine[Any, Any, object]) -> None:
+    def _submit(self, work: Coroutine[Any, Any, object]) -> None:
         loop_thread.shared().submit(work)
 
-    def inside_loop(self) -> bool:
+    def _inside_loop(self) -> bool:
         return loop_thread.shared().inside()
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class FileSystem:
         with self._lock:
             core, self._connected, self._closed = self._connected, None, True
         if core is not None:
-            self.run(core.close())
+            self._run(core.close())
         if failure is not None:
             raise failure
 
@@ -202,7 +202,7 @@ class FileSystem:
             raise InvalidArgument("a binary file has no encoding, errors or newline")
         layout = wanted_layout(chunk_bytes, stripe)
         core = self._core()
-        file = self.run(core.open_as(path, wanted, checked_permissions(permissions), parents, layout))
+        file = self._run(core.open_as(path, wanted, checked_permissions(permissions), parents, layout))
         binary = File(self, file)
         opened: File | io.TextIOWrapper = binary
         if wanted.text:
@@ -218,7 +218,7 @@ class FileSystem:
         unless `link_file` has given it a name. It inherits from the directory as if it were made in it (O_TMPFILE)."""
         core = self._core()
         made = core.create_unnamed(directory, permissions=permissions, chunk_bytes=chunk_bytes, stripe=stripe)
-        file = File(self, self.run(made))
+        file = File(self, self._run(made))
         self._note_unclosed(file)
         return file
 
@@ -227,33 +227,33 @@ class FileSystem:
 
         Raises AlreadyExists; NotFound for a file whose last name is gone.
         """
-        return self.run(self._core().link_file(file, destination))
+        return self._run(self._core().link_file(file, destination))
 
     def read_batch(
         self, rows: Sequence[ReadRow], into: Any = None, *, timeout_s: float | None = None
     ) -> list[memoryview]:
         """See AsyncFileSystem.read_batch."""
-        return self.run(self._core().read_batch(rows, into, timeout_s=timeout_s))
+        return self._run(self._core().read_batch(rows, into, timeout_s=timeout_s))
 
     def write_batch(self, rows: Sequence[WriteRow], *, timeout_s: float | None = None) -> int:
         """See AsyncFileSystem.write_batch."""
-        return self.run(self._core().write_batch(rows, timeout_s=timeout_s))
+        return self._run(self._core().write_batch(rows, timeout_s=timeout_s))
 
     def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
         """See AsyncFileSystem.copy_range."""
-        return self.run(self._core().copy_range(source, offset, destination, at, length))
+        return self._run(self._core().copy_range(source, offset, destination, at, length))
 
     def copy(self, source: Path, destination: Path, *, replace: bool = True) -> int:
         """See AsyncFileSystem.copy."""
-        return self.run(self._core().copy(source, destination, replace=replace))
+        return self._run(self._core().copy(source, destination, replace=replace))
 
     def read_file(self, path: Path) -> bytes:
         """All bytes of a file."""
-        return self.run(self._core().read_file(path))
+        return self._run(self._core().read_file(path))
 
     def write_file(self, path: Path, data: Any) -> None:
         """Make or replace a file."""
-        self.run(self._core().write_file(path, data))
+        self._run(self._core().write_file(path, data))
 
     # ---- many at once ----
 
@@ -280,32 +280,32 @@ class FileSystem:
             chunk_bytes=chunk_bytes,
             stripe=stripe,
         )
-        return self.run(work)
+        return self._run(work)
 
     def remove_many(self, names: Sequence[Path]) -> Sequence[ThreefsError | None]:
         """Remove files, links and empty directories, any number of them, in no particular order; per path None, or why
         it was not removed."""
-        return self.run(self._core().remove_many(names))
+        return self._run(self._core().remove_many(names))
 
     # ---- looking ----
 
     def stat(self, path: Path, *, follow: bool = True) -> Attributes:
         """Raises NotFound, NotADirectory, TooManySymlinks."""
-        return self.run(self._core().stat(path, follow=follow))
+        return self._run(self._core().stat(path, follow=follow))
 
     def stat_many(self, names: Sequence[Path], *, follow: bool = True) -> list[Attributes | None]:
         """One answer per path, None where nothing is. Any other error is raised."""
-        return self.run(self._core().stat_many(names, follow=follow))
+        return self._run(self._core().stat_many(names, follow=follow))
 
     def exists(self, path: Path) -> bool:
         """True also for a directory; False for a symbolic link to nowhere."""
-        return self.run(self._core().exists(path))
+        return self._run(self._core().exists(path))
 
     def list(self, path: Path, *, with_attributes: bool = False) -> Iterator[Entry]:
         """The entries of a directory by name, fetched in pages."""
         after, more = "", True
         while more:
-            page, more = self.run(self._core().list_page(path, after, with_attributes=with_attributes))
+            page, more = self._run(self._core().list_page(path, after, with_attributes=with_attributes))
             yield from page
             after = page[-1].name if page else ""
 
@@ -319,7 +319,7 @@ class FileSystem:
         walk = Walk(top)
         while (page := walk.next_page()) is not None:
             try:
-                entries, more = self.run(self._core().list_page(*page, with_attributes=with_attributes))
+                entries, more = self._run(self._core().list_page(*page, with_attributes=with_attributes))
             except (NotFound, NotADirectory):
                 if not walk.skip():
                     raise
@@ -328,14 +328,14 @@ class FileSystem:
 
     def usage(self, top: Path) -> Usage:
         """Sums over a tree, what `du` shows."""
-        return self.run(self._core().usage(top))
+        return self._run(self._core().usage(top))
 
     def readlink(self, path: Path) -> str:
         """Raises InvalidArgument for anything but a symbolic link."""
-        return self.run(self._core().readlink(path))
+        return self._run(self._core().readlink(path))
 
     def statfs(self) -> Space:
-        return self.run(self._core().statfs())
+        return self._run(self._core().statfs())
 
     # ---- changing ----
 
@@ -358,84 +358,84 @@ class FileSystem:
             chunk_bytes=chunk_bytes,
             stripe=stripe,
         )
-        return self.run(work)
+        return self._run(work)
 
     def mkdir(self, path: Path, *, mode: int = 0o755, parents: bool = False) -> Attributes:
         """With `parents`, missing directories above are made too and an existing one is no error."""
-        return self.run(self._core().mkdir(path, mode=mode, parents=parents))
+        return self._run(self._core().mkdir(path, mode=mode, parents=parents))
 
     def remove(self, path: Path, *, recursive: bool = False) -> None:
         """A file, a link, or a directory: an empty one, or with `recursive` all below it."""
-        self.run(self._core().remove(path, recursive=recursive))
+        self._run(self._core().remove(path, recursive=recursive))
 
     def unlink(self, path: Path) -> None:
         """Anything but a directory."""
-        self.run(self._core().unlink(path))
+        self._run(self._core().unlink(path))
 
     def rmdir(self, path: Path) -> None:
         """An empty directory."""
-        self.run(self._core().rmdir(path))
+        self._run(self._core().rmdir(path))
 
     def rename(self, source: Path, destination: Path, *, replace: bool = True) -> Attributes:
         """Atomic; an existing destination is replaced unless `replace` is false (then AlreadyExists)."""
-        return self.run(self._core().rename(source, destination, replace=replace))
+        return self._run(self._core().rename(source, destination, replace=replace))
 
     def symlink(self, target: Path, path: Path) -> Attributes:
         """Make `path` a symbolic link to `target`, which need not exist."""
-        return self.run(self._core().symlink(target, path))
+        return self._run(self._core().symlink(target, path))
 
     def hard_link(self, source: Path, destination: Path) -> Attributes:
         """Make `destination` another name of the file `source`."""
-        return self.run(self._core().hard_link(source, destination))
+        return self._run(self._core().hard_link(source, destination))
 
     def chmod(self, path: Path, mode: int, *, follow: bool = True) -> Attributes:
-        return self.run(self._core().chmod(path, mode, follow=follow))
+        return self._run(self._core().chmod(path, mode, follow=follow))
 
     def chown(self, path: Path, uid: int, gid: int, *, follow: bool = True) -> Attributes:
         """An id of -1 stays as it is."""
-        return self.run(self._core().chown(path, uid, gid, follow=follow))
+        return self._run(self._core().chown(path, uid, gid, follow=follow))
 
     def utime(self, path: Path, atime_ns: int | None, mtime_ns: int | None, *, follow: bool = True) -> Attributes:
         """Set the times, in nanoseconds since 1970; None leaves one as it is."""
-        return self.run(self._core().utime(path, atime_ns, mtime_ns, follow=follow))
+        return self._run(self._core().utime(path, atime_ns, mtime_ns, follow=follow))
 
     def touch(self, path: Path, *, follow: bool = True) -> Attributes:
         """Set both times to now, which whoever may write the file may do too."""
-        return self.run(self._core().touch(path, follow=follow))
+        return self._run(self._core().touch(path, follow=follow))
 
     def access(self, path: Path, wanted: int, *, follow: bool = True) -> Attributes:
         """Raises AccessDenied unless all is permitted that is `wanted`: os.R_OK, os.W_OK, os.X_OK together."""
-        return self.run(self._core().access(path, wanted, follow=follow))
+        return self._run(self._core().access(path, wanted, follow=follow))
 
     def mknod(self, path: Path, mode: int, device: int = 0) -> Attributes:
         """Make a FIFO, a socket, a device or an empty file; `mode` has the bits of the type, as for os.mknod."""
-        return self.run(self._core().mknod(path, mode, device))
+        return self._run(self._core().mknod(path, mode, device))
 
     def exchange(self, one: Path, other: Path) -> None:
         """Two entries, of any kinds, change places, atomically."""
-        self.run(self._core().exchange(one, other))
+        self._run(self._core().exchange(one, other))
 
     def getxattr(self, path: Path, name: Path, *, follow: bool = True) -> bytes:
         """Raises NoAttribute."""
-        return self.run(self._core().getxattr(path, name, follow=follow))
+        return self._run(self._core().getxattr(path, name, follow=follow))
 
     def listxattr(self, path: Path, *, follow: bool = True) -> Sequence[str]:
-        return self.run(self._core().listxattr(path, follow=follow))
+        return self._run(self._core().listxattr(path, follow=follow))
 
     def setxattr(
         self, path: Path, name: Path, value: bytes, *, create: bool = False, replace: bool = False, follow: bool = True
     ) -> None:
         """Raises AlreadyExists with `create`, NoAttribute with `replace`; NoSpace, NotSupported, ResultTooLong."""
-        self.run(self._core().setxattr(path, name, value, create=create, replace=replace, follow=follow))
+        self._run(self._core().setxattr(path, name, value, create=create, replace=replace, follow=follow))
 
     def removexattr(self, path: Path, name: Path, *, follow: bool = True) -> None:
         """Raises NoAttribute."""
-        self.run(self._core().removexattr(path, name, follow=follow))
+        self._run(self._core().removexattr(path, name, follow=follow))
 
     def truncate(self, path: Path, length: int) -> Attributes:
         """Cut a file to `length` bytes, or extend it with zeros."""
-        return self.run(self._core().truncate(path, length))
+        return self._run(self._core().truncate(path, length))
 
     def set_layout(self, path: Path, *, chunk_bytes: int = 0, stripe: int = 0, table_id: int = 0) -> Attributes:
         """Of a directory: what new files below it get. 0 leaves a value to what is inherited."""
-        return self.run(self._core().set_layout(path, chunk_bytes=chunk_bytes, stripe=stripe, table_id=table_id))
+        return self._run(self._core().set_layout(path, chunk_bytes=chunk_bytes, stripe=stripe, table_id=table_id))

@@ -133,7 +133,7 @@ def test_a_python_program_is_told_too(lonely: LocalCluster, tmp_path: Path) -> N
         file.write(b" held back")
         core = fs._core().link.lease
         request = pb.RenewRequest(client=core._client, end=core.number)
-        fs.run(fs.link().meta.call(RENEW, request, timeout_s=10.0))  # as if it had run out
+        fs._run(fs._link().meta.call(RENEW, request, timeout_s=10.0))  # as if it had run out
         theirs = other.open("/a", "r+b")
         theirs.lock(wait_s=MOST_S)
         theirs.write(b"THEIRS")

@@ -1,5 +1,6 @@
 """The steps of the demonstration. Each measures its time in the file system and says what it checked."""
 
+import asyncio
 from collections.abc import Mapping
 from itertools import islice
 
@@ -7,7 +8,7 @@ import numpy as np
 import threefs_checkpoint
 import threefs_data
 from numpy.typing import NDArray
-from threefs_client import AsyncFileSystem, FileSystem
+from threefs_client import FileSystem, connect_async
 
 from threefs_cli import copying
 from threefs_cli.demo.report import Report
@@ -29,8 +30,13 @@ def copy_in(report: Report, fs: FileSystem, source: str, files: Files) -> None:
     step = report.begin("copy files in")
     tree = LocalTree()
     tree.add_files(source, LIBRARY, files)
+
+    async def copy() -> None:
+        async with await connect_async(fs.address) as remote:
+            await copying.put(remote, tree, lambda count, size: None)
+
     with report.timed(step):
-        fs.run(copying.put(AsyncFileSystem(fs.link()), tree, lambda count, size: None))
+        asyncio.run(copy())
     step.things = f"{len(files)} files"
     step.length_bytes = sum(map(len, files.values()))
     usage = fs.usage(LIBRARY)

@@ -35,7 +35,7 @@ def test_there_and_back_again(fs: FileSystem, tmp_path: Path) -> None:
         (source / name).write_bytes(content)
     (source / "large").chmod(0o640)
     (source / "link").symlink_to("deep/small")
-    remote = AsyncFileSystem(fs.link())
+    remote = AsyncFileSystem(fs._link())
     moved: list[tuple[int, int]] = []
 
     def tell(files: int, size: int) -> None:
@@ -45,13 +45,13 @@ def test_there_and_back_again(fs: FileSystem, tmp_path: Path) -> None:
         tree = LocalTree()
         tree.add(str(source), "/copying", recursive=True)
         moved.clear()
-        fs.run(copying.put(remote, tree, tell))
+        fs._run(copying.put(remote, tree, tell))
         assert sum(files for files, _ in moved) == len(contents) + 1
         assert sum(size for _, size in moved) == tree.length_bytes
         found = RemoteTree()
-        fs.run(found.add(remote, "/copying", str(back), recursive=True))
+        fs._run(found.add(remote, "/copying", str(back), recursive=True))
         moved.clear()
-        fs.run(copying.get(remote, found, tell))
+        fs._run(copying.get(remote, found, tell))
         assert sum(files for files, _ in moved) == len(contents) + 1
         assert sum(size for _, size in moved) == tree.length_bytes
     for name, content in contents.items():

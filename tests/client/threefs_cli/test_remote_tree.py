@@ -17,9 +17,9 @@ def test_a_tree_is_found_whole(fs: FileSystem) -> None:
     fs.write_file("/remote_tree/one", b"1")
     fs.write_file("/remote_tree/a/b/two", b"22")
     fs.symlink("../one", "/remote_tree/a/link")
-    remote = AsyncFileSystem(fs.link())
+    remote = AsyncFileSystem(fs._link())
     tree = RemoteTree()
-    fs.run(tree.add(remote, "/remote_tree/", "out", recursive=True))
+    fs._run(tree.add(remote, "/remote_tree/", "out", recursive=True))
     assert tree.directories == ["out", "out/a", "out/a/b"]
     assert sorted((file.source, file.destination, file.length_bytes) for file in tree.files) == [
         ("/remote_tree/a/b/two", "out/a/b/two", 2),
@@ -28,6 +28,6 @@ def test_a_tree_is_found_whole(fs: FileSystem) -> None:
     assert tree.symlinks == [("../one", "out/a/link")]
     assert tree.length_bytes == 3
     with pytest.raises(IsADirectory, match="-r"):
-        fs.run(tree.add(remote, "/remote_tree", "out", recursive=False))
+        fs._run(tree.add(remote, "/remote_tree", "out", recursive=False))
     with pytest.raises(NotFound):
-        fs.run(tree.add(remote, "/remote_tree/none", "out", recursive=True))
+        fs._run(tree.add(remote, "/remote_tree/none", "out", recursive=True))

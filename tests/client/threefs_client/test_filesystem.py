@@ -88,7 +88,7 @@ def test_modes_and_encodings() -> None:
 def test_acting_as_a_user_lends_the_connection() -> None:
     fs = blocking(MemoryFiles())
     user = fs.acting_as(1000, 1001, [5])
-    assert user.link() is fs.link()
+    assert user._link() is fs._link()
     caller = user.acting_as(7, 7)._core().caller
     assert caller is not None and caller.uid == 7, "as the root of both may"
     user.write_file("/a", b"abc")
@@ -104,3 +104,9 @@ def test_acting_as_a_user_lends_the_connection() -> None:
 
 def test_what_users_import_is_listed() -> None:
     assert {"connect", "connect_async", "__version__"} <= set(dir(threefs))
+
+
+def test_the_machinery_is_not_among_the_public_names(fs: FileSystem) -> None:
+    public = {name for name in dir(fs) if not name.startswith("_")}
+    assert {"open", "read_batch", "stat"} <= public
+    assert not {"run", "submit", "link", "inside_loop"} & public
