@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from threefs.errors import IsADirectory, NotSupported
 
+_PERMISSIONS = 0o777  # set-user-id and the like stay behind
+
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
@@ -14,6 +16,7 @@ class LocalFile:
     destination: str
     length_bytes: int
     mode: int
+    top: str  # the beginning of `source` that the user has named
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +39,19 @@ class LocalTree:
     def add(self, source: str, destination: str, *, recursive: bool) -> None:
         """Raises OSError, IsADirectory without `recursive`, NotSupported for a source that is no file at all."""
         found = os.stat(source)
+        source = os.path.realpath(source)  # the user may name it through links
         if stat.S_ISREG(found.st_mode):
-            self.files.append(LocalFile(source, destination, found.st_size, stat.S_IMODE(found.st_mode)))
+            self._add_file(source, destination, found, source)
         elif not stat.S_ISDIR(found.st_mode):
             raise NotSupported(f"{source} is neither a file nor a directory")
         elif not recursive:
             raise IsADirectory(f"{source} is a directory; -r copies it with all that is in it")
         else:
-            self._add_directory(source, destination, 0)
+            self._add_directory(source, destination)
 
     def add_files(self, top: str, destination: str, names: Iterable[str]) -> None:
         """Only the files of these names below `top`, with the directories that they need. Raises OSError."""
+        top = os.path.realpath(top)
         made = {destination}
         self._level(0).append(destination)
         for name in names:
@@ -57,32 +62,32 @@ class LocalTree:
                     made.add(directory)
                     self._level(depth).append(directory)
             source = os.path.join(top, name)
-            found = os.stat(source)
-            mode = stat.S_IMODE(found.st_mode)
-            self.files.append(LocalFile(source, f"{destination}/{name}", found.st_size, mode))
+            self._add_file(source, f"{destination}/{name}", os.stat(source), top)
 
     def _level(self, depth: int) -> list[str]:
         while depth >= len(self.levels):
             self.levels.append([])
         return self.levels[depth]
 
-    def _add_directory(self, source: str, destination: str, depth: int) -> None:
-        waiting = [(source, destination, depth)]
+    def _add_file(self, source: str, destination: str, found: os.stat_result, top: str) -> None:
+        self.files.append(LocalFile(source, destination, found.st_size, found.st_mode & _PERMISSIONS, top))
+
+    def _add_directory(self, top: str, destination: str) -> None:
+        waiting = [(top, destination, 0)]
         while waiting:
             source, destination, depth = waiting.pop()
             self._level(depth).append(destination)
-            waiting += self._scan(source, destination, depth)
+            waiting += self._scan(source, destination, depth, top)
 
-    def _scan(self, source: str, destination: str, depth: int) -> Iterator[tuple[str, str, int]]:
+    def _scan(self, source: str, destination: str, depth: int, top: str) -> Iterator[tuple[str, str, int]]:
         with os.scandir(source) as entries:
             for entry in entries:
                 below = f"{destination.rstrip('/')}/{entry.name}"
                 if entry.is_symlink():
                     self.symlinks.append((os.readlink(entry.path), below))
-                elif entry.is_dir():
+                elif entry.is_dir(follow_symlinks=False):
                     yield entry.path, below, depth + 1
-                elif entry.is_file():
-                    found = entry.stat()
-                    self.files.append(LocalFile(entry.path, below, found.st_size, stat.S_IMODE(found.st_mode)))
+                elif entry.is_file(follow_symlinks=False):
+                    self._add_file(entry.path, below, entry.stat(follow_symlinks=False), top)
                 else:
                     self.skipped.append(entry.path)

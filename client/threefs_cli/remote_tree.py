@@ -1,5 +1,6 @@
 """Trees in the cluster: what `get` copies."""
 
+import os
 from dataclasses import dataclass, field
 
 from threefs_client import AsyncFileSystem, Attributes
@@ -22,6 +23,13 @@ class RemoteTree:
     directories: list[str] = field(default_factory=list)  # those above first
     files: list[RemoteFile] = field(default_factory=list)
     symlinks: list[tuple[str, str]] = field(default_factory=list)  # (what is in it, where it goes)
+    bases: set[str] = field(default_factory=set)  # the directory that all of it goes into
+
+    @property
+    def base(self) -> str:
+        """Empty: the current directory."""
+        (base,) = self.bases
+        return base
 
     @property
     def length_bytes(self) -> int:
@@ -29,6 +37,8 @@ class RemoteTree:
 
     async def add(self, fs: AsyncFileSystem, source: str, destination: str, *, recursive: bool) -> None:
         """Raises NotFound, IsADirectory without `recursive`."""
+        destination = destination.rstrip("/") or "/"
+        self.bases.add(os.path.dirname(destination))
         found = await fs.stat(source)
         if not found.is_directory:
             self._add_entry(source, destination, found)

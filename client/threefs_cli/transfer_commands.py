@@ -13,6 +13,7 @@ from rich.text import Text
 from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
+from threefs.errors import IsADirectory
 from threefs_cli import copying, output
 from threefs_cli.copying import Moved
 from threefs_cli.local_tree import LocalTree
@@ -30,6 +31,7 @@ Examples:
   threefs put model.bin /models/model.bin
   threefs put -r photos/ /photos         /photos must not exist, else it becomes /photos/photos
   threefs put a.txt b.txt /texts         /texts is a directory
+  pg_dump base | threefs put - /backups/base.sql
 """
 )
 @click.argument("sources", nargs=-1, required=True, metavar="LOCAL...")
@@ -37,10 +39,15 @@ Examples:
 @click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
 @reaching
 def put(reach: Reach, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
-    """Copy local files into the cluster. Files that exist there are replaced.
+    """Copy local files into the cluster; - is standard input.
 
-    What a symbolic link below a directory points to is not copied, but the link is.
+    A file that exists there is replaced in one step, when the new one is whole. What a symbolic link below a directory
+    points to is not copied, but the link is; nothing is written through links of the cluster. Set-user-id bits stay
+    behind.
     """
+    if "-" in sources:
+        _put_standard_input(reach, sources, destination)
+        return
 
     async def work(fs: AsyncFileSystem) -> LocalTree:
         (found,) = await fs.stat_many([destination])
@@ -54,6 +61,23 @@ def put(reach: Reach, sources: tuple[str, ...], destination: str, recursive: boo
     tree = reach.run(work)
     for path in tree.skipped[:_WARNED]:
         click.echo(f"skipped {output.printable(path)}: neither a file nor a directory", err=True)
+    if tree.skipped:
+        raise click.ClickException(f"{len(tree.skipped)} things were not copied; everything else was")
+
+
+def _put_standard_input(reach: Reach, sources: tuple[str, ...], destination: str) -> None:
+    if len(sources) > 1:
+        raise click.UsageError("standard input (-) is copied alone")
+
+    async def work(fs: AsyncFileSystem) -> int:
+        (found,) = await fs.stat_many([destination])
+        if found is not None and found.is_directory:
+            raise IsADirectory(f"{destination} is a directory; name the file that standard input becomes in it")
+        return await copying.put_stream(fs, sys.stdin.buffer, destination)
+
+    length = reach.run(work)
+    if reach.as_json:
+        output.print_json({"files": 1, "length_bytes": length})
 
 
 @click.command(
@@ -62,6 +86,7 @@ def put(reach: Reach, sources: tuple[str, ...], destination: str, recursive: boo
 Examples:
   threefs get /models/model.bin .
   threefs get -r /photos back
+  threefs get /backups/base.sql - | psql base
 """
 )
 @click.argument("sources", nargs=-1, required=True, metavar="PATH...")
@@ -69,13 +94,23 @@ Examples:
 @click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
 @reaching
 def get(reach: Reach, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
-    """Copy files of the cluster to the local disk. Files that exist there are replaced."""
+    """Copy files of the cluster to the local disk; to - is to standard output.
+
+    A file that exists there is replaced in one step, when the new one is whole. Nothing below the destination is
+    written through symbolic links. Permissions are those of the file less the umask; set-user-id bits stay behind.
+    """
+    if destination == "-":
+        if recursive or reach.as_json:
+            raise click.UsageError("to standard output (-) go files alone, without -r and --json")
+        reach.run(lambda fs: _write_out(fs, sources))
+        return
 
     async def work(fs: AsyncFileSystem) -> None:
         tree = RemoteTree()
-        for source, target in copying.destinations(sources, destination, into=os.path.isdir(destination)):
+        into = os.path.isdir(destination)
+        for source, target in copying.destinations(sources, destination, into=into):
             await tree.add(fs, source, target, recursive=recursive)
-        await _copy(reach, tree, lambda moved: copying.get(fs, tree, moved))
+        await _copy(reach, tree, lambda moved: copying.get(fs, tree, moved, named_in_full=not into))
 
     reach.run(work)
 
@@ -148,18 +183,20 @@ def cat(reach: Reach, paths: tuple[str, ...]) -> None:
             rows.append({"path": path, "length_bytes": len(content), "base64": base64.b64encode(content).decode()})
         return rows
 
-    async def pieces(fs: AsyncFileSystem) -> None:
-        out = sys.stdout.buffer
-        for path in paths:
-            async with await fs.open(path) as file:
-                while piece := await file.read(_CAT_BYTES):
-                    out.write(piece)
-        out.flush()
-
     if reach.as_json:
         output.print_json(reach.run(whole))
     else:
-        reach.run(pieces)
+        reach.run(lambda fs: _write_out(fs, paths))
+
+
+async def _write_out(fs: AsyncFileSystem, paths: tuple[str, ...]) -> None:
+    """The content of files, to standard output."""
+    out = sys.stdout.buffer
+    for path in paths:
+        async with await fs.open(path) as file:
+            while piece := await file.read(_CAT_BYTES):
+                out.write(piece)
+    out.flush()
 
 
 COMMANDS = (put, get, cat)
