@@ -14,6 +14,11 @@ TICKS_PER_LEASE = 6
 #: ... and one more between the stamps of its begin and its end, as the first of them had begun before it.
 LEASE_TICKS = TICKS_PER_LEASE + 1
 
+#: A change that is sent again returns its first result for so long after it was made. Who asks stops before that:
+#: later it would be made once more.
+REPLAYS_KEPT_S = 30 * 60.0
+LONGEST_OPERATION_S = 20 * 60.0
+
 
 def client_lease_s(lease_s: float) -> float:
     """`lease_s` is T."""

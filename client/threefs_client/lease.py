@@ -35,6 +35,7 @@ class Lease:
         self._lease_s = lease_s  # T of the cluster
         self._clock = clock
         self._until = 0.0  # the lease is certain so long
+        self._serial = 0  # of requests
         self._held = 0  # sessions and locks
         self._reading: dict[int, list[float | int]] = {}  # inode -> [since, how often]
         self._reported: set[int] = set()  # held at the meta service
@@ -145,6 +146,8 @@ class Lease:
                 return
 
     async def _send(self, request: pb.RenewRequest) -> None:
+        self._serial += 1
+        request.number = self._serial
         sent_at = self._clock.monotonic()
         reply = await self._renew(request, self.length_s / RENEWALS)
         if reply.lease > self.number:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from threefs.errors import InvalidArgument
+from threefs.leases import LONGEST_OPERATION_S
 from threefs_client import keyring
 
 
@@ -28,6 +29,11 @@ class Options:
         for name in ("timeout_s", "connect_timeout_s", "attempt_timeout_s"):
             if not getattr(self, name) > 0:
                 raise InvalidArgument(f"option {name} must be more than 0 seconds, not {getattr(self, name)!r}")
+        if self.timeout_s > LONGEST_OPERATION_S:  # or a change that is sent again might be made twice
+            raise InvalidArgument(
+                f"option timeout_s goes up to {LONGEST_OPERATION_S:g} seconds, as long as the cluster surely remembers "
+                f"what it has done, not {self.timeout_s!r}"
+            )
         for name in ("request_bytes", "in_flight_bytes", "write_buffer_bytes", "read_ahead_bytes"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:

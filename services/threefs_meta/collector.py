@@ -18,6 +18,7 @@ from threefs.ids import InodeId
 from threefs.kv import retry
 from threefs.kv.port import Transaction
 from threefs.layout import from_wire
+from threefs.leases import REPLAYS_KEPT_S
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import entries, fencing, keys, layouts, mutations, xattrs
 from threefs_meta.context import Context
@@ -266,7 +267,7 @@ class Collector:
     async def forget(self) -> int:
         """Look at some clients' replay records. Ticks decide, which outlive a restart and no clock can set back."""
         ticks = self._context.ticks
-        before_tick = ticks.number - math.ceil(mutations.KEEP_S / ticks.tick_s)
+        before_tick = ticks.number - math.ceil(REPLAYS_KEPT_S / ticks.tick_s)
         for _ in range(_REPLAY_PAGES):
             self._replays = await mutations.forget_old(self._context.engine, self._replays, before_tick)
             if not self._replays:

@@ -5,7 +5,7 @@ when its renewals have stopped for a lease's length, counted in ticks, or when t
 cleared, so nothing more can be held under it, and `sweeper` gives up what was.
 """
 
-from threefs.errors import InvalidArgument
+from threefs.errors import Corrupt, InvalidArgument
 from threefs.kv import records
 from threefs.kv.port import Transaction
 from threefs.leases import LEASE_TICKS
@@ -34,8 +34,19 @@ async def join(tx: Transaction, client: bytes, stamp: int) -> int:
     return lease
 
 
-def renew(tx: Transaction, client: bytes, stamp: int) -> None:
-    tx.set(keys.renewal(client), records.encode(Renewal(stamp=stamp)))
+def renew(tx: Transaction, client: bytes, stamp: int, number: int = 0) -> None:
+    """`number` is that of the client's request."""
+    tx.set(keys.renewal(client), records.encode(Renewal(stamp=stamp, number=number)))
+
+
+async def last_number(tx: Transaction, client: bytes) -> int:
+    """Of the last request to renew the client's lease; 0 if nothing is known of that."""
+    key = keys.renewal(client)
+    value = await tx.get(key)
+    try:
+        return 0 if value is None else records.decode(value, Renewal, key).number
+    except Corrupt:
+        return 0  # it is written anew now
 
 
 async def end(tx: Transaction, client: bytes, lease: int) -> None:

@@ -23,7 +23,6 @@ from threefs_meta.claims import Adder, Claimed
 from threefs_meta.context import Context
 from threefs_meta.namespace import Namespace
 
-KEEP_S = 30 * 60.0
 #: Rounds of work outside a transaction before the caller is told to come back later.
 _MOST_ROUNDS = 16
 _PAGE = 256

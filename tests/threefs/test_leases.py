@@ -8,3 +8,7 @@ from threefs import leases
 @pytest.mark.parametrize(("t_s", "lease_s"), [(10.0, 30.0), (20.0, 60.0), (0.5, 15.0), (0.0, 15.0)])
 def test_it_follows_from_t_but_is_never_short(t_s: float, lease_s: float) -> None:
     assert leases.client_lease_s(t_s) == lease_s
+
+
+def test_what_may_be_sent_again_is_remembered_for_longer() -> None:
+    assert leases.LONGEST_OPERATION_S + 5 * 60 <= leases.REPLAYS_KEPT_S

@@ -800,16 +800,18 @@ class StatFsReply(_message.Message):
     def __init__(self, capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
-    __slots__ = ("client", "hold", "drop", "end")
+    __slots__ = ("client", "hold", "drop", "end", "number")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     hold: _containers.RepeatedScalarFieldContainer[int]
     drop: _containers.RepeatedScalarFieldContainer[int]
     end: int
-    def __init__(self, client: _Optional[bytes] = ..., hold: _Optional[_Iterable[int]] = ..., drop: _Optional[_Iterable[int]] = ..., end: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, client: _Optional[bytes] = ..., hold: _Optional[_Iterable[int]] = ..., drop: _Optional[_Iterable[int]] = ..., end: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class RenewReply(_message.Message):
     __slots__ = ("lease", "gone")

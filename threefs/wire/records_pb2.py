@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threefs.wire import meta_pb2 as threefs_dot_wire_dot_meta__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1athreefs/wire/records.proto\x12\x0cthreefs.wire\x1a\x17threefs/wire/meta.proto\"C\n\x0b\x45ntryRecord\x12\r\n\x05inode\x18\x01 \x01(\x06\x12%\n\x04type\x18\x02 \x01(\x0e\x32\x17.threefs.wire.InodeType\"C\n\x0e\x44irectoryTimes\x12\x10\n\x08mtime_ns\x18\x01 \x01(\x10\x12\x10\n\x08\x63time_ns\x18\x02 \x01(\x10\x12\r\n\x05token\x18\x03 \x01(\x06\"@\n\x0cWriteSession\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x11\n\topened_ns\x18\x02 \x01(\x10\x12\r\n\x05lease\x18\x03 \x01(\x04\";\n\x06Replay\x12\x0e\n\x06method\x18\x01 \x01(\r\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0c\n\x04tick\x18\x04 \x01(\x04J\x04\x08\x02\x10\x03\"D\n\x07Removal\x12%\n\x04type\x18\x01 \x01(\x0e\x32\x17.threefs.wire.InodeType\x12\x12\n\nremoved_ns\x18\x02 \x01(\x10\"\x1c\n\x0bXattrRecord\x12\r\n\x05value\x18\x01 \x01(\x0c\"\x18\n\x07\x43ounter\x12\r\n\x05value\x18\x01 \x01(\x04\"\x1c\n\x0b\x43lientLease\x12\r\n\x05lease\x18\x01 \x01(\x04\"\x18\n\x07Renewal\x12\r\n\x05stamp\x18\x01 \x01(\x04\"\x18\n\x07\x43utMark\x12\r\n\x05stamp\x18\x01 \x01(\x04\"\x19\n\x08ReadHold\x12\r\n\x05lease\x18\x01 \x01(\x04\"C\n\x0b\x43lientLocks\x12\r\n\x05lease\x18\x01 \x01(\x04\x12%\n\x05locks\x18\x02 \x03(\x0b\x32\x16.threefs.wire.FileLock\"\x1c\n\nEndedLease\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\"3\n\nUsageDelta\x12%\n\x07\x63harges\x18\x01 \x03(\x0b\x32\x14.threefs.wire.Charge\"8\n\x06\x43harge\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x02 \x01(\x12\x12\x0e\n\x06inodes\x18\x03 \x01(\x12\"7\n\x05Usage\x12\r\n\x05\x62ytes\x18\x01 \x01(\x12\x12\x0e\n\x06inodes\x18\x02 \x01(\x12\x12\x0f\n\x07\x63hanges\x18\x03 \x01(\x04\"<\n\x0bQuotaLimits\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x0e\n\x06inodes\x18\x02 \x01(\x04\x12\x0e\n\x06parent\x18\x03 \x01(\x06\"\x16\n\x05Retag\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x0c\"G\n\x07Trashed\x12\r\n\x05inode\x18\x01 \x01(\x06\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x12\n\nremoved_ns\x18\x03 \x01(\x10\x12\x0b\n\x03uid\x18\x04 \x01(\r\"]\n\x08LockWait\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\r\n\x05inode\x18\x02 \x01(\x06\x12$\n\x04lock\x18\x03 \x01(\x0b\x32\x16.threefs.wire.FileLock\x12\r\n\x05stamp\x18\x04 \x01(\x04\"B\n\x0bStoreRecord\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"1\n\x0bRestoreMark\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12\x10\n\x08\x61s_of_ns\x18\x02 \x01(\x10\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1athreefs/wire/records.proto\x12\x0cthreefs.wire\x1a\x17threefs/wire/meta.proto\"C\n\x0b\x45ntryRecord\x12\r\n\x05inode\x18\x01 \x01(\x06\x12%\n\x04type\x18\x02 \x01(\x0e\x32\x17.threefs.wire.InodeType\"C\n\x0e\x44irectoryTimes\x12\x10\n\x08mtime_ns\x18\x01 \x01(\x10\x12\x10\n\x08\x63time_ns\x18\x02 \x01(\x10\x12\r\n\x05token\x18\x03 \x01(\x06\"@\n\x0cWriteSession\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x11\n\topened_ns\x18\x02 \x01(\x10\x12\r\n\x05lease\x18\x03 \x01(\x04\";\n\x06Replay\x12\x0e\n\x06method\x18\x01 \x01(\r\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0c\n\x04tick\x18\x04 \x01(\x04J\x04\x08\x02\x10\x03\"D\n\x07Removal\x12%\n\x04type\x18\x01 \x01(\x0e\x32\x17.threefs.wire.InodeType\x12\x12\n\nremoved_ns\x18\x02 \x01(\x10\"\x1c\n\x0bXattrRecord\x12\r\n\x05value\x18\x01 \x01(\x0c\"\x18\n\x07\x43ounter\x12\r\n\x05value\x18\x01 \x01(\x04\"\x1c\n\x0b\x43lientLease\x12\r\n\x05lease\x18\x01 \x01(\x04\"(\n\x07Renewal\x12\r\n\x05stamp\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\"\x18\n\x07\x43utMark\x12\r\n\x05stamp\x18\x01 \x01(\x04\"\x19\n\x08ReadHold\x12\r\n\x05lease\x18\x01 \x01(\x04\"C\n\x0b\x43lientLocks\x12\r\n\x05lease\x18\x01 \x01(\x04\x12%\n\x05locks\x18\x02 \x03(\x0b\x32\x16.threefs.wire.FileLock\"\x1c\n\nEndedLease\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\"3\n\nUsageDelta\x12%\n\x07\x63harges\x18\x01 \x03(\x0b\x32\x14.threefs.wire.Charge\"8\n\x06\x43harge\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x02 \x01(\x12\x12\x0e\n\x06inodes\x18\x03 \x01(\x12\"7\n\x05Usage\x12\r\n\x05\x62ytes\x18\x01 \x01(\x12\x12\x0e\n\x06inodes\x18\x02 \x01(\x12\x12\x0f\n\x07\x63hanges\x18\x03 \x01(\x04\"<\n\x0bQuotaLimits\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x0e\n\x06inodes\x18\x02 \x01(\x04\x12\x0e\n\x06parent\x18\x03 \x01(\x06\"\x16\n\x05Retag\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x0c\"G\n\x07Trashed\x12\r\n\x05inode\x18\x01 \x01(\x06\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x12\n\nremoved_ns\x18\x03 \x01(\x10\x12\x0b\n\x03uid\x18\x04 \x01(\r\"]\n\x08LockWait\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\r\n\x05inode\x18\x02 \x01(\x06\x12$\n\x04lock\x18\x03 \x01(\x0b\x32\x16.threefs.wire.FileLock\x12\r\n\x05stamp\x18\x04 \x01(\x04\"B\n\x0bStoreRecord\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"1\n\x0bRestoreMark\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12\x10\n\x08\x61s_of_ns\x18\x02 \x01(\x10\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,31 +49,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLIENTLEASE']._serialized_start=460
   _globals['_CLIENTLEASE']._serialized_end=488
   _globals['_RENEWAL']._serialized_start=490
-  _globals['_RENEWAL']._serialized_end=514
-  _globals['_CUTMARK']._serialized_start=516
-  _globals['_CUTMARK']._serialized_end=540
-  _globals['_READHOLD']._serialized_start=542
-  _globals['_READHOLD']._serialized_end=567
-  _globals['_CLIENTLOCKS']._serialized_start=569
-  _globals['_CLIENTLOCKS']._serialized_end=636
-  _globals['_ENDEDLEASE']._serialized_start=638
-  _globals['_ENDEDLEASE']._serialized_end=666
-  _globals['_USAGEDELTA']._serialized_start=668
-  _globals['_USAGEDELTA']._serialized_end=719
-  _globals['_CHARGE']._serialized_start=721
-  _globals['_CHARGE']._serialized_end=777
-  _globals['_USAGE']._serialized_start=779
-  _globals['_USAGE']._serialized_end=834
-  _globals['_QUOTALIMITS']._serialized_start=836
-  _globals['_QUOTALIMITS']._serialized_end=896
-  _globals['_RETAG']._serialized_start=898
-  _globals['_RETAG']._serialized_end=920
-  _globals['_TRASHED']._serialized_start=922
-  _globals['_TRASHED']._serialized_end=993
-  _globals['_LOCKWAIT']._serialized_start=995
-  _globals['_LOCKWAIT']._serialized_end=1088
-  _globals['_STORERECORD']._serialized_start=1090
-  _globals['_STORERECORD']._serialized_end=1156
-  _globals['_RESTOREMARK']._serialized_start=1158
-  _globals['_RESTOREMARK']._serialized_end=1207
+  _globals['_RENEWAL']._serialized_end=530
+  _globals['_CUTMARK']._serialized_start=532
+  _globals['_CUTMARK']._serialized_end=556
+  _globals['_READHOLD']._serialized_start=558
+  _globals['_READHOLD']._serialized_end=583
+  _globals['_CLIENTLOCKS']._serialized_start=585
+  _globals['_CLIENTLOCKS']._serialized_end=652
+  _globals['_ENDEDLEASE']._serialized_start=654
+  _globals['_ENDEDLEASE']._serialized_end=682
+  _globals['_USAGEDELTA']._serialized_start=684
+  _globals['_USAGEDELTA']._serialized_end=735
+  _globals['_CHARGE']._serialized_start=737
+  _globals['_CHARGE']._serialized_end=793
+  _globals['_USAGE']._serialized_start=795
+  _globals['_USAGE']._serialized_end=850
+  _globals['_QUOTALIMITS']._serialized_start=852
+  _globals['_QUOTALIMITS']._serialized_end=912
+  _globals['_RETAG']._serialized_start=914
+  _globals['_RETAG']._serialized_end=936
+  _globals['_TRASHED']._serialized_start=938
+  _globals['_TRASHED']._serialized_end=1009
+  _globals['_LOCKWAIT']._serialized_start=1011
+  _globals['_LOCKWAIT']._serialized_end=1104
+  _globals['_STORERECORD']._serialized_start=1106
+  _globals['_STORERECORD']._serialized_end=1172
+  _globals['_RESTOREMARK']._serialized_start=1174
+  _globals['_RESTOREMARK']._serialized_end=1223
 # @@protoc_insertion_point(module_scope)

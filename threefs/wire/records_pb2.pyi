@@ -72,10 +72,12 @@ class ClientLease(_message.Message):
     def __init__(self, lease: _Optional[int] = ...) -> None: ...
 
 class Renewal(_message.Message):
-    __slots__ = ("stamp",)
+    __slots__ = ("stamp", "number")
     STAMP_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     stamp: int
-    def __init__(self, stamp: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, stamp: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class CutMark(_message.Message):
     __slots__ = ("stamp",)

@@ -2,6 +2,8 @@
 
 Opening a file for reading writes nothing. A removed file is kept for the length of a lease (`Namespace.queue`), and
 within that time the clients that still have it open say so here, for many files at once. Most files are closed before.
+A request that comes late, after a newer one of the same client, changes nothing: it may name as closed what has been
+opened again.
 """
 
 from threefs.errors import InvalidArgument
@@ -23,9 +25,11 @@ async def renew(context: Context, request: pb.RenewRequest) -> pb.RenewReply:
         if request.end:
             await leases.end(tx, request.client, request.end)
             return pb.RenewReply()
+        if request.number < await leases.last_number(tx, request.client):
+            return pb.RenewReply(lease=await leases.number(tx, request.client))
         stamp = context.ticks.stamp()
         lease = await leases.join(tx, request.client, stamp)
-        leases.renew(tx, request.client, stamp)
+        leases.renew(tx, request.client, stamp, request.number)
         there = await tx.get_many([keys.inode(number) for number in request.hold], snapshot=True)
         gone = [number for number, value in zip(request.hold, there, strict=True) if value is None]
         hold = records.encode(ReadHold(lease=lease))

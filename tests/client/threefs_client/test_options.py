@@ -9,7 +9,14 @@ from threefs.errors import InvalidArgument
 def test_unknown_and_senseless_options_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="'speed'"):
         options.make(speed=11)
-    wrong: list[dict[str, Any]] = [{"timeout_s": 0}, {"timeout_s": -1}, {"request_bytes": 0}, {"request_bytes": 1.5}]
+    wrong: list[dict[str, Any]] = [
+        {"timeout_s": 0},
+        {"timeout_s": -1},
+        {"timeout_s": 1201},
+        {"timeout_s": float("inf")},
+        {"request_bytes": 0},
+        {"request_bytes": 1.5},
+    ]
     for chosen in wrong:
         with pytest.raises(InvalidArgument, match=next(iter(chosen))):
             options.make(**chosen)

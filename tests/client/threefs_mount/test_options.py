@@ -16,7 +16,9 @@ def test_who_only_reads_changes_no_access_times() -> None:
     assert not MountOptions(flags=("rw",)).noatime
 
 
-@pytest.mark.parametrize("wrong", [{"cache_s": -1}, {"timeout_s": 0}, {"held_bytes": 5}, {"flags": ("magic",)}])
+@pytest.mark.parametrize(
+    "wrong", [{"cache_s": -1}, {"timeout_s": 0}, {"timeout_s": 1201}, {"held_bytes": 5}, {"flags": ("magic",)}]
+)
 def test_what_cannot_be(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument):
         MountOptions(**wrong)  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ import math
 import pytest
 from threefs_meta import keys
 from threefs_meta.collector import ENTRIES_PER_TRANSACTION, PAGE, Collector
-from threefs_meta.mutations import KEEP_S
 from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
 from threefs_meta.operations.open import open_inode
@@ -17,6 +16,7 @@ from tests.support import damage
 from tests.support.metadata import SESSION, MetaBench, at, run
 from threefs.errors import Corrupt, NotFound
 from threefs.layout import from_wire
+from threefs.leases import REPLAYS_KEPT_S
 from threefs.routing import PublicState
 from threefs.wire import meta_pb2 as pb
 
@@ -233,7 +233,7 @@ def test_one_kind_of_work_that_fails_does_not_stop_the_others() -> None:
         fs.collector.collect = fails  # type: ignore[method-assign]
         await fs.mkdir("/d")
         fs.collector.start()
-        await fs.pass_ticks(math.ceil(KEEP_S / fs.context.ticks.tick_s) + 2)
+        await fs.pass_ticks(math.ceil(REPLAYS_KEPT_S / fs.context.ticks.tick_s) + 2)
         deadline = asyncio.get_running_loop().time() + 20
         while await left(fs, keys.REPLAYS):
             assert asyncio.get_running_loop().time() < deadline

@@ -33,6 +33,7 @@ from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import InvalidArgument
 from threefs.kv.port import Transaction
 from threefs.kv.rocks import RocksEngine
+from threefs.leases import REPLAYS_KEPT_S
 from threefs.wire import meta_pb2 as pb
 
 Operation = Callable[[Any, Any], Awaitable[Any]]
@@ -145,11 +146,11 @@ def test_old_memories_go_and_young_ones_stay() -> None:
             await make(fs, CLIENT, request + 1000)
         for client in others:
             await make(fs, client, 1)
-        keep = math.ceil(mutations.KEEP_S / fs.context.ticks.tick_s)
+        keep = math.ceil(REPLAYS_KEPT_S / fs.context.ticks.tick_s)
         await fs.pass_ticks(keep)
         await make(fs, CLIENT, 5000)
         await make(fs, others[1], 2)
-        fs.clock.advance(10 * mutations.KEEP_S)  # a clock alone, which may be wrong, does not count
+        fs.clock.advance(10 * REPLAYS_KEPT_S)  # a clock alone, which may be wrong, does not count
         for _ in range(3):
             await fs.collector.forget()
         assert len(await memories(fs)) == 305, "half an hour is not over"

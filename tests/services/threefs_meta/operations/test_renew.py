@@ -1,10 +1,12 @@
 """Renewals, and holds of files that are open for reading."""
 
 import pytest
-from threefs_meta.operations.renew import MOST_HOLDS
+from threefs_meta import keys
+from threefs_meta.operations.renew import MOST_HOLDS, renew
 
 from tests.support.metadata import CLIENT, SESSION, MetaBench, run
 from threefs.errors import InvalidArgument
+from threefs.wire import meta_pb2 as pb
 
 OTHER = b"o" * 16
 
@@ -76,5 +78,23 @@ def test_limits() -> None:
             with pytest.raises(InvalidArgument):
                 await fs.renew(**wrong)
         await fs.renew(hold=range(1, MOST_HOLDS + 1), drop=range(MOST_HOLDS))
+
+    run(test)
+
+
+def test_a_request_that_comes_late_changes_nothing() -> None:
+    """It says that a file is closed, which has been opened again since it was sent."""
+
+    async def test(fs: MetaBench) -> None:
+        file = (await fs.create("/a")).inode
+        late = pb.RenewRequest(client=CLIENT, drop=[file.inode], number=1)
+        lease = (await renew(fs.context, pb.RenewRequest(client=CLIENT, hold=[file.inode], number=2))).lease
+        assert lease
+        for _ in range(2):
+            assert (await renew(fs.context, late)).lease == lease
+            assert await fs.engine.begin().get_range(*keys.holds(file.inode))
+        late.number = 2
+        assert (await renew(fs.context, late)).lease == lease
+        assert not await fs.engine.begin().get_range(*keys.holds(file.inode)), "sent again, it is made again"
 
     run(test)
