@@ -1,16 +1,16 @@
 """Which chunks a serving target holds, page by page, for whoever checks that they belong to files."""
 
 from threefs.ids import ChunkId
-from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.records import Record
 from threefs_storage.targets import Target
 
 MOST_ROWS = 2048
-GOOD, DAMAGED, LOST = range(3)
+GOOD, DAMAGED, LOST, REMOVED = range(4)
 
 
-def catalog(target: Target, after: ChunkId | None, limit: int) -> pb.ScanChunksReply:
+def catalog(target: Target, after: ChunkId | None, limit: int, *, removed: bool = False) -> pb.ScanChunksReply:
+    """With `removed` the chunks that are removed are listed too."""
     limit = min(limit or MOST_ROWS, MOST_ROWS)
     found = target.engine.inventory(after, limit + 1)
     reply = pb.ScanChunksReply(more=len(found) > limit)
@@ -18,7 +18,8 @@ def catalog(target: Target, after: ChunkId | None, limit: int) -> pb.ScanChunksR
         reply.last_inode, reply.last_index = chunk
         committed = record.committed if record is not None else None
         pending = record is not None and record.pending is not None
-        if chunk.number == FENCE_CHUNK or (committed is not None and committed.removed and not pending):
+        gone = committed is not None and committed.removed
+        if gone and not pending and not removed:
             continue
         reply.inode.append(chunk.inode)
         reply.index.append(chunk.number)
@@ -26,11 +27,11 @@ def catalog(target: Target, after: ChunkId | None, limit: int) -> pb.ScanChunksR
         reply.length.append(committed.length if committed is not None else 0)
         reply.checksum.append(committed.checksum if committed is not None else 0)
         reply.pending.append(pending)
-        reply.health.append(
-            LOST if chunk in target.engine.lost_chunks else DAMAGED if _damaged(target, chunk, record) else GOOD
-        )
+        reply.health.append(REMOVED if gone and removed else _health(target, chunk, record))
     return reply
 
 
-def _damaged(target: Target, chunk: ChunkId, record: Record | None) -> bool:
-    return record is None or chunk in target.damaged
+def _health(target: Target, chunk: ChunkId, record: Record | None) -> int:
+    if chunk in target.engine.lost_chunks:
+        return LOST
+    return DAMAGED if record is None or chunk in target.damaged else GOOD

@@ -1,4 +1,5 @@
-"""Reads everything slowly, so that damage is found while other replicas still have what it has destroyed."""
+"""Reads everything slowly, so that damage is found while other replicas still have what it has destroyed, and compares
+what is committed with the neighbours in the chain. A new process goes on where the last one stopped."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,13 +8,17 @@ from dataclasses import dataclass
 import structlog
 
 from threefs.env.clock import Clock
-from threefs.errors import CorruptChunk, DiskFailed, ThreefsError
+from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable
 from threefs.ids import ChunkId
+from threefs_storage.comparison import Comparison
+from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
 from threefs_storage.targets import Target
 
 _PAGE = 256
 _LEAST_BYTES = 4096  # what a chunk costs at least, by the pace
+_CURSOR = "scrub"  # the name under which the store remembers the last chunk that was looked at
+_SHOWN = 8
 _LOG = structlog.get_logger()
 
 
@@ -26,9 +31,10 @@ class Pace:
 class Scrubber:
     """One task per process: one disk is read at one pace, however many targets lie on it."""
 
-    def __init__(self, pace: Pace, *, clock: Clock) -> None:
+    def __init__(self, pace: Pace, comparison: Comparison, *, clock: Clock) -> None:
         self.passes = 0
         self._pace = pace
+        self._comparison = comparison
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
 
@@ -48,38 +54,60 @@ class Scrubber:
                     await self._scrub(target)
                 except ThreefsError as error:
                     _LOG.info("a target cannot be scrubbed now", target=target.target_id, error=str(error))
+                except Exception:
+                    _LOG.exception("a target cannot be scrubbed", target=target.target_id)
             self.passes += 1
             await self._clock.sleep(max(1.0, began + self._pace.interval_s - self._clock.monotonic()))
 
     async def _scrub(self, target: Target) -> None:
-        after: ChunkId | None = None
+        """From where the last process stopped, to the end."""
+        engine = target.engine
+        cursor = engine.recall(_CURSOR)
+        after = ChunkId.of_key(cursor) if cursor else None
         while page := target.inventory(after, _PAGE):
             for chunk, _ in page:
-                length = await self._look_at(target, chunk)
+                length = await self._look_at(target, engine, chunk)
                 target.scrubbed += 1
                 target.scrubbed_bytes += length
                 await self._clock.sleep(max(length, _LEAST_BYTES) / self._pace.bytes_per_s)
-            after = page[-1][0]
+                if target.engine is not engine:
+                    raise Unavailable("its store has been opened anew")
+            last = page[-1][0]
+            await self._compare(target, after, last if len(page) == _PAGE else None)
+            after = last
+            engine.remember(_CURSOR, after.key())
+        engine.remember(_CURSOR, None)
         target.scrub_passes += 1
 
-    async def _look_at(self, target: Target, chunk: ChunkId) -> int:
+    async def _compare(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> None:
+        wrong = await self._comparison.wrong_here(target, after, last)
+        if wrong and len(target.chain.serving) > 1 and not target.broken:
+            _LOG.error(
+                "a target has not what others have: it leaves, and comes back by resync",
+                target=target.target_id,
+                chunks=wrong[:_SHOWN],
+                count=len(wrong),
+            )
+            target.engine.give_up(Corrupt(f"{len(wrong)} chunks are not what the chain has, the first is {wrong[0]}"))
+
+    async def _look_at(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> int:
         """Bytes read. A record that cannot be decoded is damage, and so are bytes that fail their checksum."""
-        record = self._record(target, chunk)
+        record = self._record(target, engine, chunk)
         if record is None or record.committed is None:
             return 0
-        target.engine.pin(record.committed)
+        engine.pin(record.committed)
         try:
-            await target.engine.verify(record.committed)
+            await engine.verify(record.committed)
         except (CorruptChunk, DiskFailed) as error:
-            if target.note_damage(chunk):
+            if target.engine is engine and target.note_damage(chunk):
                 _LOG.warning("damage found", target=target.target_id, chunk=chunk, error=str(error))
         finally:
-            target.engine.unpin(record.committed)
+            engine.unpin(record.committed)
         return record.committed.length
 
-    def _record(self, target: Target, chunk: ChunkId) -> Record | None:
+    def _record(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> Record | None:
         """As it lies on the disk, not as it is remembered."""
-        found = target.engine.stored(chunk)
+        found = engine.stored(chunk)
         if found is None and target.note_damage(chunk):
             _LOG.warning("a damaged record was found", target=target.target_id, chunk=chunk)
         return found or None

@@ -43,6 +43,7 @@ from threefs.rpc.session import Call
 from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.catalog import catalog
+from threefs_storage.comparison import Comparison
 from threefs_storage.copies import Copies
 from threefs_storage.craq import Craq
 from threefs_storage.engine.records import Record
@@ -94,7 +95,7 @@ class Storage:
         self._copies = Copies(peers, routing, pool=pool)
         self._repair = Repair(self._craq, self._copies, clock=clock)
         self._resync = Resync(self._craq, self._repair, peers, routing, clock=clock)
-        self._scrubber = Scrubber(pace or Pace(), clock=clock)
+        self._scrubber = Scrubber(pace or Pace(), Comparison(peers, routing, clock=clock), clock=clock)
         self._revival = Revival(targets, clock=clock, report=report, began=self._begin)
         self._room = Room(peers, routing, clock=clock)
         self._report = report
@@ -261,7 +262,8 @@ class Storage:
     async def _scan_chunks(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
         target = self._targets.get(request.target)
         target.check(request.chain_version)
-        return catalog(target, ChunkId(request.inode, request.index) if request.behind else None, request.limit)
+        after = ChunkId(request.inode, request.index) if request.behind else None
+        return catalog(target, after, request.limit, removed=request.removed)
 
     def _syncing(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)

@@ -282,20 +282,22 @@ class FetchChunkReply(_message.Message):
     def __init__(self, found: _Optional[bool] = ..., chunk: _Optional[_Union[ChunkWrite, _Mapping]] = ...) -> None: ...
 
 class ScanChunksRequest(_message.Message):
-    __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit")
+    __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit", "removed")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     behind: bool
     inode: int
     index: int
     limit: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: _Optional[bool] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    removed: bool
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: _Optional[bool] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class ScanChunksReply(_message.Message):
     __slots__ = ("inode", "index", "version", "length", "checksum", "pending", "more", "last_inode", "last_index", "health")

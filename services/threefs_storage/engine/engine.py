@@ -98,6 +98,7 @@ class ChunkEngine:
         self.fences: Mapping[int, int] = store.fences
         self.lost_chunks: Set[ChunkId] = store.lost
         self.corrected = store.corrected
+        self.recall, self.remember = store.recall, store.remember
 
     @classmethod
     async def open(

@@ -11,7 +11,8 @@ from threefs_storage.engine.records import Record, Version, corrected, decode, e
 
 _PAGE = 512
 _LAST_PAGE = 8
-_IDENTITY_KEY = b"\xff" * 14 + b"store"  # behind the keys of all chunks
+_NOTES = b"\xff" * 14  # behind the keys of all chunks
+_IDENTITY_KEY = _NOTES + b"store"
 _IDENTITY_BYTES = 8
 _ANY_FENCE = 1 << 64
 
@@ -103,6 +104,14 @@ class RecordStore:
             data = draw().to_bytes(_IDENTITY_BYTES, "big")
             await self._table.flush(self._table.write({_IDENTITY_KEY: data}))
         return int.from_bytes(data, "big")
+
+    def recall(self, name: str) -> bytes | None:
+        """What was remembered under a name."""
+        return self._get(_NOTES + name.encode())
+
+    def remember(self, name: str, value: bytes | None) -> None:
+        """Beside the records; None: nothing any more. Not durable at once. Raises NoSpace, Unavailable."""
+        self._table.write({_NOTES + name.encode(): value})
 
     def note(self, chunk: ChunkId, record: Record | None) -> None:
         """Keep `pending`, `lost` and `fences` true. To be called for every record when the table is opened."""
