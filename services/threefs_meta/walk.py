@@ -12,6 +12,7 @@ from threefs_meta.known import Known
 from threefs_meta.namespace import Namespace
 from threefs_meta.paths import shown_place as _shown
 from threefs_meta.permissions import SEARCH, permits
+from threefs_meta.turns import TURNS
 
 
 class Spot(NamedTuple):
@@ -51,6 +52,8 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
     rest.reverse()
     links = 0
     while rest:
+        if TURNS.due():
+            await TURNS.give()
         name = rest.pop()
         if not actor.is_super and not permits(await names.directory(at), actor, SEARCH):
             raise AccessDenied(f"user {actor.uid} may not search a directory on the way to {_shown(place)}")

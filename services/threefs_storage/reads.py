@@ -5,7 +5,8 @@ are not in memory, or whose chunk has a pending version, is finished by a corout
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import structlog
 
@@ -34,6 +35,9 @@ from threefs_storage.targets import Target, Targets
 
 MOST_ROWS = 4096
 MOST_BYTES = 64 << 20
+#: What is read without a turn for others in between: some milliseconds of work. Requests of clients are smaller.
+TURN_ROWS = 1024
+TURN_BYTES = 16 << 20
 
 _OK = 0
 _NOT_SERVING = NotServing.code
@@ -70,35 +74,41 @@ class Reads:
         buffer = self._pool.take(total)
         rows: list[Row] = []
         waiting: list[int] = []
-        by_id = self._targets.by_id
-        now = self._clock.monotonic()
-        place = 0
+        asked = zip(*columns, lengths, strict=True)
+        short = count <= TURN_ROWS and total <= TURN_BYTES
         try:
-            for target_id, chain_version, inode, index, offset, length in zip(
-                request.target, request.chain_version, request.inode, request.index, offsets, lengths, strict=True
-            ):
-                row: Row | None
-                target = by_id.get(target_id)
-                if target is None or not target.serving or target.leased_until <= now:  # R2: in the step of the look-up
-                    row = (_NOT_SERVING, 0, 0, 0)
-                elif target.chain.version != chain_version:
-                    row = (_CHAIN_CHANGED, 0, 0, 0)
-                else:
-                    row = _read_now(target, ChunkId(inode, index), offset, buffer[place : place + length])
-                    if row is None:
-                        waiting.append(len(rows))
-                        row = (_OK, 0, 0, 0)
-                rows.append(row)
-                place += length
+            self._read_some(asked if short else islice(asked, _turn(lengths, 0)), buffer, 0, rows, waiting)
         except BaseException:
             self._pool.give(buffer)
             raise
-        if not waiting:
+        if short and not waiting:
             self._answer(call, rows, lengths, buffer)
             return None
-        task = asyncio.ensure_future(self._wait(call, rows, waiting, lengths, buffer))
+        task = asyncio.ensure_future(self._wait(call, asked, rows, waiting, lengths, buffer))
         task.add_done_callback(lambda done: self._ended(done, buffer))
         return task
+
+    def _read_some(
+        self, asked: Iterable[Sequence[int]], buffer: memoryview, place: int, rows: list[Row], waiting: list[int]
+    ) -> int:
+        """These rows, as far as they need not wait, into the buffer from `place` on; where the next one goes."""
+        by_id = self._targets.by_id
+        now = self._clock.monotonic()
+        for target_id, chain_version, inode, index, offset, length in asked:
+            row: Row | None
+            target = by_id.get(target_id)
+            if target is None or not target.serving or target.leased_until <= now:  # R2: in the step of the look-up
+                row = (_NOT_SERVING, 0, 0, 0)
+            elif target.chain.version != chain_version:
+                row = (_CHAIN_CHANGED, 0, 0, 0)
+            else:
+                row = _read_now(target, ChunkId(inode, index), offset, buffer[place : place + length])
+                if row is None:
+                    waiting.append(len(rows))
+                    row = (_OK, 0, 0, 0)
+            rows.append(row)
+            place += length
+        return place
 
     def _ended(self, task: "asyncio.Future[None]", buffer: memoryview) -> None:
         """Take the buffer back if there was no answer. The task cannot: it may be cancelled before it begins."""
@@ -126,12 +136,18 @@ class Reads:
     async def _wait(
         self,
         call: Call[pb.ReadRequest, pb.ReadReply],
+        asked: Iterator[Sequence[int]],
         rows: list[Row],
-        waiting: Sequence[int],
+        waiting: list[int],
         lengths: Sequence[int],
         buffer: memoryview,
     ) -> None:
-        """Read the rows that could not be read at once, all at the same time."""
+        """Go on with a batch that is too long for one turn; then read the rows that have to wait, all at the same
+        time."""
+        place = sum(lengths[: len(rows)])
+        while len(rows) < len(lengths):
+            await asyncio.sleep(0)
+            place = self._read_some(islice(asked, _turn(lengths, len(rows))), buffer, place, rows, waiting)
         places = [0]
         for length in lengths:
             places.append(places[-1] + length)
@@ -197,6 +213,16 @@ class Reads:
                 return record.committed
             if record.pending is not None and record.pending.version == asked:
                 return record.pending
+
+
+def _turn(lengths: Sequence[int], start: int) -> int:
+    """How many rows from this one on are read before others have their turn."""
+    total = 0
+    for number in range(start, min(start + TURN_ROWS, len(lengths))):
+        total += lengths[number]
+        if total >= TURN_BYTES:
+            return number + 1 - start
+    return TURN_ROWS
 
 
 def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> Row | None:

@@ -19,6 +19,7 @@ from threefs.rpc.outgoing import Outgoing, Owner, Queued
 _RING_BYTES = 16 << 10
 _TURN_BYTES = 512 << 10  # handed to the kernel at once
 _READS_PER_WAKE = 16  # then other connections get their turn
+_TURN_S = 0.005  # and then too, if what was read is more work than that
 #: A message of that size was much work, and is as much for the peer, who can begin with it while the next one is made.
 _LARGE_BYTES = 2 << 10
 _NEVER = 1 << 62
@@ -51,10 +52,11 @@ class Link:
         receiver: Receiver,
         queued: Queued | None = None,
         most_queued_bytes: int = _NEVER,
+        now: Callable[[], float] | None = None,
     ) -> None:
         """`queued` counts what all links of a process have to send. While this one has more than `most_queued_bytes` to
         send, or memory for so much of it (`hold`), it takes nothing in: what the peer asks for next would only wait
-        too."""
+        too. With a clock (`now`, in seconds) other links get their turn after some milliseconds of its frames."""
         self.peer = stream.peer
         self.limits = limits  # of what comes in
         self.queued_bytes = 0  # to be sent
@@ -64,6 +66,8 @@ class Link:
         self._queued = queued or Queued()
         self._most_queued_bytes = most_queued_bytes
         self._paused = False
+        self._now = now
+        self._turn_ends = 0.0
         self.closed = False
         self._stream = stream
         self._receiver = receiver
@@ -270,11 +274,13 @@ class Link:
     def _readable(self, *, again: bool = False) -> None:
         """`again`: there may be something in the ring yet."""
         self._flushing = True  # what is sent from here on goes out below
+        if self._now is not None:
+            self._turn_ends = self._now() + _TURN_S
         try:
             if again:
                 self._parse()
             for _ in range(_READS_PER_WAKE):
-                if self.closed or self._must_pause() or not self._receive():
+                if self.closed or self._paused or self._must_pause() or not self._receive():
                     break
             self._must_pause()  # with what is in the ring
         except ThreefsError as error:
@@ -283,6 +289,18 @@ class Link:
             self._flushing = False
         if not self._blocked and (self._pieces or self._queue):
             self._pump()
+
+    def _give_turn(self) -> None:
+        """The frames that have come are much work: others go first, then the rest of them."""
+        if not self._wanted and not self._paused and not self.closed:
+            self._paused = True
+            self._stream.on_readable(None)
+            self._loop.call_soon(self._after_turn)
+
+    def _after_turn(self) -> None:
+        if not self._must_pause():
+            self._paused = False
+            self._resume()
 
     def _must_pause(self) -> bool:
         if self.closed or self._wanted or self.queued_bytes + self._held_bytes <= self._most_queued_bytes:
@@ -363,6 +381,9 @@ class Link:
                 body = frames.body_at(self._ring, start, header)
                 self._start = start + size
                 self._begin(header, body)
+                if self._now is not None and self._start != self._end and self._now() >= self._turn_ends:
+                    self._give_turn()
+                    return
             else:
                 self._header = header
                 self._body = bytearray(header.body_bytes)

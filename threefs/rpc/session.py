@@ -182,7 +182,8 @@ class Session:
         self.progress = Progress(server.clock.monotonic())
         self._inflight_bytes = 0
         limits = server.limits
-        self.link = Link(stream, limits.before_hello(), self, server.queued, limits.queued_bytes)
+        now = server.clock.monotonic
+        self.link = Link(stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now)
         self._impatience = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
 
     # ---- how it gets on, for the reaper

@@ -402,6 +402,38 @@ def test_a_damaged_frame_ends_the_link_and_is_not_taken_for_another(body_bytes: 
     run(test)
 
 
+def test_frames_that_are_much_work_leave_others_their_turn() -> None:
+    async def test() -> None:
+        one, other = joined([1 << 20])
+        now = 0.0
+        turns: list[int] = []
+
+        class Working(Collected):
+            def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+                nonlocal now
+                now += 0.002
+                return super().frame(header, body)
+
+        receiver = Working()
+        link = Link(one, Limits(), Collected())
+        Link(other, Limits(), receiver, now=lambda: now)
+        for call_id in range(1, 11):
+            link.send(frames.encode(frames.REQUEST, 1, 0, call_id))
+        await asyncio.sleep(0)
+        one.poke()
+        other.poke()
+        while len(receiver.frames) < 10:
+            turns.append(len(receiver.frames))
+            await asyncio.sleep(0)
+        assert turns == [3, 6, 9]
+        assert [call_id for _, call_id, _ in receiver.frames] == [*range(1, 11)]
+        link.send(frames.encode(frames.REQUEST, 1, 0, 11))
+        await settle(one, other)
+        assert len(receiver.frames) == 11, "it listens again"
+
+    run(test)
+
+
 def test_nonsense_is_answered_with_the_reason() -> None:
     async def test() -> None:
         one, other = joined([1 << 16])

@@ -2,6 +2,7 @@
 
 import pytest
 from threefs_meta.operations.batch_stat import MOST_PLACES, batch_stat
+from threefs_meta.turns import MOST_STEPS, TURNS
 
 from tests.support.metadata import MetaBench, at, run
 from threefs.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound
@@ -62,5 +63,31 @@ def test_limits() -> None:
         for more in ({"places": [at("/")] * (MOST_PLACES + 1)}, {"places": [at("/")], "paths": [b""] * MOST_PLACES}):
             with pytest.raises(InvalidArgument, match=str(MOST_PLACES)):
                 await batch_stat(fs.context, pb.BatchStatRequest(**more))
+
+    run(test)
+
+
+def test_long_paths_come_to_turns_for_others_and_ordinary_ones_do_not() -> None:
+    """1024 paths of 500 steps each kept everybody waiting for two seconds. Here the store itself waits at each step, so
+    what is looked at is the count (`turns`)."""
+
+    async def steps_of(fs: MetaBench, request: pb.BatchStatRequest) -> int:
+        await TURNS.give()
+        reply = (await batch_stat(fs.context, request)).parsed()
+        assert all(inode.inode for inode in reply.inodes) and not reply.errors
+        return TURNS._steps
+
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        for n in range(100):
+            await fs.create(f"/d/{n}")
+        ordinary = pb.BatchStatRequest(paths=[b"/d/%d" % (n % 100) for n in range(1024)])
+        assert 0 < await steps_of(fs, ordinary) < MOST_STEPS // 10
+        parts = MOST_STEPS // 4 - 10
+        long = [b"/d/" + b"../d/" * (parts // 2) + b"./" * n + b"%d" % n for n in range(5)]
+        assert await steps_of(fs, pb.BatchStatRequest(paths=long[:4])) >= 4 * parts - 8
+        assert await steps_of(fs, pb.BatchStatRequest(paths=long)) < 2 * parts, (
+            "it gave a turn, and began to count anew"
+        )
 
     run(test)
