@@ -274,8 +274,10 @@ class Handle:
         request = self.ending()
         try:
             reply = await self.call(methods.CLOSE, request)
-        finally:
-            self.link.lease.leave()
+        except BaseException as error:
+            self.link.endings.owe(request, self.caller, self._lease, error)
+            raise
+        self.link.lease.leave()
         self.changed(reply.inode)
 
     def ending(self) -> pb.CloseRequest:

@@ -12,11 +12,12 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import NotAuthorised, ThreefsError
 from threefs.ids import ClientId
 from threefs.rpc.identity import Identity
-from threefs.rpc.methods import ACCESSED, RENEW
+from threefs.rpc.methods import ACCESSED, CLOSE, RENEW
 from threefs.rpc.peers import Peers
 from threefs.wire import meta_pb2 as pb
 from threefs_client import callers
 from threefs_client.access_times import AccessTimes
+from threefs_client.endings import Endings
 from threefs_client.lease import Lease
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
@@ -34,6 +35,7 @@ class Link:
     reader: Reader
     meta: MetaCalls
     lease: Lease
+    endings: Endings
     access: AccessTimes
     clock: Clock
     random: Random
@@ -43,6 +45,7 @@ class Link:
 
     async def close(self) -> None:
         await self.access.close()
+        await self.endings.close()
         await self.lease.close()
         await self.meta.close()
         await self.cluster.close()
@@ -81,6 +84,7 @@ async def connect(
     meta = MetaCalls(
         peers, cluster, client, caller, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
     )
+    lease = lease_of(client, meta, cluster, clock)
     return Link(
         options=options,
         client=client,
@@ -90,7 +94,8 @@ async def connect(
         chunks=Chunks(peers, cluster, client, clock=clock, random=random, limits=limits),
         reader=Reader(peers, cluster, options, clock=clock, random=random),
         meta=meta,
-        lease=lease_of(client, meta, cluster, clock),
+        lease=lease,
+        endings=endings_of(meta, lease, clock),
         access=access_of(meta, options, clock),
         clock=clock,
         random=random,
@@ -102,6 +107,14 @@ def lease_of(client: ClientId, meta: MetaCalls, cluster: Cluster, clock: Clock) 
         return meta.call(RENEW, request, timeout_s=timeout_s)
 
     return Lease(client, renew, lambda: cluster.routing.lease_s, clock=clock)
+
+
+def endings_of(meta: MetaCalls, lease: Lease, clock: Clock) -> Endings:
+    def send(request: pb.CloseRequest, caller: pb.Caller | None, timeout_s: float) -> Awaitable[pb.InodeReply]:
+        request.mutation.CopyFrom(meta.mutation())
+        return meta.call(CLOSE, request, timeout_s=timeout_s, caller=caller)
+
+    return Endings(send, lease, clock=clock)
 
 
 def access_of(meta: MetaCalls, options: Options, clock: Clock) -> AccessTimes:

@@ -163,15 +163,21 @@ class OpenFile:
 
     async def end(self) -> None:
         """Settle everything and end the session. What is lost with that is in `errors`."""
-        await self._settle(self._handle.close)
-        self._without_session()
+        try:
+            await self._settle(self._handle.close)
+        finally:
+            self._without_session()
 
     def ending(self) -> pb.CloseRequest:
         """The call that ends the session of a file at rest; call `ended` after it."""
         return self._handle.ending()
 
-    def ended(self) -> None:
-        self._link.lease.leave()
+    def ended(self, request: pb.CloseRequest, error: ThreefsError | None) -> None:
+        """The call has been answered, or has failed."""
+        if error is None:
+            self._link.lease.leave()
+        else:
+            self._link.endings.owe(request, None, self._lease, error)
         self._without_session()
 
     def _without_session(self) -> None:

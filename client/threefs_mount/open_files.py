@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from threefs_client.link import Link
 from threefs_fuse.protocol import OpenFlag
 
 from threefs.budget import ByteBudget
-from threefs.errors import LockLost, NotFound, SessionLost, ThreefsError
+from threefs.errors import LockLost, NotFound, SessionLost, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -214,8 +214,10 @@ class OpenFiles:
             request = pb.CloseRequest(mutation=self._link.meta.mutation(), inode=inode.inode, session=session)
             try:
                 await self._call(methods.CLOSE, request)
-            finally:
-                self._link.lease.leave()
+            except BaseException as error:
+                self._link.endings.owe(request, None, self._link.lease.number, error)
+                raise
+            self._link.lease.leave()
 
     def _keeps(self, inode: pb.Inode) -> bool:
         keep = self._kept.pop(inode.inode, None) == inode.change
@@ -372,22 +374,21 @@ class OpenFiles:
                 self._end_later()
 
     async def _end_together(self, files: list[OpenFile]) -> None:
-        """Their turns are held. What goes wrong is of no matter: all is settled, and sessions end with the lease."""
+        """Their turns are held. All is settled: what goes wrong is tried again, and nobody has to know of it."""
         if not files:
             return
-        requests = [(methods.CLOSE, file.ending()) for file in files]
+        requests = [file.ending() for file in files]
+        outcomes: Sequence[Any] = [Unavailable("it was not waited for")] * len(files)
         try:
-            outcomes = await self._link.meta.change_all(requests, timeout_s=self._link.options.timeout_s)
+            calls = [(methods.CLOSE, request) for request in requests]
+            outcomes = await self._link.meta.change_all(calls, timeout_s=self._link.options.timeout_s)
         except ThreefsError as error:
-            outcomes = [error]
+            outcomes = [error] * len(files)
         finally:
-            for file in files:
-                file.ended()
+            for file, request, outcome in zip(files, requests, outcomes, strict=True):
+                file.ended(request, outcome if isinstance(outcome, ThreefsError) else None)
                 if not file.holders:
                     self._drop(file)
-        for outcome in outcomes:
-            if isinstance(outcome, ThreefsError):
-                _LOG.info("a write session could not be ended", error=str(outcome))
 
     async def _call(self, method: Method[Req, Rep], request: Req, caller: pb.Caller | None = None) -> Rep:
         return await self._link.meta.call(method, request, timeout_s=self._link.options.timeout_s, caller=caller)

@@ -84,6 +84,27 @@ def test_a_signal_ends_a_program_that_waits(lonely: LocalCluster, tmp_path: Path
         assert (root / "a").read_bytes() == b"content"
 
 
+def test_a_file_that_was_closed_while_nobody_answered_gives_its_room_back(
+    lonely: LocalCluster, tmp_path: Path
+) -> None:
+    """Its write session ends later, though the mount goes on to hold other files."""
+    with Mount(lonely.address, tmp_path / "mnt", "--timeout", "2") as root:
+        held = os.open(root / "held", os.O_RDWR | os.O_CREAT)
+        file = os.open(root / "a", os.O_RDWR | os.O_CREAT)
+        os.write(file, b"x" * (4 << 20))
+        os.fsync(file)
+        lonely.meta.kill()
+        os.close(file)  # all is settled: the session ends in the background
+        time.sleep(4)
+        lonely.meta.start()
+        os.unlink(root / "a")
+        deadline = time.monotonic() + 120
+        while lonely.chunks():
+            assert time.monotonic() < deadline, "the session lives as long as the mount"
+            time.sleep(0.5)
+        os.close(held)
+
+
 def test_a_mount_ends_while_the_cluster_is_down(lonely: LocalCluster, tmp_path: Path) -> None:
     mount = Mount(lonely.address, tmp_path / "mnt", "--timeout", "2")
     root = mount.mount()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from threefs_client import callers
-from threefs_client.link import Link, access_of, lease_of
+from threefs_client.link import Link, access_of, endings_of, lease_of
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
 from threefs_client.reads import Reader
@@ -17,7 +17,7 @@ from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_rout
 from tests.support.virtual_time import LOOP_CLOCK
 from threefs.chunks import ChunkLimits, Chunks
 from threefs.env.random import RANDOM
-from threefs.errors import AlreadyExists, NotFound, ThreefsError
+from threefs.errors import AlreadyExists, NotFound, SessionLost, ThreefsError
 from threefs.ids import ClientId, InodeId, NodeId
 from threefs.layout import FileLayout, chunk_count, from_wire
 from threefs.routing import Node, NodeKind
@@ -95,6 +95,8 @@ class MemoryMeta:
         return pb.InodeReply(inode=inode, over_quota=self.over_quota)
 
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
+        if request.session not in self.sessions:
+            raise SessionLost("it has ended")
         self.sessions.remove(request.session)
         return await self._sync(request)
 
@@ -258,6 +260,7 @@ class MemoryFiles:
             attempt_timeout_s=self.options.attempt_timeout_s,
             clock=LOOP_CLOCK,
         )
+        lease = lease_of(client, meta, cast(Any, self.cluster), LOOP_CLOCK)
         self.link = Link(
             options=self.options,
             client=client,
@@ -267,7 +270,8 @@ class MemoryFiles:
             chunks=Chunks(self.peers, self.cluster, client, clock=LOOP_CLOCK, limits=limits),
             reader=Reader(self.peers, self.cluster, self.options, clock=LOOP_CLOCK),
             meta=meta,
-            lease=lease_of(client, meta, cast(Any, self.cluster), LOOP_CLOCK),
+            lease=lease,
+            endings=endings_of(meta, lease, LOOP_CLOCK),
             access=access_of(meta, self.options, LOOP_CLOCK),
             clock=LOOP_CLOCK,
             random=RANDOM,

@@ -10,7 +10,7 @@ from threefs_mount.open_files import LINGER_S, OpenFiles
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import LockLost, NotFound, QuotaExceeded, SessionLost
+from threefs.errors import LockLost, NotFound, QuotaExceeded, SessionLost, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 ROOT = pb.Caller()
@@ -317,5 +317,25 @@ def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
         await closed(files, old)
         await closed(files, new)
         assert await AsyncFileSystem(memory.link).read_file("/a") == b"Content"
+
+    play(scene)
+
+
+def test_a_session_that_nobody_could_end_is_ended_later() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        other, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        numbers = []
+        for name in (b"one", b"two"):
+            request = pb.CreateRequest(place=pb.Place(path=name), mutation=memory.link.meta.mutation())
+            numbers.append((await files.create(request, os.O_WRONLY, ROOT))[0])
+        memory.peers.meta_faults += [(False, Unavailable("gone"))] * 10_000
+        for number in numbers:
+            assert files.release(number) is None, "nobody waits for it"
+        await asyncio.sleep(30)
+        memory.peers.meta_faults.clear()
+        assert len(memory.meta.sessions) == len(memory.link.endings) == 2
+        await asyncio.sleep(60)
+        assert not memory.meta.sessions and memory.link.lease._held == 0
+        await closed(files, other)
 
     play(scene)
