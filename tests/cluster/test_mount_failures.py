@@ -84,9 +84,7 @@ def test_a_signal_ends_a_program_that_waits(lonely: LocalCluster, tmp_path: Path
         assert (root / "a").read_bytes() == b"content"
 
 
-def test_a_file_that_was_closed_while_nobody_answered_gives_its_room_back(
-    lonely: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_file_that_was_closed_while_nobody_answered_gives_its_room_back(lonely: LocalCluster, tmp_path: Path) -> None:
     """Its write session ends later, though the mount goes on to hold other files."""
     with Mount(lonely.address, tmp_path / "mnt", "--timeout", "2") as root:
         held = os.open(root / "held", os.O_RDWR | os.O_CREAT)
