@@ -8,6 +8,7 @@ import click
 from threefs import __version__
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_cli import (
+    backup_commands,
     change_commands,
     cluster_commands,
     demo_command,
@@ -76,6 +77,7 @@ MODULES = (
     trash_commands,
     fsck_command,
     meta_commands,
+    backup_commands,
     demo_command,
 )
 

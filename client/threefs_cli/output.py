@@ -18,6 +18,11 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
+def print_json_line(value: Any) -> None:
+    """For what goes on: one object a line."""
+    click.echo(json.dumps(value))
+
+
 def print_table(table: Table) -> None:
     console = Console()
     if not console.is_terminal:

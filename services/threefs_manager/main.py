@@ -8,6 +8,7 @@ from threefs import program
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
 from threefs.kv import engines
+from threefs.kv.backup_source import BackupSource
 from threefs.kv.port import Engine
 from threefs.registration import write_cluster_id
 from threefs.rpc.control import ControlServer
@@ -61,6 +62,8 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop, *, alon
     manager.bind(server)
     manager.bind(control)
     manager.bind_presence(server)
+    backup = BackupSource(engine)
+    backup.bind(server)
     running = asyncio.create_task(manager.run())
     try:
         control_address = await control.start(settings.host, settings.control_port)
@@ -76,6 +79,7 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop, *, alon
         await asyncio.gather(running, return_exceptions=True)
         await server.stop(_GRACE_S)
         await control.stop(_GRACE_S)
+        await backup.close()
 
 
 async def _first(running: "asyncio.Task[None]", event: asyncio.Event) -> None:

@@ -14,6 +14,7 @@ from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.ids import ClientId
+from threefs.kv.backup_source import BackupSource
 from threefs.kv.port import Engine
 from threefs.managers import Caller
 from threefs.registration import Registration, read_cluster_id
@@ -99,6 +100,7 @@ class MetaNode:
             began=clock.monotonic(),
         )
         self._context = context
+        self._backup = BackupSource(engine, clock=clock, random=random)
         self._collector = Collector(context)
         self._sweeper = Sweeper(context)
         self._bookkeeper = Bookkeeper(context)
@@ -138,6 +140,7 @@ class MetaNode:
         await self._cluster.start(_START_S)
         await self._context.ticks.look()  # nothing can be stamped before
         await self._context.quotas.load(self._engine.begin())
+        self._backup.bind(self._server)
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
         self._sampler = asyncio.create_task(self._sample())
         self._watch = asyncio.create_task(self._watch_identity())
@@ -162,6 +165,7 @@ class MetaNode:
                 task.cancel()
         await self._registration.stop()
         await self._server.stop(_GRACE_S)
+        await self._backup.close()
         await self._collector.stop()
         await self._sweeper.stop()
         await self._bookkeeper.stop()

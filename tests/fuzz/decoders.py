@@ -96,7 +96,7 @@ def _fuse_request(data: bytes) -> object:
 
 def _dump() -> bytes:
     out = io.BytesIO()
-    writer = dump._Writer(out)
+    writer = dump.Writer(out)
     for number in range(20):
         writer.put((b"INOD%d" % number, _INODE))
     writer.end()

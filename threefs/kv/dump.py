@@ -40,7 +40,7 @@ class Content:
 async def dump(engine: Durable, out: BinaryIO) -> Content:
     """Write one state of the store. Raises TooOld, Conflict if the store cannot show it for so long, StrangeStore if it
     was loaded only in part."""
-    writer = _Writer(out)
+    writer = Writer(out)
     tx = engine.begin(_LONGEST_S)
     await read_mark(tx)
     after = b""
@@ -55,7 +55,9 @@ async def dump(engine: Durable, out: BinaryIO) -> Content:
         after = pairs[-1][0] + b"\0"
 
 
-class _Writer:
+class Writer:
+    """Of a dump, record by record."""
+
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
         self._hash = hashlib.sha256()

@@ -39,7 +39,12 @@ class RocksEngine:
 
         Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
         """
-        return cls(await Table.open(directory, pace=pace, clock=clock), clock=clock)
+        return cls(await Table.open(directory, pace=pace, clock=clock, keep_logs=True), clock=clock)
+
+    @property
+    def table(self) -> Table:
+        """For backups, which only read."""
+        return self._table
 
     @property
     def failure(self) -> ThreefsError | None:

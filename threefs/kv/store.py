@@ -12,12 +12,16 @@ from threefs.kv.wal import cut_torn_tails, flushed, gaps, put_aside, rotated, un
 _BLOCK_CACHE_BYTES = 64 << 20
 _WRITE_BUFFER_BYTES = 32 << 20
 _LARGEST_WAL_BYTES = 256 << 20
+_KEEP_LOGS_S = 3600  # a backup that was away for longer begins anew with a snapshot
+_KEEP_LOGS_MIB = 1024
 _BLOOM_BITS_PER_KEY = 10
 _ROOM_TO_OPEN_BYTES = 1 << 20  # beside what the logs hold
 
 
-def open_store(directory: Path) -> Rdict:
-    """Create the directory if need be, and recover. Raises Unavailable (in use, unreadable), Corrupt, NoSpace."""
+def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
+    """Create the directory if need be, and recover. With `keep_logs` logs stay for backups for a while.
+
+    Raises Unavailable (in use, unreadable), Corrupt, NoSpace."""
     directory.mkdir(parents=True, exist_ok=True)
     parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -31,19 +35,19 @@ def open_store(directory: Path) -> Rdict:
         )
     try:
         if rotated(directory):
-            return _open_rotated(directory)
-        return Rdict(str(directory), _options())
+            return _open_rotated(directory, keep_logs)
+        return Rdict(str(directory), _options(keep_logs))
     except Exception as error:
         failure = error if isinstance(error, ThreefsError) else error_of(error, directory)
         if not isinstance(failure, Corrupt) or rotated(directory) or not cut_torn_tails(directory):
             raise failure from error
     try:
-        return Rdict(str(directory), _options())
+        return Rdict(str(directory), _options(keep_logs))
     except Exception as error:
         raise error_of(error, directory) from error
 
 
-def _open_rotated(directory: Path) -> Rdict:
+def _open_rotated(directory: Path, keep_logs: bool) -> Rdict:
     """Take the logs in up to the first gap, if nothing that was flushed lies behind it."""
     needed = flushed(directory)
     cut_torn_tails(directory)
@@ -55,7 +59,7 @@ def _open_rotated(directory: Path) -> Rdict:
             raise Corrupt(f"the table {directory} is damaged: change {needed} was flushed, the logs end with {found}")
         put_aside(directory, log)
         break
-    return Rdict(str(directory), _options())
+    return Rdict(str(directory), _options(keep_logs))
 
 
 def _last_change_before(directory: Path, log: Path) -> int:
@@ -85,7 +89,7 @@ def check_room(directory: Path) -> None:
         raise NoSpace(f"the disk of {directory} is full")
 
 
-def _options() -> Options:
+def _options(keep_logs: bool = False) -> Options:
     blocks = BlockBasedOptions()
     blocks.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
     blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
@@ -95,6 +99,9 @@ def _options() -> Options:
     options.set_compression_type(DBCompressionType.none())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_max_total_wal_size(_LARGEST_WAL_BYTES)
+    if keep_logs:
+        options.set_wal_ttl_seconds(_KEEP_LOGS_S)
+        options.set_wal_size_limit_mb(_KEEP_LOGS_MIB)
     # A crash cuts the newest WAL anywhere. Damage before its end is an error, and never skipped.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_paranoid_checks(True)

@@ -11,6 +11,7 @@ writes until it is opened again, which `reopen` does while it stays in use.
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +42,7 @@ class Table:
     ) -> None:
         self.written = 0  # number of the newest write
         self.durable = 0  # number of the newest write that survives a crash
+        self.durable_change = store.latest_sequence_number()  # number of the newest change that does, in the log
         self.failure: ThreefsError | None = None
         self._store = store
         self._worker = worker
@@ -57,14 +59,19 @@ class Table:
         self._sequence: int | None = None  # of the last change, while the store is closed to be opened again
 
     @classmethod
-    async def open(cls, directory: Path, *, pace: Pace | None = None, clock: Clock = CLOCK) -> "Table":
-        """Create the directory if need be, and recover. With a `pace`, syncs may hold up the event loop.
+    async def open(
+        cls, directory: Path, *, pace: Pace | None = None, clock: Clock = CLOCK, keep_logs: bool = False
+    ) -> "Table":
+        """Create the directory if need be, and recover. With a `pace`, syncs may hold up the event loop. With
+        `keep_logs` logs stay for backups for a while.
 
         Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
         """
         worker = ThreadWorker("threefs-table")
         try:
-            return cls(await worker.run(open_store, directory), worker, directory, pace, clock)
+            return cls(
+                await worker.run(partial(open_store, directory, keep_logs=keep_logs)), worker, directory, pace, clock
+            )
         except BaseException:
             await worker.close()
             raise
@@ -127,10 +134,30 @@ class Table:
             self._flusher = asyncio.create_task(self._flush_while_wanted())
         await self._wait()
 
+    async def sync(self) -> None:
+        """Return when all that the table shows now is durable, marks too. For backups: else a crash could give the
+        number of a change that they know to another one. Raises NoSpace, Unavailable."""
+        await self.flush()
+        sequence = self.change
+        try:
+            await self._worker.run(self._store.flush_wal, True)
+        except Exception as error:
+            raise self._fail(error) from error
+        self.durable_change = max(self.durable_change, sequence)
+
     async def _wait(self) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         await done
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def change(self) -> int:
+        """The number of the newest change, durable or not."""
+        return int(self._store.latest_sequence_number())
 
     async def reopen(self) -> None:
         """After a full disk: take writes again, if there is room now, with all that was written before, and durable. No
@@ -158,6 +185,7 @@ class Table:
         self._store = store
         self._sequence = None
         self._mark = encode_mark(found)
+        self.durable_change = found
         self.durable = self.written
         self.failure = None
 
@@ -256,6 +284,7 @@ class Table:
 
     def _flushed(self, number: int, sequence: int) -> None:
         self.durable = number
+        self.durable_change = max(self.durable_change, sequence)
         self._mark = encode_mark(sequence)
 
     def _write_mark(self) -> None:

@@ -30,7 +30,10 @@ from threefs.checksums import crc32c
 #: The key of the mark. No table shows it or lets it be written.
 MARK_KEY = b"\xff" * 16 + b"threefs flushed"
 
-_BLOCK_BYTES = 32 << 10
+#: The directory of logs that the table needs no more.
+KEPT = "archive"
+
+BLOCK_BYTES = 32 << 10
 _HEADER = struct.Struct("<IHB")
 _NOTHING, _WHOLE, _FIRST, _MIDDLE, _LAST = range(5)  # kinds of fragments; nothing is space that was never written
 _CONTINUED, _UNFINISHED = (_MIDDLE, _LAST), (_FIRST, _MIDDLE)
@@ -58,14 +61,14 @@ def odd_header(content: bytes) -> int | None:
     used = len(content.rstrip(b"\0"))
     expected = 0  # the number of the next record's first change; 0: not known
     inside = False  # a record that has begun and not ended
-    for block in range(0, used, _BLOCK_BYTES):
-        place, stop = block, min(block + _BLOCK_BYTES, len(content))
+    for block in range(0, used, BLOCK_BYTES):
+        place, stop = block, min(block + BLOCK_BYTES, len(content))
         while place + _HEADER.size <= stop:
             _, length, kind = _HEADER.unpack_from(content, place)
             end = place + _HEADER.size + length
             if kind == _NOTHING and used <= place:
                 return None  # space that was reserved
-            if not _WHOLE <= kind <= _LAST or end > block + _BLOCK_BYTES or inside != (kind in _CONTINUED):
+            if not _WHOLE <= kind <= _LAST or end > block + BLOCK_BYTES or inside != (kind in _CONTINUED):
                 return place
             inside = kind in _UNFINISHED
             if kind not in _CONTINUED:
@@ -76,6 +79,12 @@ def odd_header(content: bytes) -> int | None:
                 expected = first + count
             place = end
     return None
+
+
+def logs(directory: Path) -> list[Path]:
+    """Those that are in use and those that are kept behind them, from the oldest to the newest."""
+    kept = [*directory.glob("[0-9]*.log"), *(directory / KEPT).glob("[0-9]*.log")]
+    return sorted({int(path.stem): path for path in kept}.values(), key=lambda path: int(path.stem))
 
 
 def _logs(directory: Path) -> list[Path]:
@@ -214,8 +223,23 @@ def _claimed_end(view: memoryview, place: int) -> int:
     return begin + int(_HEADER.unpack_from(view, place)[1]) if begin <= len(view) else len(view)
 
 
+def records(view: memoryview, place: int) -> Iterator[tuple[int, int, bytes, int]]:
+    """Whole records from `place` on, where one begins: (number of the first change, changes, batch, where it ends)."""
+    parts: list[memoryview] = []
+    while (place := _skip_padding(place)) < len(view) and (end := _end_of_fragment(view, place)) is not None:
+        kind = view[place + _HEADER.size - 1]
+        if kind not in _CONTINUED:
+            parts = []
+        parts.append(view[place + _HEADER.size : end])
+        place = end
+        if kind not in _UNFINISHED:
+            content = b"".join(parts)
+            first, count = _RECORD.unpack_from(content)
+            yield first, count, content[_RECORD.size :], place
+
+
 def _skip_padding(place: int) -> int:
-    space = _BLOCK_BYTES - place % _BLOCK_BYTES
+    space = BLOCK_BYTES - place % BLOCK_BYTES
     return place + space if space < _HEADER.size else place
 
 
@@ -226,7 +250,7 @@ def _end_of_fragment(view: memoryview, place: int) -> int | None:
         return None
     masked, length, kind = _HEADER.unpack_from(view, place)
     end = begin + length
-    if kind == _NOTHING or end > len(view) or end > place - place % _BLOCK_BYTES + _BLOCK_BYTES:
+    if kind == _NOTHING or end > len(view) or end > place - place % BLOCK_BYTES + BLOCK_BYTES:
         return None
     return end if masked == _mask(crc32c(view[begin - 1 : end])) else None
 

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
+from threefs.wire import backup_pb2, common_pb2, manager_pb2, meta_pb2, storage_pb2
 
 Req = TypeVar("Req", bound=Message)
 Rep = TypeVar("Rep", bound=Message)
@@ -94,3 +94,8 @@ INVENTORY = _method(_S, "Storage", "Inventory", _S.InventoryRequest, _S.Inventor
 SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneReply)
 FETCH_CHUNK = _method(_S, "Storage", "FetchChunk", _S.FetchChunkRequest, _S.FetchChunkReply)
 SCAN_CHUNKS = _method(_S, "Storage", "ScanChunks", _S.ScanChunksRequest, _S.ScanChunksReply)
+
+READ_SNAPSHOT = _method(
+    backup_pb2, "Backup", "ReadSnapshot", backup_pb2.ReadSnapshotRequest, backup_pb2.ReadSnapshotReply
+)
+READ_LOG = _method(backup_pb2, "Backup", "ReadLog", backup_pb2.ReadLogRequest, backup_pb2.ReadLogReply)

@@ -123,7 +123,7 @@ def test_every_turned_bit_is_noticed(data: st.DataObject) -> None:
 
 def small() -> bytes:
     out = io.BytesIO()
-    writer = module._Writer(out)
+    writer = module.Writer(out)
     for pair in PAIRS[:3]:
         writer.put(pair)
     writer.end()

@@ -62,7 +62,7 @@ def test_a_mark_in_a_dump_is_not_loaded() -> None:
         await dump.fill(engine, iter([(b"a", b"1")]))
         tx = engine.begin()
         pairs = await tx.get_range(b"", dump.KEYS_END)
-        writer = dump._Writer(out)
+        writer = dump.Writer(out)
         for pair in pairs:
             writer.put(pair)
         writer.end()

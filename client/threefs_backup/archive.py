@@ -1,0 +1,164 @@
+"""A backup on a disk.
+
+    DIRECTORY/backup.json              which cluster it is of
+    DIRECTORY/manager/00000001/        a snapshot of the manager's store, and what was written since
+        base.dump  info.json  log
+    DIRECTORY/meta/00000001/           the same of the metadata
+
+A snapshot counts when its directory has its final name; older ones go only then. Everything is readable by its owner
+alone, as names are in it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from threefs.errors import AlreadyExists, Corrupt, NotFound, Unavailable
+from threefs.kv.dump import Writer
+from threefs.kv.port import Pair
+
+#: In the order in which they are copied: what the metadata refers to is in a copy of the manager's store that is not
+#: older.
+ROLES = ("meta", "manager")
+_FORMAT = 1
+_PARTIAL = ".partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A snapshot of a store."""
+
+    directory: Path
+    lineage: str
+    change: int  # the newest that is in it
+    taken_ns: int  # all that had been acknowledged then is in it
+    records: int
+    length_bytes: int
+
+    @property
+    def dump(self) -> Path:
+        return self.directory / "base.dump"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """One process at a time writes to a backup. Raises Unavailable."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (directory / "lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unavailable(f"another `threefs backup` is at work in {directory}") from None
+        yield
+
+
+def claim(directory: Path, cluster_id: str) -> None:
+    """Begin a backup of that cluster, or go on with it. Raises AlreadyExists if something else is there."""
+    file = directory / "backup.json"
+    if file.exists():
+        found = cluster_of(directory)
+        if found != cluster_id:
+            raise AlreadyExists(f"{directory} is a backup of cluster {found}, not of {cluster_id}; choose another one")
+        return
+    strange = sorted(entry.name for entry in directory.iterdir() if entry.name != "lock")
+    if strange:
+        raise AlreadyExists(f"{directory} is not empty and holds no backup (there is {strange[0]}); choose another one")
+    write_json(file, {"format": _FORMAT, "cluster_id": cluster_id})
+
+
+def cluster_of(directory: Path) -> str:
+    """Raises NotFound, Corrupt."""
+    file = directory / "backup.json"
+    if not file.is_file():
+        raise NotFound(f"{directory} holds no backup: there is no {file.name} in it")
+    return str(_json(file, ("format", "cluster_id"))["cluster_id"])
+
+
+def newest(directory: Path, role: str) -> Base | None:
+    """The newest whole snapshot of a store. Raises Corrupt."""
+    whole = sorted(path for path in (directory / role).glob("[0-9]*") if path.name.isdecimal())
+    if not whole:
+        return None
+    found = _json(whole[-1] / "info.json", ("lineage", "change", "taken_ns", "records", "length_bytes"))
+    return Base(whole[-1], **found)
+
+
+class BaseWriter:
+    """Writes a snapshot."""
+
+    def __init__(self, directory: Path, role: str) -> None:
+        self._store = directory / role
+        self._store.mkdir(mode=0o700, exist_ok=True)
+        for old in self._store.glob(f"*{_PARTIAL}"):
+            shutil.rmtree(old)
+        numbers = [int(path.name) for path in self._store.iterdir() if path.name.isdecimal()]
+        self._final = self._store / f"{max(numbers, default=0) + 1:08d}"
+        self._partial = self._final.with_name(self._final.name + _PARTIAL)
+        self._partial.mkdir(mode=0o700)
+        descriptor = os.open(self._partial / "base.dump", os.O_WRONLY | os.O_CREAT, 0o600)
+        self._out = os.fdopen(descriptor, "wb")
+        self._dump = Writer(self._out)
+
+    def put(self, pair: Pair) -> None:
+        self._dump.put(pair)
+
+    def finish(self, lineage: str, change: int, taken_ns: int) -> Base:
+        """Whole and durable when it returns; the older ones are gone."""
+        content = self._dump.end()
+        self._out.flush()
+        os.fsync(self._out.fileno())
+        self._out.close()
+        base = Base(self._final, lineage, change, taken_ns, content.records, content.length_bytes)
+        info = {name: value for name, value in asdict(base).items() if name != "directory"}
+        write_json(self._partial / "info.json", info)
+        os.close(os.open(self._partial / "log", os.O_WRONLY | os.O_CREAT, 0o600))
+        _sync(self._partial)
+        self._partial.rename(self._final)
+        _sync(self._store)
+        for old in self._store.iterdir():
+            if old.name != self._final.name:
+                shutil.rmtree(old)
+        return base
+
+    def abandon(self) -> None:
+        self._out.close()
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Whole and durable when it returns."""
+    fresh = file.with_name(file.name + ".new")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+        json.dump(content, out, indent=2)
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(file)
+    _sync(file.parent)
+
+
+def _json(file: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Corrupt(f"{file} cannot be read: {error}") from None
+    if not isinstance(found, dict) or set(found) != set(names) or found.get("format", _FORMAT) != _FORMAT:
+        raise Corrupt(f"{file} is damaged, or of another format than this version reads")
+    return found
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""Copies one store into a backup and keeps it there: a snapshot, then the log behind it, again and again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.errors import Corrupt, NotFound, TooOld, Unavailable
+from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method, Rep, Req
+from threefs.wire import backup_pb2 as pb
+from threefs_backup import archive
+from threefs_backup.archive import Base, BaseWriter
+from threefs_backup.log_file import LogFile
+
+_CALL_S = 30.0
+#: A log that is longer than this, and than twice the snapshot below it, gives way to a new snapshot.
+_LONG_LOG_BYTES = 64 << 20
+
+
+class Service(Protocol):
+    """Whoever serves the store now."""
+
+    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
+
+
+class Follower:
+    def __init__(
+        self,
+        directory: Path,
+        role: str,
+        service: Service,
+        *,
+        tell: Callable[[str], None] = lambda line: None,
+        clock: Clock = CLOCK,
+    ) -> None:
+        """Raises Corrupt if what is there already cannot be gone on with."""
+        self.role = role
+        self.failure = ""  # why the last round did not succeed
+        self._directory = directory
+        self._service = service
+        self._tell = tell
+        self._clock = clock
+        self._base: Base | None = archive.newest(directory, role)
+        self._log = self._open() if self._base else None
+
+    @property
+    def as_of_ns(self) -> int:
+        """All that had been acknowledged then is in the backup; 0: nothing is."""
+        return self._log.as_of_ns if self._log else 0
+
+    @property
+    def length_bytes(self) -> int:
+        return (self._base.length_bytes if self._base else 0) + (self._log.length_bytes if self._log else 0)
+
+    async def catch_up(self) -> None:
+        """Copy all that had been acknowledged before the call. Raises what the service or the disk raises."""
+        if self._log is None or self._is_long():
+            await self._take_base("there is none yet" if self._log is None else "the log has become long")
+        try:
+            await self._read_log()
+        except (TooOld, Corrupt) as error:
+            await self._take_base(str(error))
+            await self._read_log()
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+    def _is_long(self) -> bool:
+        assert self._base is not None and self._log is not None
+        return self._log.length_bytes > max(_LONG_LOG_BYTES, 2 * self._base.length_bytes)
+
+    def _open(self) -> LogFile:
+        assert self._base is not None
+        return LogFile(self._base.log, self._base.change, self._base.taken_ns)
+
+    async def _take_base(self, why: str) -> None:
+        """The one before stays until the new one is whole."""
+        self._tell(f"{self.role}: taking a snapshot ({why})")
+        began_ns = self._clock.wall_ns()
+        writer = BaseWriter(self._directory, self.role)
+        try:
+            page = await self._page(pb.ReadSnapshotRequest())
+            while True:
+                for pair in page.pairs:
+                    writer.put((pair.key, pair.value))
+                if not page.more:
+                    break
+                page = await self._page(
+                    pb.ReadSnapshotRequest(snapshot=page.snapshot, after=page.pairs[-1].key, begun=True)
+                )
+            base = writer.finish(page.lineage, page.sequence, began_ns)
+        except BaseException:
+            writer.abandon()
+            raise
+        if self._log is not None:
+            self._log.close()
+        self._base = base
+        self._log = self._open()
+        self._tell(f"{self.role}: the snapshot has {base.records} records, {base.length_bytes} bytes")
+
+    async def _page(self, request: pb.ReadSnapshotRequest) -> pb.ReadSnapshotReply:
+        try:
+            return await self._service.call(READ_SNAPSHOT, request, timeout_s=_CALL_S)
+        except NotFound as error:
+            raise Unavailable(f"the snapshot was interrupted: {error}") from None
+
+    async def _read_log(self) -> None:
+        assert self._base is not None and self._log is not None
+        more = True
+        while more:
+            began_ns = self._clock.wall_ns()
+            request = pb.ReadLogRequest(lineage=self._base.lineage, after=self._log.change)
+            reply = await self._service.call(READ_LOG, request, timeout_s=_CALL_S)
+            more = reply.more and bool(reply.writes)
+            self._log.append(reply.writes, None if more else began_ns)

@@ -1,0 +1,146 @@
+"""The log of a backup: writes of a store in their order, and moments up to which it is complete.
+
+A frame is a head (magic, number of the first change, changes, length, time, checksum of head and body) and the batch as
+the store's own log has it. A frame without changes tells a moment, in ns by the clock of whoever makes the backup: all
+that had been acknowledged then is before it. An end that is cut off is that of a backup that was interrupted, and is
+cut away before more is written; a bad frame with good ones behind it is damage.
+"""
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from threefs.checksums import crc32c
+from threefs.errors import Corrupt
+from threefs.wire import backup_pb2 as pb
+
+_MAGIC = b"3fsL"
+_HEAD = struct.Struct("<4sQIIq")
+_CRC = struct.Struct("<I")
+_HEAD_BYTES = _HEAD.size + _CRC.size
+_MOST_BYTES = 64 << 20  # of one batch
+_PIECE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    first: int  # number of the first change; of a moment: that of the next one
+    changes: int  # 0: a moment
+    time_ns: int
+    batch: bytes
+    end: int  # where the next frame begins
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Of a log, as far as it can be read."""
+
+    change: int  # the newest
+    as_of_ns: int
+    length_bytes: int
+
+
+def frames(path: Path, after: int) -> Iterator[Frame]:
+    """From the first on, up to an end that is cut off. `after` is the change before the first. Raises Corrupt."""
+    with path.open("rb") as log:
+        place = 0
+        while (frame := _read(log.fileno(), place)) is not None:
+            if frame.first != after + 1:
+                raise Corrupt(f"{path} goes from change {after} to {frame.first}")
+            after += frame.changes
+            place = frame.end
+            yield frame
+        if _readable_behind(log.fileno(), place + 1):
+            raise Corrupt(f"{path} is damaged at byte {place}, and goes on behind it")
+
+
+def _read(descriptor: int, place: int) -> Frame | None:
+    head = os.pread(descriptor, _HEAD_BYTES, place)
+    if len(head) < _HEAD_BYTES:
+        return None
+    magic, first, changes, length, time_ns = _HEAD.unpack_from(head)
+    if magic != _MAGIC or length > _MOST_BYTES:
+        return None
+    batch = os.pread(descriptor, length, place + _HEAD_BYTES)
+    if len(batch) < length or _CRC.unpack_from(head, _HEAD.size)[0] != crc32c(head[: _HEAD.size] + batch):
+        return None
+    return Frame(first, changes, time_ns, batch, place + _HEAD_BYTES + length)
+
+
+def _readable_behind(descriptor: int, place: int) -> bool:
+    """Whether any whole frame lies there."""
+    while piece := os.pread(descriptor, _PIECE_BYTES, place):
+        at = -1
+        while (at := piece.find(_MAGIC, at + 1)) >= 0:
+            if _read(descriptor, place + at) is not None:
+                return True
+        if len(piece) < _PIECE_BYTES:
+            return False
+        place += len(piece) - len(_MAGIC) + 1
+    return False
+
+
+def state(path: Path, after: int, taken_ns: int) -> State:
+    """What the log ends with. Raises Corrupt."""
+    found = State(after, taken_ns, 0)
+    for frame in frames(path, after):
+        as_of_ns = found.as_of_ns if frame.changes else frame.time_ns
+        found = State(found.change + frame.changes, as_of_ns, frame.end)
+    return found
+
+
+class LogFile:
+    """Open to be written on."""
+
+    def __init__(self, path: Path, after: int, taken_ns: int) -> None:
+        """`after` and `taken_ns` are those of the snapshot below. Raises Corrupt."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            found = state(path, after, taken_ns)
+            os.ftruncate(self._descriptor, found.length_bytes)
+            os.lseek(self._descriptor, found.length_bytes, os.SEEK_SET)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self.change = found.change
+        self.as_of_ns = found.as_of_ns
+        self.length_bytes = found.length_bytes
+
+    def append(self, writes: Sequence[pb.LogWrite], complete_ns: int | None) -> None:
+        """Durable when it returns. `complete_ns`: all that had been acknowledged then is there with these writes.
+
+        Raises Corrupt if they do not follow what is there, OSError.
+        """
+        change = self.change
+        pieces = []
+        for write in writes:
+            if write.first != change + 1 or not write.changes:
+                raise Corrupt(f"the store sent change {write.first} after change {change}")
+            pieces.append(_frame(write.first, write.changes, 0, write.batch))
+            change += write.changes
+        if complete_ns is not None:
+            pieces.append(_frame(change + 1, 0, complete_ns, b""))
+        content = memoryview(b"".join(pieces))
+        written = 0
+        try:
+            while written < len(content):
+                written += os.write(self._descriptor, content[written:])
+            os.fdatasync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self.length_bytes)
+            os.lseek(self._descriptor, self.length_bytes, os.SEEK_SET)
+            raise
+        self.change = change
+        self.length_bytes += len(content)
+        if complete_ns is not None:
+            self.as_of_ns = complete_ns
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _frame(first: int, changes: int, time_ns: int, batch: bytes) -> bytes:
+    head = _HEAD.pack(_MAGIC, first, changes, len(batch), time_ns)
+    return head + _CRC.pack(crc32c(head + batch)) + batch

@@ -1,0 +1,99 @@
+"""Makes a store from a backup: all of it is checked, then loaded into an empty store, which is marked as restored.
+
+The service that first serves from it raises what must be raised: the manager the versions of the routing and of the
+chains, the meta service the epoch of inode numbers, so that no number of a file that was lost is given out again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from threefs.errors import Corrupt, NotFound
+from threefs.kv import dump, retry
+from threefs.kv.batches import changes
+from threefs.kv.port import Engine, Transaction
+from threefs.kv.restored import RESTORE_KEY
+from threefs_backup import archive, log_file
+from threefs_backup.archive import Base
+
+_BATCH_BYTES = 400_000
+_BATCH_KEYS = 1000
+_WRITE_S = 60.0
+
+Changed = dict[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a backup has of one store, up to a moment."""
+
+    base: Base
+    as_of_ns: int  # all that had been acknowledged then is in it
+    change: int  # the newest that is restored
+    length_bytes: int  # of the log, as far as it is used
+
+
+def find(directory: Path, role: str, until_ns: int | None = None) -> Copy:
+    """The newest state, or the newest that is complete not after `until_ns`. Checks all of it.
+
+    Raises NotFound if there is none, Corrupt.
+    """
+    base = archive.newest(directory, role)
+    if base is None:
+        raise NotFound(f"{directory} has no whole snapshot of the store of the {role}")
+    with base.dump.open("rb") as source:
+        try:
+            dump.check(source)
+        except Corrupt as error:
+            raise Corrupt(f"{base.dump}: {error}") from None
+    copy = Copy(base, base.taken_ns, base.change, 0)
+    change = base.change
+    for frame in log_file.frames(base.log, base.change):
+        change += frame.changes
+        for _ in changes(frame.batch):
+            pass  # a batch that cannot be read is found before anything is written
+        if frame.changes and until_ns is None:
+            copy = Copy(base, copy.as_of_ns, change, frame.end)
+        elif not frame.changes and (until_ns is None or frame.time_ns <= until_ns):
+            copy = Copy(base, max(copy.as_of_ns, frame.time_ns), change, frame.end)
+    return copy
+
+
+async def restore(copy: Copy, engine: Engine) -> None:
+    """Fill an empty store. Raises AlreadyExists if it is not empty; interrupted, it leaves a store that is refused."""
+    await dump.begin_restore(engine)
+    with copy.base.dump.open("rb") as source:
+        await dump.fill(engine, dump.read(source))
+    for batch in _batches(copy):
+        await _apply(engine, batch)
+    await dump.end_restore(engine, copy.as_of_ns)
+
+
+def _batches(copy: Copy) -> Iterator[Changed]:
+    """The changes of the log: in one batch only the last of each key counts."""
+    batch: Changed = {}
+    size = 0
+    for frame in log_file.frames(copy.base.log, copy.base.change):
+        if frame.end > copy.length_bytes:
+            break
+        for key, value in changes(frame.batch):
+            if key == RESTORE_KEY:
+                continue
+            if size > _BATCH_BYTES or len(batch) >= _BATCH_KEYS:
+                yield batch
+                batch, size = {}, 0
+            batch[key] = value
+            size += len(key) + len(value or b"")
+    if batch:
+        yield batch
+
+
+async def _apply(engine: Engine, batch: Changed) -> None:
+    async def write(tx: Transaction) -> None:
+        for key, value in batch.items():
+            if value is None:
+                tx.clear(key)
+            else:
+                tx.set(key, value)
+
+    await retry.run(engine, write, timeout_s=_WRITE_S, replayable=True)

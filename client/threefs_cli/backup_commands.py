@@ -1,0 +1,283 @@
+"""`threefs backup`, `threefs restore`: the embedded stores of manager and meta service, copied while in use."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+from threefs_backup import archive
+from threefs_backup.archive import ROLES
+from threefs_backup.follower import Follower, Service
+from threefs_backup.restore import Copy, find, restore
+from threefs_client import AsyncFileSystem, addresses
+
+from threefs.env.clock import CLOCK
+from threefs.env.directory import owned
+from threefs.env.notify import notify
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported, Unavailable, WrongCluster
+from threefs.kv import engines
+from threefs.kv.dump import KEYS_END
+from threefs.managers import FramedManager, Managers
+from threefs.registration import read_cluster_id
+from threefs.rpc.methods import Method, Rep, Req
+from threefs_cli import cluster_file, output
+from threefs_cli.meta_commands import json_option
+from threefs_cli.reach import Reach, reaching
+
+ROUND_S = 1.0
+#: What a backup promises to be behind at most.
+LATE_S = 10.0
+_STATUS_S = 5.0
+_MANAGER, _META = "manager", "meta"
+
+Tell = Callable[[str], None]
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs backup /mnt/other-disk/backup           copies, then follows until it is stopped
+  threefs backup --once /mnt/other-disk/backup    brings it up to date, and ends
+"""
+)
+@click.argument("target", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--once", is_flag=True, help="Bring the backup up to date, and end.")
+@reaching
+def backup(reach: Reach, target: Path, once: bool) -> None:
+    """Copy the metadata and the manager's tables to DIRECTORY, and keep the copy at most 10 s behind.
+
+    Nothing is stopped for it. DIRECTORY should be on another disk, better on another machine. Only embedded stores are
+    copied: etcd and PostgreSQL have backups of their own. `threefs restore` makes new stores from it.
+    """
+    tell: Tell = (lambda line: None) if reach.as_json else (lambda line: click.echo(line, err=True))
+
+    async def work(fs: AsyncFileSystem) -> None:
+        archive.claim(target, fs.link.cluster.routing.cluster_id)
+        services: dict[str, Service] = {_META: _Meta(fs), _MANAGER: _managers(fs, reach.url())}
+        followers = [Follower(target, role, services[role], tell=tell) for role in ROLES]
+        try:
+            await _follow(followers, _Report(as_json=reach.as_json, tell=tell), once=once)
+        finally:
+            for follower in followers:
+                follower.close()
+
+    with archive.locked(target), contextlib.suppress(KeyboardInterrupt):
+        reach.run(work)
+
+
+class _Meta:
+    """Whichever meta service there is now."""
+
+    def __init__(self, fs: AsyncFileSystem) -> None:
+        self._fs = fs
+
+    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
+        link = self._fs.link
+        found = link.cluster.routing.meta_addresses()
+        if not found:
+            raise Unavailable("no meta service is known to the manager now")
+        return await Managers([FramedManager(link.peers, one) for one in found]).call(
+            method, request, timeout_s=timeout_s
+        )
+
+
+def _managers(fs: AsyncFileSystem, url: str) -> Managers:
+    return Managers([FramedManager(fs.link.peers, address) for address in addresses.parse(url)])
+
+
+async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -> None:
+    """Round after round. Raises what a single copy meets; else only what cannot become better."""
+    while True:
+        began = CLOCK.monotonic()
+        for follower in list(followers):
+            try:
+                await follower.catch_up()
+                follower.failure = ""
+            except NotSupported as error:
+                followers.remove(follower)
+                follower.close()
+                if not followers:
+                    raise
+                report.tell(f"{follower.role}: {error}")
+            except OSError as error:  # of our own tree too
+                if once:
+                    raise
+                follower.failure = error.strerror or str(error)
+        report.round(followers, last=once)
+        if once:
+            return
+        await CLOCK.sleep(max(0.0, began + ROUND_S - CLOCK.monotonic()))
+
+
+class _Report:
+    """Says how the backup is: to people when something changes, to programs every few seconds."""
+
+    def __init__(self, *, as_json: bool, tell: Tell) -> None:
+        self.tell = tell
+        self._as_json = as_json
+        self._told: dict[str, str] = {}
+        self._printed_at = 0.0
+
+    def round(self, followers: Sequence[Follower], *, last: bool) -> None:
+        now_ns = CLOCK.wall_ns()
+        late = [one for one in followers if now_ns - one.as_of_ns > LATE_S * 1e9]
+        for one in followers:
+            self._changed(one.role, _state(one, now_ns))
+        notify("READY=1" if not late else "", f"STATUS={'; '.join(_state(one, now_ns) for one in followers)}")
+        if self._as_json and (last or CLOCK.monotonic() - self._printed_at >= _STATUS_S):
+            self._printed_at = CLOCK.monotonic()
+            output.print_json_line({"stores": [describe(one, now_ns) for one in followers]})
+
+    def _changed(self, role: str, state: str) -> None:
+        if self._told.get(role) != state:
+            self._told[role] = state
+            self.tell(state)
+
+
+def _state(follower: Follower, now_ns: int) -> str:
+    """For people; the same as long as nothing has changed that they should know."""
+    if not follower.failure:
+        return f"{follower.role}: up to date"
+    return f"{follower.role}: behind since {output.moment(follower.as_of_ns)}: {follower.failure}"
+
+
+def describe(follower: Follower, now_ns: int) -> dict[str, Any]:
+    return {
+        "store": follower.role,
+        "as_of": output.moment(follower.as_of_ns) if follower.as_of_ns else None,
+        "behind_s": round((now_ns - follower.as_of_ns) / 1e9, 1) if follower.as_of_ns else None,
+        "length_bytes": follower.length_bytes,
+        "failure": follower.failure,
+    }
+
+
+@click.command(
+    name="restore",
+    epilog="""
+\b
+Examples:
+  threefs restore /mnt/other-disk/backup                        what the cluster of `threefs up` has lost
+  threefs restore /mnt/other-disk/backup --dir /srv/cluster
+  threefs restore /mnt/other-disk/backup --store meta --data-dir /var/lib/threefs/meta
+  threefs restore /mnt/other-disk/backup --store meta --engine etcd://a,b,c/meta
+""",
+)
+@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--dir", "cluster", type=click.Path(path_type=Path), help="Directory of a local cluster.")
+@click.option("--store", "role", type=click.Choice([_META, _MANAGER]), help="Restore only this one.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="The data_dir of the service; with --store.")
+@click.option("--engine", metavar="URL", help="The engine of the service, if it is not embedded; with --store.")
+@json_option
+def restore_command(
+    directory: Path, cluster: Path | None, role: str | None, data_dir: Path | None, engine: str | None, as_json: bool
+) -> None:
+    """Make the stores that a cluster has lost from the backup in DIRECTORY.
+
+    The service must be stopped, and its store gone or empty: nothing is ever overwritten. All of the backup is checked
+    first. Start the services after it, then run `threefs fsck`: it tells what of the last seconds was lost.
+    """
+    if (data_dir or engine) and not role:
+        raise InvalidArgument("--data-dir and --engine name one store: say which one by --store")
+    if role and sum(bool(one) for one in (cluster, data_dir, engine)) > 1:
+        raise InvalidArgument("give one of --dir, --data-dir and --engine")
+    cluster_id = archive.cluster_of(directory)
+    if data_dir or engine:
+        assert role is not None
+        data = data_dir.absolute() if data_dir else None
+        url = engines.url_of(engine or "", (data or Path("/")) / "kv")
+        done = uvloop.run(_restore_one(directory, role, cluster_id, data, url))
+    else:
+        home = (cluster or cluster_file.default_directory()).absolute()
+        if cluster_file.load(home) is None:
+            raise NotFound(f"{home} holds no cluster; name a service by --store and --data-dir")
+        done = uvloop.run(_restore_lost(directory, cluster_id, home, (role,) if role else (_MANAGER, _META)))
+    if as_json:
+        output.print_json({"restored": [_described(one, copy) for one, copy in done]})
+        return
+    for one, copy in done:
+        click.echo(
+            f"restored the store of the {one}: {copy.base.records} records and {copy.change - copy.base.change} "
+            f"changes since, with all that had been acknowledged at {output.moment(copy.as_of_ns)}"
+        )
+
+
+def _described(role: str, copy: Copy) -> dict[str, Any]:
+    return {
+        "store": role,
+        "as_of": output.moment(copy.as_of_ns),
+        "records": copy.base.records,
+        "changes": copy.change - copy.base.change,
+    }
+
+
+async def _restore_one(
+    directory: Path, role: str, cluster_id: str, data: Path | None, url: engines.EngineUrl
+) -> list[tuple[str, Copy]]:
+    copy = find(directory, role)
+    with _taken(data, cluster_id):
+        store = await engines.open_engine(url)
+        try:
+            await restore(copy, store)
+        except AlreadyExists:
+            raise AlreadyExists(f"{url} is not empty; move it away if it is really to be replaced") from None
+        finally:
+            await store.close()
+    return [(role, copy)]
+
+
+async def _restore_lost(directory: Path, cluster_id: str, home: Path, roles: Sequence[str]) -> list[tuple[str, Copy]]:
+    """Those whose store is gone or empty. Raises AlreadyExists if none is."""
+    lost = [role for role in roles if await _is_lost(home / role / "data", cluster_id)]
+    if not lost:
+        raise AlreadyExists(
+            f"no store is lost in {home}: {' and '.join(roles)} have theirs. Nothing was changed; move a store away if "
+            "it is really to be replaced"
+        )
+    copies = {role: find(directory, role) for role in lost}
+    if len(lost) > 1:  # what the metadata refers to must be in the manager's tables
+        copies[_META] = find(directory, _META, copies[_MANAGER].as_of_ns)
+    done = []
+    for role in lost:
+        data = home / role / "data"
+        url = engines.url_of("", data / "kv")
+        with _taken(data, cluster_id):
+            store = await engines.open_engine(url)
+            try:
+                await restore(copies[role], store)
+            finally:
+                await store.close()
+        done.append((role, copies[role]))
+    return done
+
+
+async def _is_lost(data: Path, cluster_id: str) -> bool:
+    if not (data / "kv" / "CURRENT").is_file():
+        return True
+    try:
+        with _taken(data, cluster_id):
+            store = await engines.open_engine(engines.url_of("", data / "kv"))
+            try:
+                return not await store.begin().get_range(b"", KEYS_END, limit=1, snapshot=True)
+            finally:
+                await store.close()
+    except Unavailable:
+        return False  # it is in use
+
+
+@contextlib.contextmanager
+def _taken(data: Path | None, cluster_id: str) -> Iterator[None]:
+    """The data directory of a service that does not run. Raises Unavailable if it does, WrongCluster."""
+    if data is None:
+        yield
+        return
+    with owned(data):
+        found = read_cluster_id(data / "cluster_id")
+        if found not in ("", cluster_id):
+            raise WrongCluster(f"{data} belongs to cluster {found}, the backup to {cluster_id}")
+        yield
+
+
+COMMANDS = (backup, restore_command)

@@ -1,0 +1,85 @@
+import os
+from pathlib import Path
+
+import pytest
+from threefs_backup.log_file import LogFile, frames, state
+
+from threefs.errors import Corrupt
+from threefs.wire import backup_pb2 as pb
+
+
+def write(first: int, changes: int = 1, batch: bytes = b"batch") -> pb.LogWrite:
+    return pb.LogWrite(first=first, changes=changes, batch=batch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Changes 11 to 15, with a moment in the middle and one at the end."""
+    log = LogFile(tmp_path / "log", 10, 100)
+    assert (log.change, log.as_of_ns, log.length_bytes) == (10, 100, 0)
+    log.append([write(11, 3), write(14)], 200)
+    log.append([write(15, 1, b"x" * 3000)], 300)
+    log.close()
+    return tmp_path / "log"
+
+
+def test_what_was_appended_is_read(path: Path) -> None:
+    found = [(frame.first, frame.changes, frame.time_ns, len(frame.batch)) for frame in frames(path, 10)]
+    assert found == [(11, 3, 0, 5), (14, 1, 0, 5), (15, 0, 200, 0), (15, 1, 0, 3000), (16, 0, 300, 0)]
+    assert state(path, 10, 100).change == 15 and state(path, 10, 100).as_of_ns == 300
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_goes_on_behind_an_end_that_is_cut_off_anywhere(path: Path) -> None:
+    content = path.read_bytes()
+    ends = [0, *(frame.end for frame in frames(path, 10))]
+    for cut in [*range(ends[3] + 40), *range(ends[4] - 3, len(content))]:
+        path.write_bytes(content[:cut])
+        log = LogFile(path, 10, 100)
+        assert log.length_bytes == max(end for end in ends if end <= cut)
+        log.append([write(log.change + 1)], 400)
+        log.close()
+        assert state(path, 10, 100).as_of_ns == 400
+
+
+def test_damage_in_the_middle_is_told(path: Path) -> None:
+    content = path.read_bytes()
+    last = [frame.end for frame in frames(path, 10)][-2]
+    for place in range(0, last, 7):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(Corrupt, match=r"damaged at byte|goes from change"):
+            list(frames(path, 10))
+        with pytest.raises(Corrupt):
+            LogFile(path, 10, 100)
+
+
+def test_changes_that_do_not_follow_are_refused(path: Path) -> None:
+    log = LogFile(path, 10, 100)
+    for first, changes in ((15, 1), (17, 1), (16, 0)):
+        with pytest.raises(Corrupt, match="after change 15"):
+            log.append([write(first, changes)], None)
+    log.append([write(16)], None)
+    log.close()
+    with pytest.raises(Corrupt, match="from change 9 to 11"):
+        list(frames(path, 9))
+
+
+def test_a_full_disk_leaves_what_was_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogFile(path, 10, 100)
+    before = path.read_bytes()
+    real = os.write
+
+    def full(descriptor: int, content: memoryview) -> int:
+        real(descriptor, content[:5])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        log.append([write(16)], 400)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    log.append([write(16)], 400)
+    log.close()
+    assert state(path, 10, 100).change == 16

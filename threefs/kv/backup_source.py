@@ -1,0 +1,145 @@
+"""What a service answers to those who back its embedded store up: a snapshot page by page, then the log behind it.
+
+A snapshot is a view of the table, which holds on to old files; so few are kept, and none for long after its last page.
+Only what is durable is given away.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.env.worker import ThreadWorker
+from threefs.errors import NotFound, NotSupported, Overloaded, TooOld
+from threefs.kv.dump import KEYS_END
+from threefs.kv.log_reader import LogReader
+from threefs.kv.rocks import RocksEngine
+from threefs.kv.table import Table, TableView
+from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method
+from threefs.wire import backup_pb2 as pb
+
+_PAGE_BYTES = 1 << 20
+_PAGE_ROWS = 16  # looked up at a time; of the longest values two times as many fit in one message
+_MOST_SNAPSHOTS = 4
+_FORGET_S = 60.0
+_LOG_BYTES = 2 << 20
+
+
+class Serves(Protocol):
+    def serve(
+        self, method: Method[Any, Any], handler: Callable[[Any], Coroutine[Any, Any, Any]], *, quick: bool = False
+    ) -> None: ...
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    view: TableView
+    sequence: int
+    used_at: float
+
+
+class BackupSource:
+    """Of one engine. A store that is not embedded is backed up by its own means."""
+
+    def __init__(self, engine: object, *, clock: Clock = CLOCK, random: Random = RANDOM) -> None:
+        self._table = engine.table if isinstance(engine, RocksEngine) else None
+        self._clock = clock
+        self._random = random
+        self._snapshots: dict[int, _Snapshot] = {}
+        self._lineage = ""
+        self._reader: LogReader | None = None
+        self._worker = ThreadWorker("threefs-backup") if self._table is not None else None
+        self._forgetting: asyncio.TimerHandle | None = None
+
+    def bind(self, server: Serves) -> None:
+        server.serve(READ_SNAPSHOT, self.read_snapshot)
+        server.serve(READ_LOG, self.read_log)
+
+    async def close(self) -> None:
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._snapshots.clear()
+        if self._worker is not None:
+            await self._worker.close()
+
+    async def read_snapshot(self, request: pb.ReadSnapshotRequest) -> pb.ReadSnapshotReply:
+        """The next page of one moment of the store. Raises NotFound, Overloaded, NotSupported."""
+        table = self._embedded()
+        number, snapshot = await self._snapshot(table, request.snapshot)
+        reply = pb.ReadSnapshotReply(snapshot=number, lineage=self._lineage, sequence=snapshot.sequence, more=True)
+        after = request.after + b"\0" if request.begun else b""
+        size = 0
+        while size < _PAGE_BYTES:
+            pairs = snapshot.view.scan(after, KEYS_END, _PAGE_ROWS, False)
+            for key, value in pairs:
+                reply.pairs.add(key=key, value=value)
+                size += len(key) + len(value)
+            if len(pairs) < _PAGE_ROWS:
+                reply.more = False
+                break
+            after = pairs[-1][0] + b"\0"
+        return reply
+
+    async def read_log(self, request: pb.ReadLogRequest) -> pb.ReadLogReply:
+        """What was written behind a change. Raises TooOld: a new snapshot is needed. NotSupported."""
+        table = self._embedded()
+        assert self._worker is not None, "an embedded store has one"
+        if request.lineage != self._known_lineage(table):
+            raise TooOld("this is another store than the one that was backed up so far")
+        await table.flush()  # nobody has been told of what it makes durable before its own flush has ended
+        durable = table.durable_change
+        if self._reader is None:
+            self._reader = LogReader(table.directory)
+        writes = await self._worker.run(self._reader.read, request.after, durable, _LOG_BYTES)
+        reply = pb.ReadLogReply()
+        last = request.after
+        for write in writes:
+            reply.writes.add(first=write.first, changes=write.changes, batch=write.batch)
+            last = write.first + write.changes - 1
+        reply.more = last < durable
+        return reply
+
+    async def _snapshot(self, table: Table, number: int) -> tuple[int, _Snapshot]:
+        now = self._clock.monotonic()
+        self._forget()
+        if number:
+            known = self._snapshots.get(number)
+            if known is None:
+                raise NotFound("the snapshot is gone; take a new one")
+            known.used_at = now
+            return number, known
+        if len(self._snapshots) >= _MOST_SNAPSHOTS:
+            raise Overloaded(f"{_MOST_SNAPSHOTS} snapshots of the store are being read; at most so many are kept")
+        self._known_lineage(table)
+        # No wait between the two: all writes are made on this loop.
+        fresh = _Snapshot(table.view(), table.change, now)
+        number = int.from_bytes(self._random.token(8), "big") or 1
+        self._snapshots[number] = fresh
+        self._forget()
+        await table.sync()  # what it shows must not vanish
+        return number, fresh
+
+    def _forget(self) -> None:
+        """Let go of what nobody has asked for lately, now and later."""
+        before = self._clock.monotonic() - _FORGET_S
+        for old in [old for old, known in self._snapshots.items() if known.used_at <= before]:
+            del self._snapshots[old]
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._forgetting = asyncio.get_running_loop().call_later(_FORGET_S, self._forget) if self._snapshots else None
+
+    def _embedded(self) -> Table:
+        if self._table is None:
+            raise NotSupported(
+                "the store is not embedded: back it up by the means of etcd or PostgreSQL, or with `threefs meta dump`"
+            )
+        return self._table
+
+    def _known_lineage(self, table: Table) -> str:
+        """Drawn by RocksDB when the store was made; a store that is restored is made anew."""
+        if not self._lineage:
+            self._lineage = Path(table.directory / "IDENTITY").read_text(encoding="ascii").strip()
+        return self._lineage
