@@ -26,7 +26,7 @@ from threefs import keys
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
-from threefs.errors import AlreadyExists, InvalidArgument, Unavailable
+from threefs.errors import AlreadyExists, InvalidArgument, StrangeStore, Unavailable
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT
 from threefs.rpc.peers import Peers
@@ -74,6 +74,7 @@ class LocalCluster:
             before = {program.name for program in state.programs if program.runs}
             try:
                 _check_port(state, port)
+                self._check_manager_is_there(state)
                 state = await self._start(state, ("manager",), port, tell)
                 self._note_key(state)
                 await self._init(state)
@@ -204,6 +205,15 @@ class LocalCluster:
             cluster_file.save(self.directory, state)
             tell(f"{name} serves at {addresses[0]}")
         return state
+
+    def _check_manager_is_there(self, state: ClusterFile) -> None:
+        """Without its store it would make a new cluster, to which none of the data belongs. Raises StrangeStore."""
+        kv = self.directory / "manager" / "data" / "kv"
+        if self._made(state) and not (kv / "CURRENT").exists():
+            raise StrangeStore(
+                f"the manager has lost its store: there is none in {kv}, but data of its cluster is there. Mount its "
+                "disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md)"
+            )
 
     def _launch(self, state: ClusterFile, program: Program, port: int) -> Program:
         home = self.directory / program.name

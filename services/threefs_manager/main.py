@@ -10,7 +10,7 @@ from threefs.env.random import RANDOM
 from threefs.kv import engines
 from threefs.kv.backup_source import BackupSource
 from threefs.kv.port import Engine
-from threefs.registration import write_cluster_id
+from threefs.registration import read_cluster_id, write_cluster_id
 from threefs.rpc.control import ControlServer
 from threefs.rpc.identity import Identity
 from threefs.rpc.server import Server
@@ -58,7 +58,8 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop, *, alon
         server.join(cluster_id)
 
     election = Election(engine, holder, length_s=settings.lease_s / LEASES_PER_T, alone=alone)
-    manager = Manager(engine, election, lease_s=settings.lease_s, on_cluster=join)
+    known = read_cluster_id(settings.data_dir / "cluster_id")
+    manager = Manager(engine, election, lease_s=settings.lease_s, belongs_to=known, on_cluster=join)
     manager.bind(server)
     manager.bind(control)
     manager.bind_presence(server)

@@ -17,6 +17,7 @@ from threefs.errors import (
 from threefs.ids import ChainId, TargetId
 from threefs.routing import PublicState
 from threefs.wire import manager_pb2 as pb
+from threefs_manager import restoring
 from threefs_manager.membership import Membership
 from threefs_manager.store import Writer
 
@@ -26,6 +27,8 @@ MOST_NAME_CHARS = 255
 async def enter(writer: Writer, request: pb.RegisterRequest, membership: Membership, lease_s: float) -> int:
     """Write down that a process registers; its node id. Raises what `Manager.register` does."""
     cluster = writer.cluster
+    if request.cluster_id and not cluster.cluster_id:
+        raise Unavailable(restoring.lost(request.cluster_id, ""))
     if not cluster.cluster_id:
         raise Unavailable("the cluster has no plan yet; `threefs up` or the Init call gives it one")
     if request.cluster_id and request.cluster_id != cluster.cluster_id:

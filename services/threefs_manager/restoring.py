@@ -14,6 +14,14 @@ _CHANGES_PER_MINUTE = 8  # bits: more changes of one chain, on average of years,
 _CHANGES_PER_S = 32  # bits, of the routing
 
 
+def lost(belongs_to: str, found: str) -> str:
+    """What is wrong with a store that is not that of the cluster it should be of, and what to do."""
+    return (
+        f"the manager's store {f'is that of cluster {found}' if found else 'is empty'}, but its data and nodes are of "
+        f"cluster {belongs_to}: mount its disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md)"
+    )
+
+
 async def settle(writer: Writer, wall_ns: int) -> bool:
     """Raise the versions of a restored store. False: it is none."""
     if not await writer.take_restore_mark():

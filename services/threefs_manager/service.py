@@ -61,12 +61,15 @@ class Manager:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
         net: Net | None = None,
+        belongs_to: str = "",
         on_cluster: Callable[[str], None] = lambda cluster_id: None,
     ) -> None:
-        """`lease_s` is T of a cluster that is made here. `on_cluster` is told the cluster id once there is one."""
+        """`lease_s` is T of a cluster that is made here. `belongs_to` is the cluster whose store it was when this
+        manager was last started, if any. `on_cluster` is told the cluster id once there is one."""
         self._engine = engine
         self._election = election
         self._lease_s = lease_s
+        self._belongs_to = belongs_to  # or the cluster of nodes that wait for this manager
         self._clock = clock
         self._random = random
         self._on_cluster = on_cluster
@@ -111,6 +114,8 @@ class Manager:
             )
         except Fenced:
             return  # another manager is primary already
+        if self._belongs_to not in ("", routing.cluster_id):
+            raise StrangeStore(restoring.lost(self._belongs_to, routing.cluster_id))
         if was_restored:
             _LOG.warning("serving from a restored store", routing_version=routing.version)
         self._membership = Membership(self._clock)  # everyone has the time T from now on
@@ -161,6 +166,8 @@ class Manager:
         """Make the cluster. The same plan again is fine; another one is AlreadyExists."""
         plan = _in_order(request)
         store, _ = self._leading()
+        if self._belongs_to and not self._publication.routing.cluster_id:
+            raise StrangeStore(restoring.lost(self._belongs_to, ""))
         disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
         placement.check_plan(disks, plan.replicas, plan.targets_per_disk)
         fresh_id = self._random.token(16).hex()
@@ -198,6 +205,8 @@ class Manager:
         registrations.check_request(request)
         store, overseer = self._leading()
         membership, routing = self._membership, self._publication.routing
+        if not routing.cluster_id:  # no other cluster is made here before somebody has looked
+            self._belongs_to = self._belongs_to or request.cluster_id
         known = next((n for n in self._publication.message(routing).nodes if n.node_id == request.node_id), None)
         if request.cluster_id in ("", routing.cluster_id) and known is not None:
             registrations.check_incarnation(request, known, membership, routing.lease_s)

@@ -3,7 +3,6 @@
 from threefs import program
 from threefs.env.net import RealNet
 from threefs.env.pace import Pace
-from threefs.errors import ThreefsError
 from threefs.kv import engines
 from threefs.managers import Managers
 from threefs_meta.node import MetaNode
@@ -30,21 +29,13 @@ async def serve(settings: Settings, stop: program.Stop) -> None:
     """Run until told to stop."""
     engine = await engines.open_engine(engines.url_of(settings.engine, settings.data_dir / "kv"), pace=Pace())
 
-    failures: list[ThreefsError] = []
-
-    def failed(error: ThreefsError) -> None:
-        failures.append(error)
-        stop.set()
-
     def make(managers: Managers) -> MetaNode:
-        return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers, on_failure=failed)
+        return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers)
 
     try:
         await program.serve_node(settings.controls, settings.token, make, stop)
     finally:
         await engine.close()
-    if failures:
-        raise failures[0]
 
 
 main = program.command("threefs-meta", Settings, serve, about=_ABOUT, example=_EXAMPLE)

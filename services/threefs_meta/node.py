@@ -7,12 +7,12 @@ from pathlib import Path
 import structlog
 from prometheus_client import Metric
 
+from threefs.background import BackgroundTasks
 from threefs.chunks import Chunks
 from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
-from threefs.errors import ThreefsError
 from threefs.ids import ClientId
 from threefs.kv.backup_source import BackupSource
 from threefs.kv.port import Engine
@@ -56,11 +56,8 @@ class MetaNode:
         managers: Callable[[Peers], Caller],
         clock: Clock = CLOCK,
         random: Random = RANDOM,
-        on_failure: Callable[[ThreefsError], None] = lambda error: None,
     ) -> None:
-        """`on_failure` is told when nothing may be served any more, while it runs."""
         self.address = ""
-        self._on_failure = on_failure
         self._settings = settings
         self._engine = engine
         self._clock = clock
@@ -106,7 +103,7 @@ class MetaNode:
         self._bookkeeper = Bookkeeper(context)
         self._metrics = MetricsPort(net, self._measured)
         self._sampler: asyncio.Task[None] | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     @property
     def node_id(self) -> int:
@@ -124,13 +121,6 @@ class MetaNode:
             self._context.figures.sample(self._clock.monotonic(), self._engine.tally)
             await self._clock.sleep(SAMPLE_S)
 
-    async def _watch_identity(self) -> None:
-        try:
-            await self._identity.run()
-        except ThreefsError as error:
-            structlog.get_logger().critical("the store is not served any more", error=str(error))
-            self._on_failure(error)
-
     async def start(self) -> None:
         """Raises StrangeStore if the store is not that of the cluster, and why it cannot be read."""
         self.address = await self._server.start(self._settings.host, self._settings.port)
@@ -143,7 +133,7 @@ class MetaNode:
         self._backup.bind(self._server)
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
         self._sampler = asyncio.create_task(self._sample())
-        self._watch = asyncio.create_task(self._watch_identity())
+        self._background.start("identity of the store", self._identity.run())
         self._sweeper.start()
         self._bookkeeper.start()
         self._collector.start()
@@ -160,9 +150,9 @@ class MetaNode:
     async def stop(self) -> None:
         """The engine stays open: it belongs to the caller."""
         await self._metrics.stop()
-        for task in (self._sampler, self._watch):
-            if task is not None:
-                task.cancel()
+        if self._sampler is not None:
+            self._sampler.cancel()
+        await self._background.stop()
         await self._registration.stop()
         await self._server.stop(_GRACE_S)
         await self._backup.close()

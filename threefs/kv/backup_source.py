@@ -16,6 +16,7 @@ from threefs.env.worker import ThreadWorker
 from threefs.errors import NotFound, NotSupported, Overloaded, TooOld
 from threefs.kv.dump import KEYS_END
 from threefs.kv.log_reader import LogReader
+from threefs.kv.recovering import RecoveringEngine
 from threefs.kv.rocks import RocksEngine
 from threefs.kv.table import Table, TableView
 from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method
@@ -24,7 +25,7 @@ from threefs.wire import backup_pb2 as pb
 _PAGE_BYTES = 1 << 20
 _PAGE_ROWS = 16  # looked up at a time; of the longest values two times as many fit in one message
 _MOST_SNAPSHOTS = 4
-_FORGET_S = 60.0
+_FORGET_S = 15.0  # a table that has failed is opened again only when nobody holds on to it
 _LOG_BYTES = 2 << 20
 
 
@@ -45,13 +46,13 @@ class BackupSource:
     """Of one engine. A store that is not embedded is backed up by its own means."""
 
     def __init__(self, engine: object, *, clock: Clock = CLOCK, random: Random = RANDOM) -> None:
-        self._table = engine.table if isinstance(engine, RocksEngine) else None
+        self._engine = engine if isinstance(engine, RocksEngine | RecoveringEngine) else None
         self._clock = clock
         self._random = random
         self._snapshots: dict[int, _Snapshot] = {}
         self._lineage = ""
         self._reader: LogReader | None = None
-        self._worker = ThreadWorker("threefs-backup") if self._table is not None else None
+        self._worker = ThreadWorker("threefs-backup") if self._engine is not None else None
         self._forgetting: asyncio.TimerHandle | None = None
 
     def bind(self, server: Serves) -> None:
@@ -132,11 +133,11 @@ class BackupSource:
         self._forgetting = asyncio.get_running_loop().call_later(_FORGET_S, self._forget) if self._snapshots else None
 
     def _embedded(self) -> Table:
-        if self._table is None:
+        if self._engine is None:
             raise NotSupported(
                 "the store is not embedded: back it up by the means of etcd or PostgreSQL, or with `threefs meta dump`"
             )
-        return self._table
+        return self._engine.table
 
     def _known_lineage(self, table: Table) -> str:
         """Drawn by RocksDB when the store was made; a store that is restored is made anew."""

@@ -19,6 +19,7 @@ from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.rocks import RocksEngine
 from threefs.kv.store import check_room
+from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 
 _LOOK_S = 0.5
@@ -53,6 +54,13 @@ class RecoveringEngine:
         if self._engine is None:
             raise Unavailable(f"the table {self._directory} has failed, and is being opened again")
         return self._engine.begin(lifetime_s)
+
+    @property
+    def table(self) -> Table:
+        """For backups, which only read. Raises Unavailable while it is opened again."""
+        if self._engine is None:
+            raise Unavailable(f"the table {self._directory} has failed, and is being opened again")
+        return self._engine.table
 
     async def close(self) -> None:
         await self._background.stop()
