@@ -29,6 +29,8 @@ NAMES = [
     "meta",
     "mount",
     "quota",
+    "backup",
+    "restore",
     "trash",
     "umount",
 ]
