@@ -37,7 +37,7 @@ LAYERS = (
     {"telemetry"},
     {"background"},
     {"rpc", "kv"},
-    {"cluster", "chunks", "managers", "registration", "incarnations", "program"},
+    {"backup_source", "cluster", "chunks", "managers", "registration", "incarnations", "program"},
 )
 #: ... and these two do not know each other.
 STRANGERS = {"rpc", "kv"}

@@ -5,10 +5,10 @@ import asyncio
 import structlog
 
 from threefs import program
+from threefs.backup_source import BackupSource
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
 from threefs.kv import engines
-from threefs.kv.backup_source import BackupSource
 from threefs.kv.port import Engine
 from threefs.registration import read_cluster_id, write_cluster_id
 from threefs.rpc.control import ControlServer

@@ -8,6 +8,7 @@ import structlog
 from prometheus_client import Metric
 
 from threefs.background import BackgroundTasks
+from threefs.backup_source import BackupSource
 from threefs.chunks import Chunks
 from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK, Clock
@@ -15,7 +16,6 @@ from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.ids import ClientId
-from threefs.kv.backup_source import BackupSource
 from threefs.kv.port import Engine
 from threefs.managers import Caller
 from threefs.registration import Registration, read_cluster_id

@@ -8,8 +8,8 @@ from threefs_backup import restore as restoring
 from threefs_backup.follower import Follower
 from threefs_backup.restore import Copy
 
+from threefs.backup_source import BackupSource
 from threefs.errors import ThreefsError
-from threefs.kv.backup_source import BackupSource
 from threefs.kv.dump import KEYS_END
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.restored import RESTORE_KEY

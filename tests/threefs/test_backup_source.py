@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.clocks import SteppedClock
+from threefs import backup_source
+from threefs.backup_source import BackupSource
 from threefs.errors import NotFound, NotSupported, Overloaded, TooOld
-from threefs.kv import backup_source
-from threefs.kv.backup_source import BackupSource
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.rocks import RocksEngine
 from threefs.wire import backup_pb2 as pb
