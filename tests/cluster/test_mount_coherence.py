@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -274,3 +275,80 @@ def test_whoever_reads_a_file_that_is_replaced_in_place_sees_no_zeros(
         for reader in readers:
             times, zeros = reader.result()
             assert times > 5 and not zeros
+
+
+class Mixed:
+    """One file, changed on one mount or the other in any way that is whole when it ends; and what it must be.
+
+    All goes through open files: a path alone may lead to the file that was replaced, for as long as names are cached.
+    """
+
+    def __init__(self, both: tuple[Path, Path], seed: int) -> None:
+        self.random = Random(seed)
+        self.both = both
+        self.content = bytes(9000)
+        (both[0] / "a").write_bytes(self.content)
+        self.changes = (self.overwrite, self.append, self.cut, self.replace, self.set_mode, self.copy_times)
+
+    @property
+    def place(self) -> Path:
+        return self.random.choice(self.both) / "a"
+
+    def overwrite(self) -> None:
+        """And nothing but the content shows it."""
+        data = self.random.randbytes(self.random.randrange(1, 5000))
+        at = self.random.randrange(0, max(1, len(self.content) - len(data)))
+        with open(self.place, "r+b", buffering=0) as file:
+            was = os.fstat(file.fileno())
+            os.pwrite(file.fileno(), data, at)
+            os.utime(file.fileno(), ns=(was.st_atime_ns, was.st_mtime_ns))
+        self.content = self.content[:at] + data + self.content[at + len(data) :]
+
+    def append(self) -> None:
+        data = self.random.randbytes(self.random.randrange(1, 3000))
+        with open(self.place, "ab") as file:
+            file.write(data)
+        self.content += data
+
+    def cut(self) -> None:
+        length = self.random.randrange(0, 9000)
+        with open(self.place, "r+b") as file:
+            file.truncate(length)
+        self.content = self.content[:length].ljust(length, b"\0")
+
+    def replace(self) -> None:
+        place, self.content = self.place, self.random.randbytes(len(self.content))
+        if self.random.random() < 0.5:
+            place.write_bytes(self.content)
+            return
+        place.with_name("new").write_bytes(self.content)
+        os.rename(place.with_name("new"), place)
+
+    def set_mode(self) -> None:
+        with open(self.place, "rb") as file:
+            os.fchmod(file.fileno(), self.random.choice((0o600, 0o640, 0o644)))
+
+    def copy_times(self) -> None:
+        with open(self.place, "rb") as file:
+            os.utime(file.fileno(), ns=(1, self.random.randrange(3)))
+
+    def read(self) -> None:
+        place = self.place
+        with open(place, "rb") as file:
+            size, found = os.fstat(file.fileno()).st_size, file.read()
+        where = self.both.index(place.parent)
+        assert (size, len(found)) == (len(self.content), len(self.content)), f"the length, on mount {where}"
+        assert found == self.content, f"the content, on mount {where}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_opens_sees_all_that_was_closed_before(both: tuple[Path, Path], seed: int) -> None:
+    mixed = Mixed(both, seed)
+    for number in range(150):
+        change = mixed.random.choice(mixed.changes)
+        change()
+        for _ in range(mixed.random.randrange(3)):
+            try:
+                mixed.read()
+            except AssertionError as error:
+                raise AssertionError(f"after step {number}, {change.__name__}: {error}") from None

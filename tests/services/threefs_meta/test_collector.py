@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 from threefs_meta import keys
@@ -239,5 +240,30 @@ def test_one_kind_of_work_that_fails_does_not_stop_the_others() -> None:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0)
         await fs.collector.stop()
+
+    run(test)
+
+
+def test_what_cannot_be_freed_is_tried_ever_less_often() -> None:
+    async def test(fs: MetaBench) -> None:
+        file = await written(fs, "/a")
+        await fs.remove("/a")
+        await fs.pass_lease()
+        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
+        tries, listing = 0, fs.chunks.listing
+
+        def counted(*what: Any, **how: Any) -> Any:
+            nonlocal tries
+            tries += 1
+            return listing(*what, **how)
+
+        fs.chunks.listing = counted  # type: ignore[method-assign]
+        for _ in range(32):
+            await fs.pass_ticks(1)
+            await fs.collector.collect()
+        assert 3 <= tries <= 7
+        fs.storage.down.clear()
+        await _collect(fs)
+        assert fs.chunk_numbers(file) == [] and not fs.collector._setbacks
 
     run(test)
