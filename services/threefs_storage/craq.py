@@ -100,6 +100,8 @@ class Craq:
     ) -> Result:
         if write.kind == pb.FORGET:
             return await self._forget(target, chunk, write, deadline)
+        if write.kind == pb.COLLECT:
+            return await self._collect(target, chunk, write, deadline)
         identity = _identity(write)
         _admit(target, write)
         async with self.changing(target, chunk, deadline):
@@ -161,6 +163,41 @@ class Craq:
         committed = record.committed if record is not None else None
         self._story.add(chunk, "repaired", version=committed.version if committed is not None else 0)
 
+    async def collect(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> bool:
+        """At the head: forget a chunk whose removal is so old that nothing of before can come any more, on all members.
+
+        The tail does so first. Until the head has done so it knows the number of the removal: the next write comes
+        after that, and is taken by all. False if it is kept. Raises what the successor refuses with.
+        """
+        async with self.changing(target, chunk, deadline):
+            target.check(target.chain.version)
+            target.check_head()
+            if not target.chain_whole or not _is_old_removal(target, target.engine.record(chunk), version):
+                return False
+            await self._collect_behind(target, chunk, version, deadline)
+            return True
+
+    async def _collect(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
+        target.check(write.chain_version)
+        async with self.changing(target, chunk, deadline):
+            target.check(write.chain_version)
+            target.age.seen(write.stamp)
+            record = target.engine.record(chunk)
+            if record is not None:  # else it is done here, and so it is behind this one
+                if not target.chain_whole or not _is_old_removal(target, record, write.version):
+                    raise VersionGap(f"chunk {chunk} is not what the predecessor takes it for: it is kept")
+                await self._collect_behind(target, chunk, write.version, deadline)
+            return Result(0, 0, 0)
+
+    async def _collect_behind(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> None:
+        chain_version = target.chain.version
+        successor = target.chain.successor(target.target_id)
+        if successor is not None:
+            await self._successor.collect(target, successor, chunk, version, deadline)
+        target.check(chain_version)
+        target.engine.forget(chunk)
+        self._story.add(chunk, "collected", version=version)
+
     async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
         """The predecessor of this syncing target has no such chunk; what came in this chain version is newer (R5)."""
         target.check(write.chain_version, syncing=True)
@@ -212,7 +249,8 @@ class Craq:
             if write.again or write.first_seq:
                 raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
             raise ResultForgotten(version=committed)
-        return await self._stage(target, chunk, write, committed + 1, identity, payload, deadline)
+        version = committed + 1 if record.committed is not None else target.first_version
+        return await self._stage(target, chunk, write, version, identity, payload, deadline)
 
     async def _forwarded(
         self,
@@ -237,7 +275,8 @@ class Craq:
         committed = record.committed
         if committed is not None and write.version <= committed.version:
             return Result(committed.version, committed.length, committed.checksum)
-        if write.version != (committed.version if committed is not None else 0) + 1:
+        absent = committed is None or committed.removed
+        if write.version != (committed.version if committed is not None else 0) + 1 and not (write.fresh and absent):
             have = committed.version if committed is not None else 0
             raise VersionGap(f"version {write.version} of chunk {chunk} cannot follow {have}")  # R4
         return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
@@ -290,6 +329,7 @@ class Craq:
             removed=write.removed,
             entries=entries_of(write) if write.kind == pb.REPLACE else None,
             admitted=write.version != 0 or chunk.number == FENCE_CHUNK,
+            fresh=write.fresh or (not write.version and _absent(target, chunk)),
             lost=write.lost,
             forgotten=Forgotten(write.forgotten_version, write.forgotten_stamp),
             stamp=_stamp(target, write),
@@ -308,7 +348,7 @@ class Craq:
         if target.chain.version == chain_version:
             target.current.add(chunk)
         try:
-            return await self.drive(target, chunk, pending, deadline, write, payload)
+            return await self.drive(target, chunk, pending, deadline, _passed_on(write, update), payload)
         except ThreefsError as error:  # whatever it says of itself: this version is durable and may be committed yet
             raise _unknown(error) from error
 
@@ -373,11 +413,27 @@ class Craq:
         return min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
+def _passed_on(write: pb.ChunkWrite, update: Update) -> pb.ChunkWrite:
+    write.fresh = update.fresh
+    return write
+
+
 def _admit(target: Target, write: pb.ChunkWrite) -> None:
     """R3: the chain version of the request is that of this target; clients' writes come to the head."""
     target.check(write.chain_version, syncing=write.version != 0)
     if write.version == 0:
         target.check_head()
+
+
+def _absent(target: Target, chunk: ChunkId) -> bool:
+    committed = (target.engine.record(chunk) or _NO_RECORD).committed
+    return committed is None or committed.removed
+
+
+def _is_old_removal(target: Target, record: Record | None, version: int) -> bool:
+    if record is None or record.pending is not None or record.committed is None:
+        return False
+    return record.collectable(target.age.now) and record.committed.version == version < target.first_version
 
 
 def _stamp(target: Target, write: pb.ChunkWrite) -> int:

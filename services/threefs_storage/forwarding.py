@@ -90,6 +90,20 @@ class Successor:
         )
         await self._send(target, successor, message, b"", deadline)
 
+    async def collect(
+        self, target: Target, successor: ChainMember, chunk: ChunkId, version: int, deadline: float
+    ) -> None:
+        """Let the successor, and all behind it, forget a removed chunk."""
+        message = pb.ChunkWrite(
+            target=successor.target_id,
+            chain_version=target.chain.version,
+            chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
+            kind=pb.COLLECT,
+            version=version,
+            stamp=target.age.now,
+        )
+        await self._send(target, successor, message, b"", deadline)
+
     async def _send(
         self, target: Target, successor: ChainMember, message: pb.ChunkWrite, payload: Buffer, deadline: float
     ) -> pb.ChunkWriteResult:

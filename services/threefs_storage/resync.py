@@ -84,7 +84,7 @@ class Resync:
             passes += 1
             try:
                 if await self._bring_up_to_date(target, successor, chain_version, passes <= _PASSES):
-                    request = pb.SyncDoneRequest(target=successor, chain_version=chain_version)
+                    request = pb.SyncDoneRequest(target=successor, chain_version=chain_version, stamp=target.age.now)
                     await self._peers.call(self._address(successor), SYNC_DONE, request, timeout_s=_CALL_S)
                     _LOG.info("successor is up to date", target=target.target_id, successor=successor)
                     return

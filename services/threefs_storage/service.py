@@ -43,6 +43,7 @@ from threefs.rpc.session import Call
 from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.catalog import catalog
+from threefs_storage.collector import Collector
 from threefs_storage.comparison import Comparison
 from threefs_storage.copies import Copies
 from threefs_storage.craq import Craq
@@ -95,6 +96,7 @@ class Storage:
         self._copies = Copies(peers, routing, pool=pool)
         self._repair = Repair(self._craq, self._copies, clock=clock)
         self._resync = Resync(self._craq, self._repair, peers, routing, clock=clock)
+        self._collector = Collector(self._craq, clock=clock)
         self._scrubber = Scrubber(pace or Pace(), Comparison(peers, routing, clock=clock), clock=clock)
         self._revival = Revival(targets, clock=clock, report=report, began=self._begin)
         self._room = Room(peers, routing, clock=clock)
@@ -119,12 +121,14 @@ class Storage:
             self._begin(target)
             self._repair.begin(target)
         self._scrubber.begin(self._targets)
+        self._collector.begin(self._targets)
         self._revival.begin()
 
     async def stop(self) -> None:
         await self._revival.stop()
         await self._room.stop()
         await self._scrubber.stop()
+        await self._collector.stop()
         await self._repair.stop()
         await self._resync.stop()
         await self._finisher.stop()
@@ -252,6 +256,7 @@ class Storage:
         target = self._syncing(request.target, request.chain_version)
         if not target.all_dropped():
             raise Unavailable("a version that was pending before cannot be dropped yet")
+        target.age.seen(request.stamp)
         target.complete_in = request.chain_version
         self._report()
         return pb.SyncDoneReply()

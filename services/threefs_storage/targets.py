@@ -31,6 +31,7 @@ _LOG = structlog.get_logger()
 #: Damaged chunks that wait for their repair; of more a target need not know.
 MOST_DAMAGED = 4096
 _FAILURE_CHARS = 200
+_VERSIONS_PER_MINUTE_BITS = 20
 
 
 class Target:
@@ -176,6 +177,17 @@ class Target:
             self._outdated(chunk) and (chunk in self.locks or not self.drop_outdated(chunk))
             for chunk in self.engine.pending()
         )
+
+    @property
+    def chain_whole(self) -> bool:
+        """Whether every member of the chain serves."""
+        return len(self.chain.serving) == len(self.chain.members)
+
+    @property
+    def first_version(self) -> int:
+        """Of a chunk of which nothing is known: beyond all that it may have had before that was forgotten. Nobody makes
+        so many versions of a chunk in a minute."""
+        return (self.age.now << _VERSIONS_PER_MINUTE_BITS) + 1
 
     def check(self, chain_version: int, *, syncing: bool = False) -> None:
         """May a request of that chain version be served? Raises ChainChanged, NotServing."""

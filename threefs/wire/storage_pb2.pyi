@@ -17,6 +17,7 @@ class WriteKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REMOVE: _ClassVar[WriteKind]
     REPLACE: _ClassVar[WriteKind]
     FORGET: _ClassVar[WriteKind]
+    COLLECT: _ClassVar[WriteKind]
 WRITE_KIND_UNSPECIFIED: WriteKind
 WRITE: WriteKind
 TRUNCATE: WriteKind
@@ -24,6 +25,7 @@ EXTEND: WriteKind
 REMOVE: WriteKind
 REPLACE: WriteKind
 FORGET: WriteKind
+COLLECT: WriteKind
 
 class ReadRequest(_message.Message):
     __slots__ = ("target", "chain_version", "inode", "index", "offset", "length")
@@ -56,7 +58,7 @@ class ReadReply(_message.Message):
     def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class ChunkWrite(_message.Message):
-    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost", "stamp", "known_version", "first_seq", "forgotten_version", "forgotten_stamp", "fence")
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost", "stamp", "known_version", "first_seq", "fresh", "forgotten_version", "forgotten_stamp", "fence")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +77,7 @@ class ChunkWrite(_message.Message):
     STAMP_FIELD_NUMBER: _ClassVar[int]
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_VERSION_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_STAMP_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
@@ -96,10 +99,11 @@ class ChunkWrite(_message.Message):
     stamp: int
     known_version: int
     first_seq: int
+    fresh: bool
     forgotten_version: int
     forgotten_stamp: int
     fence: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ..., only_version: _Optional[int] = ..., lost: _Optional[bool] = ..., stamp: _Optional[int] = ..., known_version: _Optional[int] = ..., first_seq: _Optional[int] = ..., forgotten_version: _Optional[int] = ..., forgotten_stamp: _Optional[int] = ..., fence: _Optional[int] = ...) -> None: ...
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ..., only_version: _Optional[int] = ..., lost: _Optional[bool] = ..., stamp: _Optional[int] = ..., known_version: _Optional[int] = ..., first_seq: _Optional[int] = ..., fresh: _Optional[bool] = ..., forgotten_version: _Optional[int] = ..., forgotten_stamp: _Optional[int] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class OnceEntry(_message.Message):
     __slots__ = ("identity", "version", "length", "checksum", "stamp")
@@ -240,12 +244,14 @@ class InventoryReply(_message.Message):
     def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., digest: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class SyncDoneRequest(_message.Message):
-    __slots__ = ("target", "chain_version")
+    __slots__ = ("target", "chain_version", "stamp")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ...) -> None: ...
+    stamp: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., stamp: _Optional[int] = ...) -> None: ...
 
 class SyncDoneReply(_message.Message):
     __slots__ = ()

@@ -38,6 +38,7 @@ class Update:
     entries: tuple[Entry, ...] | None = None  # of REPLACE: they take the place of those here ...
     forgotten: Forgotten = NOTHING_FORGOTTEN  # ... and this of what is forgotten here
     stamp: int = 0  # when the write was taken, in minutes of the chain's time
+    fresh: bool = False  # there was nothing before, at least where it comes from: it may have any version
     lost: bool = False  # of REPLACE: nobody has the content; what is here of that very version is kept
 
 

@@ -28,7 +28,7 @@ from threefs_storage.engine.committer import Committer
 from threefs_storage.engine.content import Kind, Update, plan, replacement
 from threefs_storage.engine.reader import Reader
 from threefs_storage.engine.records import Block, Record, Version, decode
-from threefs_storage.engine.store import RecordStore, RecordTable, living
+from threefs_storage.engine.store import AGE, RecordStore, RecordTable, living
 from threefs_storage.engine.writer import Writer, Written, without_content
 
 _KEPT_BUFFER_BYTES = 64 << 20
@@ -121,6 +121,7 @@ class ChunkEngine:
             ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
             engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
             engine._take_stock()
+            engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.recall(AGE) or b"", "big"))
         except BaseException:
             await store.close()
             await files.close()
@@ -161,8 +162,7 @@ class ChunkEngine:
         return NoSpace("the disk has no room for clients' writes") if self._files.full else None
 
     @property
-    def room_bytes(self) -> int:
-        """That clients' writes may take, before they are refused."""
+    def room_bytes(self) -> int:  # that clients' writes may take
         return 0 if self.failure is not None or not self._ballast.held else max(0, self._files.room_bytes())
 
     async def recover(self) -> None:
@@ -413,7 +413,7 @@ class ChunkEngine:
         if record.pending is not None:
             raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
         next_version = (committed.version if committed is not None else 0) + 1
-        if update.version != next_version:
+        if update.version != next_version and not (update.fresh and _absent(record, update.version)):
             raise VersionGap(f"version {update.version} of chunk {chunk} cannot follow {next_version - 1}")
         return record
 
@@ -472,6 +472,10 @@ def _readable(chunk: ChunkId, data: bytes) -> Record | None:
         return decode(chunk, data)
     except Corrupt:
         return None
+
+
+def _absent(record: Record, version: int) -> bool:
+    return record.committed is None or (record.committed.removed and record.committed.version < version)
 
 
 def _with_pending(record: Record, pending: Version, update: Update) -> Record:

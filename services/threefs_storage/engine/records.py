@@ -12,7 +12,7 @@ from typing import NamedTuple
 from threefs.checksums import CRC_BYTES, crc32c
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
-from threefs_storage.engine.once import NOTHING_FORGOTTEN, Entry, Forgotten, newest_stamp, remember
+from threefs_storage.engine.once import LIFETIME_MIN, NOTHING_FORGOTTEN, Entry, Forgotten, newest_stamp, remember
 
 _FORMAT = 2
 _HEAD = struct.Struct("<BBH")  # format, flags, number of entries
@@ -97,6 +97,8 @@ class Record:
         pending = self.pending
         assert pending is not None
         entries, forgotten = self.next_entries
+        if self.shipped is None and self.collectable(pending.stamp):  # other replicas may have done so
+            entries, forgotten = (), NOTHING_FORGOTTEN
         if pending.identity is not None:
             result = Entry(*pending.identity, pending.version, pending.length, pending.checksum, pending.stamp)
             entries, forgotten = remember(entries, forgotten, result)
@@ -108,6 +110,12 @@ class Record:
         if self.shipped is None:
             return self.entries, self.forgotten
         return self.shipped, self.shipped_forgotten
+
+    def collectable(self, now: int) -> bool:
+        """Whether the chunk is removed, and no write of before that can be under way."""
+        if self.committed is None or not self.committed.removed:
+            return False
+        return now - max(newest_stamp(self.entries), self.committed.stamp) > LIFETIME_MIN
 
     @property
     def newest_stamp(self) -> int:

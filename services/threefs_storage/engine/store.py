@@ -14,6 +14,8 @@ _LAST_PAGE = 8
 _NOTES = b"\xff" * 14  # behind the keys of all chunks
 _IDENTITY_KEY = _NOTES + b"store"
 _IDENTITY_BYTES = 8
+#: The name under which the minutes of the chain's time are remembered.
+AGE = "age"
 _ANY_FENCE = 1 << 64
 
 
