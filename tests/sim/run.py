@@ -27,7 +27,6 @@ from threefs.errors import ThreefsError
 
 os.environ[POISON_VARIABLE] = "1"  # I14: whoever uses a buffer that was given back is found out
 
-FAULTS_S = 20.0
 #: I13: when faults stop, everything is well again within three lease times; a fourth for what the faults left waiting.
 LIVENESS_S = 4 * LEASE_S
 _MOST_STEPS = 3_000_000
@@ -114,7 +113,7 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     for begun in (workload, files, lockers):
         begun.begin()
     await asyncio.sleep(0.5)
-    outcome.scenario = list(scenario) if scenario is not None else draw(dice, world, FAULTS_S)
+    outcome.scenario = list(scenario) if scenario is not None else draw(dice, world, load.faults_s)
     await faults.run(outcome.scenario)
     await asyncio.sleep(LEASE_S / 2)
     await faults.heal()

@@ -61,6 +61,7 @@ def _load(dice: SeededRandom, theme: str) -> Load:
     pause_s = dice.uniform(0.01, 0.3)
     batches = theme == "batches"
     return Load(
+        faults_s=dice.uniform(6.0, 18.0),
         chunks=1 if dice.chance(0.3) else 1 + dice.below(6),
         apart=dice.uniform(0.4, 1.0) if dice.chance(0.7) and not batches else 0.0,
         moves_s=dice.uniform(0.5, 5.0) if dice.chance(0.5) else 0.0,

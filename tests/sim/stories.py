@@ -271,4 +271,21 @@ STORIES = {
         well
         read c1 new!
     """,
+    "a machine is suspended for longer than its lease (R2, R10)": """
+        write c1 old
+        then
+        at 0 do pause middle 3
+        at 0 do part m1 c2 5
+        at 0 do part m2 c2 5
+        at 2.8 do part m1 middle 2
+        at 2.8 do part m2 middle 2
+        wait 0.1
+        write c1 new
+        outcome new done
+        never middle staged 2
+        wait 0.9
+        looks c2 middle new
+        well
+        read c2 new
+    """,
 }

@@ -35,6 +35,7 @@ _KINDS = {Kind.WRITE: pb.WRITE, Kind.TRUNCATE: pb.TRUNCATE, Kind.EXTEND: pb.EXTE
 
 @dataclass(frozen=True, slots=True)
 class Load:
+    faults_s: float = 20.0  # faults begin for so long
     chunks: int = 4  # that all clients change, at a time
     apart: float = 0.0  # the share of its changes that a client makes in a chunk that no other one changes
     moves_s: float = 0.0  # after so long one chunk is left as it is, and a new one takes its place; 0: never

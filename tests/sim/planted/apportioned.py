@@ -1,5 +1,6 @@
 """Reads without one of the rules R1, R2 and I5: versions are asked of the wrong one, or served by one that may not."""
 
+import math
 from typing import Any
 
 from threefs_storage.last_target import LastTarget
@@ -9,7 +10,6 @@ from threefs_storage.targets import Target
 
 from tests.sim.planted.registry import plant, put
 from threefs.errors import ThreefsError
-from threefs.ids import ChunkId
 from threefs.routing import Chain
 from threefs.rpc.methods import QUERY_VERSION
 from threefs.wire import storage_pb2 as pb
@@ -19,31 +19,6 @@ from threefs.wire import storage_pb2 as pb
 def last_serving_target_is_asked() -> None:
     """R1: which version is committed is asked of the last serving target, not of a syncing one behind it."""
     put(Chain, "last", property(lambda self: self.tail))
-
-
-@plant
-def query_ignores_the_chain_version() -> None:
-    """R1: a version query of any chain version is answered, by whoever it reaches."""
-
-    def at_last(self: Storage, target_id: int, chain_version: int) -> Target:
-        return self._targets.get(target_id)
-
-    put(Storage, "_at_last", at_last)
-
-
-@plant
-def query_does_not_finish() -> None:
-    """R1: a version query is answered with what is committed, though an older pending version may have been shown."""
-
-    async def committed(self: Storage, request: pb.QueryVersionRequest) -> pb.QueryVersionReply:
-        target = self._at_last(request.target, request.chain_version)
-        reply = pb.QueryVersionReply()
-        for inode, index in zip(request.inode, request.index, strict=True):
-            record = target.engine.record(ChunkId(inode, index))
-            reply.version.append(record.committed.version if record is not None and record.committed is not None else 0)
-        return reply
-
-    put(Storage, "_query_version", committed)
 
 
 @plant
@@ -66,18 +41,21 @@ def any_replica_is_asked() -> None:
 
 
 @plant
-def lease_checked_before_waiting() -> None:
-    """R2: a read that waited for the disk or for a version is answered without a look at the lease after it."""
-    committed = Reads._committed
+def reads_ignore_the_lease() -> None:
+    """R2: reads are answered without a lease; writes are not."""
+    read = Reads.read
 
-    async def unchecked(self: Reads, target: Target, *rest: Any) -> Any:
-        until, target.leased_until = target.leased_until, float("inf")
+    def lax(self: Reads, call: Any) -> Any:
+        until = [(target, target.leased_until) for target in self._targets]
+        for target, _ in until:
+            target.leased_until = math.inf
         try:
-            return await committed(self, target, *rest)
+            return read(self, call)
         finally:
-            target.leased_until = until
+            for target, before in until:
+                target.leased_until = before
 
-    put(Reads, "_committed", unchecked)
+    put(Reads, "read", lax)
 
 
 @plant

@@ -199,12 +199,6 @@ def condemned_are_leased() -> None:
 
 
 @plant
-def witness_may_be_dead() -> None:
-    """R7: a target is put offline because of another one that was not heard of since."""
-    put(Membership, "_seen_since", lambda self, witness, chain: True)
-
-
-@plant
 def syncing_becomes_lastsrv() -> None:
     """R7: when the last serving target dies, the one that was being brought up to date serves alone."""
     step = transitions._return_lastsrv

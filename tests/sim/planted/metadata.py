@@ -6,7 +6,7 @@ from threefs_client.async_file import AsyncFile
 from threefs_client.handles import Handle
 from threefs_client.lease import Lease
 from threefs_client.meta_calls import MetaCalls
-from threefs_meta import keys, leases, lengths, locks, mutations
+from threefs_meta import cutting, keys, leases, locks, mutations
 from threefs_meta.allocator import Allocator
 from threefs_meta.collector import Collector
 from threefs_meta.lengths import Growth
@@ -128,7 +128,7 @@ def old_bytes_behind_a_cut() -> None:
     async def nothing(*args: Any) -> bool:
         return True
 
-    put(lengths, "cut", nothing)
+    put(cutting, "cut", nothing)
 
 
 @plant

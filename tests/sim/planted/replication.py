@@ -227,33 +227,6 @@ def chain_not_looked_at_under_the_lock() -> None:
 
 
 @plant
-def successor_of_the_admission() -> None:
-    """R3: a version goes to whoever was the successor before it was durable, if to anybody."""
-    stage = Craq._stage
-
-    async def early(self: Craq, target: Target, *rest: Any) -> Any:
-        chain = target.chain
-        successor = chain.successor(target.target_id)
-        drive = Craq.drive
-
-        async def to_that(craq: Craq, aim: Target, chunk: Any, pending: Any, *more: Any) -> Any:
-            if aim is target and successor is None:
-                aim.engine.commit(chunk, pending.version, aim.chain.version)
-                aim.committed(chunk)
-                return Result(pending.version, pending.length, pending.checksum)
-            return await drive(craq, aim, chunk, pending, *more)
-
-        put(self, "drive", lambda *more: to_that(self, *more))
-        try:
-            return await stage(self, target, *rest)
-        finally:
-            with contextlib.suppress(AttributeError):
-                del self.drive
-
-    put(Craq, "_stage", early)
-
-
-@plant
 def gap_is_taken() -> None:
     """R4: a version beyond the next one is taken, with only a part of the chunk."""
     stage = ChunkEngine._current
@@ -353,12 +326,6 @@ def removal_of_whatever_is_there() -> None:
         return await from_client(self, target, chunk, write, *rest)
 
     put(Craq, "_from_client", careless)
-
-
-@plant
-def tenure_not_checked() -> None:
-    """A change outlives the demotion of its target: it goes on when that was replaced and serves again."""
-    put(Target, "check_tenure", lambda self, chunk: None)
 
 
 @plant
