@@ -11,6 +11,7 @@ from threefs.errors import InvalidArgument
 from threefs_client.allocation import Allocation, allocate
 from threefs_client.extents import data_between
 from threefs_client.handles import Handle
+from threefs_client.patience import Patience
 
 #: Read while the piece before is written; so twice that much is in memory.
 PIECE_BYTES = 8 << 20
@@ -24,7 +25,9 @@ async def copy_range(source: Handle, offset: int, destination: Handle, at: int, 
     if offset < 0 or length < 0:
         raise InvalidArgument(f"there is no range of {length} bytes at {offset}")
     await source.sync()
-    await source.refresh()
+    patience = Patience(source.link, source.file, source.session)
+    while not await patience.is_settled(offset, offset + length, source.file.truncate_version):
+        pass  # what others append there, or cut off, is no hole yet
     length = max(0, min(length, source.length - offset))
     await destination.ask_quota()
     destination.check_write(at, length)
@@ -56,7 +59,8 @@ async def _copy(source: Handle, begin: int, end: int, destination: Handle, shift
             # Whole chunks of the destination are written without being read there.
             piece = min(PIECE_BYTES - (begin + shift) % PIECE_BYTES, end - begin)
             view = places[0][:piece]
-            await source.link.reader.read_into([(source.file, begin, view)], source.link.deadline())
+            got = await Patience(source.link, source.file, source.session).read(begin, view)
+            view[got:] = bytes(piece - got)  # it has become shorter
             if writing is not None:
                 await writing
             writing = asyncio.create_task(destination.write(begin + shift, view))

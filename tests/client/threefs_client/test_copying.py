@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -8,6 +9,9 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
 from threefs.errors import InvalidArgument, NoSpace, QuotaExceeded
+from threefs.flux import writer_of
+from threefs.ids import InodeId
+from threefs.layout import from_wire
 
 CHUNK = 64 << 10
 
@@ -101,5 +105,24 @@ def test_a_failed_write_is_told_and_the_rest_is_not_attempted() -> None:
             destination.handle.over_quota = files.meta.over_quota = True
             with pytest.raises(QuotaExceeded):
                 await fs.copy_range(source, 0, destination, 0, len(whole))
+
+    play(scene)
+
+
+def test_an_append_that_is_still_to_come_is_copied_too() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"o" * CHUNK)
+        inode = files.meta.files[b"a"]
+        inode.length = 2 * CHUNK
+        inode.appends.add(writer=writer_of(b"o" * 16), offset=CHUNK, end=2 * CHUNK)
+        async with await fs.open("/a") as source, await fs.open("/b", "wb+") as destination:
+            copy = asyncio.ensure_future(fs.copy_range(source, 0, destination, 0, 2 * CHUNK))
+            assert not (await asyncio.wait([copy], timeout=1.0))[0]
+            assert files.meta.chunks is not None
+            layout, number = from_wire(inode.layout), InodeId(inode.inode)
+            await files.meta.chunks.write(layout, number, 1, 0, b"a" * CHUNK, timeout_s=5)
+            del inode.appends[:]
+            assert await copy == 2 * CHUNK
+        assert await fs.read_file("/b") == b"o" * CHUNK + b"a" * CHUNK
 
     play(scene)
