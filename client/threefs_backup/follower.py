@@ -6,6 +6,7 @@ from typing import Protocol
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Corrupt, NotFound, TooOld, Unavailable
+from threefs.kv.port import Pair
 from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method, Rep, Req
 from threefs.wire import backup_pb2 as pb
 from threefs_backup import archive
@@ -80,15 +81,7 @@ class Follower:
         began_ns = self._clock.wall_ns()
         writer = BaseWriter(self._directory, self.role)
         try:
-            page = await self._page(pb.ReadSnapshotRequest())
-            while True:
-                for pair in page.pairs:
-                    writer.put((pair.key, pair.value))
-                if not page.more:
-                    break
-                page = await self._page(
-                    pb.ReadSnapshotRequest(snapshot=page.snapshot, after=page.pairs[-1].key, begun=True)
-                )
+            page = await read_snapshot(self._service, writer.put)
             base = writer.finish(page.lineage, page.sequence, began_ns)
         except BaseException:
             writer.abandon()
@@ -99,12 +92,6 @@ class Follower:
         self._log = self._open()
         self._tell(f"{self.role}: the snapshot has {base.records} records, {base.length_bytes} bytes")
 
-    async def _page(self, request: pb.ReadSnapshotRequest) -> pb.ReadSnapshotReply:
-        try:
-            return await self._service.call(READ_SNAPSHOT, request, timeout_s=_CALL_S)
-        except NotFound as error:
-            raise Unavailable(f"the snapshot was interrupted: {error}") from None
-
     async def _read_log(self) -> None:
         assert self._base is not None and self._log is not None
         more = True
@@ -114,3 +101,18 @@ class Follower:
             reply = await self._service.call(READ_LOG, request, timeout_s=_CALL_S)
             more = reply.more and bool(reply.writes)
             self._log.append(reply.writes, None if more else began_ns)
+
+
+async def read_snapshot(service: Service, put: Callable[[Pair], None]) -> pb.ReadSnapshotReply:
+    """One state of the store, as of the call or later; the last page. Raises Unavailable if it is interrupted."""
+    request = pb.ReadSnapshotRequest()
+    while True:
+        try:
+            page = await service.call(READ_SNAPSHOT, request, timeout_s=_CALL_S)
+        except NotFound as error:
+            raise Unavailable(f"the snapshot was interrupted: {error}") from None
+        for pair in page.pairs:
+            put((pair.key, pair.value))
+        if not page.more:
+            return page
+        request = pb.ReadSnapshotRequest(snapshot=page.snapshot, after=page.pairs[-1].key, begun=True)

@@ -11,7 +11,8 @@ from threefs_backup import archive
 from threefs_backup.archive import ROLES
 from threefs_backup.follower import Follower, Service
 from threefs_backup.restore import Copy, find, restore
-from threefs_client import AsyncFileSystem, addresses
+from threefs_backup.services import MetaServices, managers
+from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
 from threefs.env.directory import owned
@@ -19,9 +20,7 @@ from threefs.env.notify import notify
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported, Unavailable, WrongCluster
 from threefs.kv import engines
 from threefs.kv.dump import KEYS_END
-from threefs.managers import FramedManager, Managers
 from threefs.registration import read_cluster_id
-from threefs.rpc.methods import Method, Rep, Req
 from threefs_cli import cluster_file, output
 from threefs_cli.meta_commands import json_option
 from threefs_cli.reach import Reach, reaching
@@ -56,7 +55,7 @@ def backup(reach: Reach, target: Path, once: bool) -> None:
 
     async def work(fs: AsyncFileSystem) -> None:
         archive.claim(target, fs.link.cluster.routing.cluster_id)
-        services: dict[str, Service] = {_META: _Meta(fs), _MANAGER: _managers(fs, reach.url())}
+        services: dict[str, Service] = {_META: MetaServices(fs), _MANAGER: managers(fs, reach.url())}
         followers = [Follower(target, role, services[role], tell=tell) for role in ROLES]
         try:
             await _follow(followers, _Report(as_json=reach.as_json, tell=tell), once=once)
@@ -66,26 +65,6 @@ def backup(reach: Reach, target: Path, once: bool) -> None:
 
     with archive.locked(target), contextlib.suppress(KeyboardInterrupt):
         reach.run(work)
-
-
-class _Meta:
-    """Whichever meta service there is now."""
-
-    def __init__(self, fs: AsyncFileSystem) -> None:
-        self._fs = fs
-
-    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
-        link = self._fs.link
-        found = link.cluster.routing.meta_addresses()
-        if not found:
-            raise Unavailable("no meta service is known to the manager now")
-        return await Managers([FramedManager(link.peers, one) for one in found]).call(
-            method, request, timeout_s=timeout_s
-        )
-
-
-def _managers(fs: AsyncFileSystem, url: str) -> Managers:
-    return Managers([FramedManager(fs.link.peers, address) for address in addresses.parse(url)])
 
 
 async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -> None:
@@ -165,7 +144,7 @@ Examples:
   threefs restore /mnt/other-disk/backup --store meta --engine etcd://a,b,c/meta
 """,
 )
-@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--dir", "cluster", type=click.Path(path_type=Path), help="Directory of a local cluster.")
 @click.option("--store", "role", type=click.Choice([_META, _MANAGER]), help="Restore only this one.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="The data_dir of the service; with --store.")

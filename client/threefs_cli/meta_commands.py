@@ -1,12 +1,16 @@
 """`threefs meta dump`, `threefs meta load`: all records of a store to a file and back, for a change of engines."""
 
+import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import click
 import uvloop
+from threefs_backup.follower import read_snapshot
+from threefs_backup.services import MetaServices
+from threefs_client import AsyncFileSystem
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv import dump as dumps
@@ -14,10 +18,12 @@ from threefs.kv import engines
 from threefs.kv.dump import Content
 from threefs.kv.port import Durable
 from threefs_cli import output
+from threefs_cli.reach import Reach, reaching
 
 T = TypeVar("T")
 
 ENGINE_VARIABLE = "THREEFS_ENGINE"
+_ENGINE_HELP = "rocks:///directory, etcd://host:port,... or postgresql://..."
 
 engine_option = click.option(
     "--engine",
@@ -26,7 +32,7 @@ engine_option = click.option(
     envvar=ENGINE_VARIABLE,
     required=True,
     show_envvar=True,
-    help="rocks:///directory, etcd://host:port,... or postgresql://...",
+    help=_ENGINE_HELP,
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -41,38 +47,57 @@ def meta() -> None:
     epilog="""
 \b
 Examples:
+  threefs meta dump --dir /srv/cluster meta.dump        of a cluster that is in use
   threefs meta dump --engine rocks:///var/lib/threefs/meta/kv meta.dump
   THREEFS_ENGINE=postgresql://threefs:...@db/threefs threefs meta dump meta.dump
 """
 )
-@engine_option
+@click.option("--engine", metavar="URL", envvar=ENGINE_VARIABLE, show_envvar=True, help=_ENGINE_HELP)
 @file_argument
-@json_option
-def dump(engine: str, file: Path, as_json: bool) -> None:
+@reaching
+def dump(reach: Reach, engine: str | None, file: Path) -> None:
     """Write all records of a store to FILE.
 
-    They are of one moment. Services may go on with etcd and PostgreSQL meanwhile; an embedded store must not be in use.
+    They are of one moment. Without --engine a meta service that runs is asked for its embedded store; with it, etcd and
+    PostgreSQL may be in use, and an embedded store must not be.
     """
     if file.exists():
         raise AlreadyExists(f"{file} exists already")
+    if engine and (reach.address or reach.directory):
+        raise click.UsageError("--engine names a store, --address and --dir a cluster; give one of them")
     unfinished = file.with_name(f"{file.name}.unfinished")
 
     async def work(store: Durable) -> Content:
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-            content = await dumps.dump(store, out)
-            if not content.records:
-                raise NotFound(f"the store {engines.parse(engine)} is empty; nothing was written")
-            out.flush()
-            os.fsync(out.fileno())
-        return content
+        with _fresh(unfinished) as out:
+            return await dumps.dump(store, out)
 
-    engines.require(engines.parse(engine))
+    async def ask(fs: AsyncFileSystem) -> Content:
+        with _fresh(unfinished) as out:
+            writer = dumps.Writer(out)
+            await read_snapshot(MetaServices(fs), writer.put)
+            return writer.end()
+
     try:
-        content = _with_store(engine, work)
+        if engine:
+            engines.require(engines.parse(engine))
+            content = _with_store(engine, work)
+        else:
+            content = reach.run(ask)
+        if not content.records:
+            raise NotFound(f"the store {engine and engines.parse(engine)} is empty; nothing was written")
         unfinished.rename(file)
     finally:
         unfinished.unlink(missing_ok=True)
-    _done("dumped", content, file, as_json)
+    _done("dumped", content, file, reach.as_json)
+
+
+@contextlib.contextmanager
+def _fresh(file: Path) -> Iterator[BinaryIO]:
+    """Durable at the end."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        yield out
+        out.flush()
+        os.fsync(out.fileno())
 
 
 @meta.command(

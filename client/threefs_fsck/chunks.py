@@ -146,8 +146,13 @@ class ChunkCheck:
         if not inode.HasField("layout"):
             return
         layout = from_wire(inode.layout)
-        if self._chunks.chain_of(layout, chunk.number) != chain:
-            self._tell("misplaced_chunk", f"{_shown(chunk)} lies on chain {chain}, where nobody looks", chunk.inode)
+        own = self._chunks.chain_of(layout, chunk.number)
+        if own != chain:
+            # Bytes that lie only here may be all that is left of the file; else it is of a file that is gone.
+            surplus = chunk.number * layout.chunk_bytes >= inode.length or await self._still_there(own, chunk)
+            repaired = self._repair and surplus and await self._remove(chain, chunk)
+            detail = f"{_shown(chunk)} lies on chain {chain}, where nobody looks"
+            self._tell("misplaced_chunk", detail, chunk.inode, repaired)
             return
         end = end_of(layout.chunk_bytes, chunk.number, length)
         if length and end > inode.length:

@@ -16,6 +16,7 @@ import pytest
 
 import threefs
 from tests.support.processes import environment
+from threefs.kv import dump
 
 LIMIT_S = 120
 LATE_S = 10.0
@@ -147,6 +148,10 @@ def test_a_power_cut_and_a_lost_metadata_disk_are_survived(
 ) -> None:
     cluster.up()
     acknowledged = write_files(cluster.address, "before", 2.0)
+    dumped = json.loads(cluster.ok("meta", "dump", "--json", str(tmp_path / "online.dump")))
+    assert dumped["records"] > 2 * len(acknowledged), "names and inodes, while it serves"
+    with (tmp_path / "online.dump").open("rb") as content:
+        assert dump.check(content).records == dumped["records"]
     with backing_up(cluster, tmp_path / "backup", tmp_path / "backup.log"):
         acknowledged |= write_files(cluster.address, "during", 6.0)
     # The backup was cut off first: what is acknowledged now is lost with the disk.

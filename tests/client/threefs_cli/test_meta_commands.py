@@ -81,4 +81,6 @@ def test_a_dump_that_failed_leaves_nothing(tmp_path: Path) -> None:
     assert "127.0.0.1:1" in text and "secret" not in text
     assert "none of them" in run("dump", "--engine", "mysql://u:secret@a", str(tmp_path / "dump"), code=1)
     assert list(tmp_path.iterdir()) == []
-    assert "THREEFS_ENGINE" in run("dump", str(tmp_path / "dump"), code=2)
+    assert "THREEFS_ENGINE" in run("load", str(tmp_path / "dump"), code=2)
+    both = ("--dir", str(tmp_path), "--engine", f"rocks://{tmp_path}")
+    assert "give one of them" in run("dump", *both, str(tmp_path / "dump"), code=2)

@@ -111,6 +111,22 @@ def test_a_chunk_on_another_chain_than_that_of_its_file() -> None:
     run(test)
 
 
+def test_a_chunk_on_another_chain_behind_the_end_of_its_file_is_of_a_file_that_is_gone() -> None:
+    async def test(bench: MetaBench) -> None:
+        inode = await file(bench, "/a")
+        await bench.write(inode, 7 * CHUNK, b"old")
+        chunk = ChunkId(inode.inode, 7)
+        bench.storage.chain_of[chunk] = ChainId(3 - bench.storage.chain_of[chunk])
+        found = await check(bench)
+        assert kinds(found) == ["misplaced_chunk"] and found.exit_code == 4
+        found = await check(bench, repair=True)
+        assert kinds(found) == ["misplaced_chunk"] and found.exit_code == 1
+        assert chunk not in bench.storage.data
+        assert (await check(bench)).exit_code == 0
+
+    run(test)
+
+
 def test_bytes_behind_the_end_of_a_file() -> None:
     async def test(bench: MetaBench) -> None:
         inode = await file(bench, "/a")
