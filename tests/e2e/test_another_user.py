@@ -253,3 +253,43 @@ def test_who_was_let_in_acts_as_who_they_are(
     become = f"import sys; sys.argv[1:] = ['rm', '/readable', '--address', {state.address!r}]\n"
     done = run_as_nobody(named + become + command, home=home)
     assert done.returncode == 1 and "user 65534 has no permission to write" in done.stderr
+
+
+OWN = """
+import asyncio, os, sys
+from pathlib import Path
+import threefs
+from threefs_cli.cluster_file import Plan
+from threefs_cli.local_cluster import LocalCluster
+from threefs_cli.main import main
+
+local = LocalCluster(Path.home() / "cluster")
+state = asyncio.run(local.up(Plan(storage=1, replicas=1)))
+try:
+    with threefs.connect(state.address) as fs:
+        fs.mkdir("/d")
+        fs.write_file("/d/a", b"mine")
+        fs.quotas.set("/d", limit_inodes=10)
+        assert fs.quotas.show("/d").limit_inodes == 10 and fs.quotas.list()
+        fs.trash.set("/d", 60)
+        fs.remove("/d/a")
+        assert [item.original for item in fs.trash.list()] == ["/d/a"]
+        assert (fs.stat("/").uid, fs.stat("/d").uid) == (os.getuid(), os.getuid())
+        fs.acting_as(0, 0).write_file("/of-root", b"x", )
+        fs.acting_as(0, 0).chmod("/of-root", 0o600)
+        try:
+            fs.read_file("/of-root")
+            print("allowed")
+        except PermissionError:
+            print("denied")
+    main(["fsck", "--address", state.address], standalone_mode=False)
+finally:
+    asyncio.run(local.down())
+"""
+
+
+def test_who_starts_a_cluster_has_it_for_themselves(home: Path) -> None:
+    """Without being root: the root directory is theirs, quotas too, and they are no super-user."""
+    done = run_as_nobody(OWN, home=home)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.startswith("denied\n")
