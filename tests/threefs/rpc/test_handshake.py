@@ -108,6 +108,13 @@ def test_who_passes_messages_on_from_another_port_is_found_out() -> None:
         meet(there="127.0.0.1 7001")
 
 
+def test_the_client_finds_that_out_before_it_says_anything() -> None:
+    client, relayed = ClientHandshake(CLIENT, HERE, "x"), ServerHandshake("127.0.0.1 7001")
+    _, challenge = relayed.take(client.begin(), SERVER)
+    with pytest.raises(NotAuthorised):
+        client.answer(challenge)
+
+
 def test_an_old_exchange_proves_nothing() -> None:
     old = meet()[2]
     with pytest.raises(NotAuthorised):
@@ -184,10 +191,12 @@ def test_an_impostor_hears_a_nonce_and_nothing_else() -> None:
         server = await asyncio.start_server(pretend, "127.0.0.1", 0)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         peers = Peers(RealNet(), identity("a" * 32, token=KEY))
-        with pytest.raises(NotAuthorised):
-            await peers.connect(address, 5)
-        await peers.close()
-        server.close()
+        try:
+            with pytest.raises(NotAuthorised):
+                await peers.connect(address, 5)
+        finally:
+            await peers.close()
+            server.close()
         said = Hello.FromString(heard[0][frames.HEADER_BYTES :])
         assert {field.name for field, _ in said.ListFields()} == {"protocol", "nonce"}
         assert b"a" * 32 not in heard[1], "it says why it goes, and that is all"
