@@ -15,8 +15,9 @@ help: ## Show this list
 demo: $(READY) ## Start a cluster, use it, kill a storage process, check everything (JSON=file writes the figures)
 	$(BIN)/threefs demo $(if $(JSON),--json $(JSON))
 
-test: $(READY) ## Run all tests (ARGS="tests/threefs -k rocks" runs some)
-	$(BIN)/python -m pytest $(ARGS)
+# Tests mostly wait for processes and leases, so a few files run side by side even on two cores.
+test: $(READY) ## Run all tests, or some one by one (ARGS="tests/threefs -k rocks")
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
 
 check: $(READY) ## Lint, format, types, and the rules of the tree
 	$(BIN)/ruff check .
