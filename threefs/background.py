@@ -39,12 +39,19 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._finite: set[asyncio.Task[Any]] = set()  # that may return
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Run `work` until `stop`. Its end before that is a death."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
+
+    def run(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Run `work`, which returns when it is done, or until `stop`. Only an error is a death."""
+        task = self.start(name, work)
+        self._finite.add(task)
         return task
 
     async def stop(self) -> None:
@@ -55,9 +62,11 @@ class BackgroundTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
+        finite = task in self._finite
         self._tasks.discard(task)
+        self._finite.discard(task)
         error = None if task.cancelled() else task.exception()
-        if task.cancelling():
+        if task.cancelling() or (finite and error is None and not task.cancelled()):
             return  # as its owner, or the end of the loop, wanted
         name = task.get_name()
         _LOG.error("a background task has died", task=name, error=repr(error) if error else "it ended without an error")

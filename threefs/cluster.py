@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from threefs import routing as routing_module
+from threefs.background import BackgroundTasks
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Retry, ThreefsError, Unavailable, WrongCluster
@@ -38,7 +39,7 @@ class Cluster:
         self._random = random
         self._changed = asyncio.Event()
         self._callbacks: list[Callable[[Routing], None]] = []
-        self._follower: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     @property
     def manager(self) -> str:
@@ -63,7 +64,7 @@ class Cluster:
                 if self._clock.monotonic() + _START_PAUSE_S > deadline:
                     raise Unavailable(failure)
                 await self._clock.sleep(_START_PAUSE_S)
-        self._follower = asyncio.create_task(self._follow())
+        self._background.start("following of the routing", self._follow())
 
     async def refresh(self, newer_than: int, timeout_s: float) -> Routing:
         """Wait until the snapshot is newer than that version, at most `timeout_s`; the newest there is."""
@@ -81,9 +82,7 @@ class Cluster:
         self._callbacks.append(callback)
 
     async def close(self) -> None:
-        if self._follower is not None:
-            self._follower.cancel()
-            await asyncio.gather(self._follower, return_exceptions=True)
+        await self._background.stop()
 
     async def _follow(self) -> None:
         pause_s = 0.05

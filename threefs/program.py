@@ -146,7 +146,8 @@ async def _until_stopped(serve: Callable[[S, Stop], Awaitable[None]], settings: 
 
     def tell(name: str, error: BaseException | None) -> None:
         if not died.done():
-            died.set_exception(TaskDied(f"the task {name!r} has ended: {error!r}"))
+            known = isinstance(error, ThreefsError)  # it says for itself what is wrong
+            died.set_exception(error if known and error else TaskDied(f"the task {name!r} has ended: {error!r}"))
 
     background.on_death(tell)
     serving = asyncio.ensure_future(serve(settings, stop))

@@ -8,13 +8,13 @@ A directory that came under another account (a quota was set or cleared, it was 
 walk through its entries; what is found is charged anew, directories are noted in turn. So it goes on after a crash.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.errors import Corrupt, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Transaction
@@ -37,15 +37,13 @@ class Bookkeeper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._has_swept = False  # of limits that removed directories have left behind
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._background.start("bookkeeper", self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self) -> None:
         while True:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.errors import Corrupt, ThreefsError
 from threefs.ids import InodeId
 from threefs.kv import retry
@@ -57,15 +58,13 @@ class Collector:
         self._setbacks: dict[int, int] = {}  # inodes that could not be freed: for how many ticks that put them off
         self._damaged: dict[int, bytes] = {}  # directories: how far they were gone through, past damaged entries
         self._slots = asyncio.Semaphore(FILES_AT_ONCE)
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._background.start("collector", self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self) -> None:
         while True:

@@ -1,6 +1,5 @@
 """One meta service, put together from its parts: everything but the outside world, which comes in."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
-from threefs.errors import ThreefsError
 from threefs.ids import ClientId
 from threefs.kv.port import Engine
 from threefs.managers import Caller
@@ -103,7 +101,6 @@ class MetaNode:
         self._sweeper = Sweeper(context)
         self._bookkeeper = Bookkeeper(context)
         self._metrics = MetricsPort(net, self._measured)
-        self._sampler: asyncio.Task[None] | None = None
         self._background = BackgroundTasks()
 
     @property
@@ -133,7 +130,7 @@ class MetaNode:
         await self._context.quotas.load(self._engine.begin())
         self._backup.bind(self._server)
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
-        self._sampler = asyncio.create_task(self._sample())
+        self._background.start("sampler of figures", self._sample())
         self._background.start("identity of the store", self._identity.run())
         self._sweeper.start()
         self._bookkeeper.start()
@@ -151,8 +148,6 @@ class MetaNode:
     async def stop(self) -> None:
         """The engine stays open: it belongs to the caller."""
         await self._metrics.stop()
-        if self._sampler is not None:
-            self._sampler.cancel()
         await self._background.stop()
         await self._registration.stop()
         await self._server.stop(_GRACE_S)

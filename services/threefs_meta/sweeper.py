@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.errors import Corrupt, NotServing, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.port import Pair, Transaction
@@ -55,18 +56,14 @@ class Sweeper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._tasks = [
-            asyncio.create_task(self._context.ticks.run(self._wake.set)),
-            asyncio.create_task(self._run()),
-        ]
+        self._background.start("ticks", self._context.ticks.run(self._wake.set))
+        self._background.start("sweeper", self._run())
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self) -> None:
         while True:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
@@ -24,13 +25,16 @@ class Finisher:
     def __init__(self, craq: Craq, clock: Clock) -> None:
         self._craq = craq
         self._clock = clock
+        self._background = BackgroundTasks()
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def begin(self, target: Target) -> None:
         before = self._tasks.get(target.target_id)
         if before is not None:
             before.cancel()
-        self._tasks[target.target_id] = asyncio.create_task(self._finish_all(target))
+        self._tasks[target.target_id] = self._background.run(
+            f"finisher of target {target.target_id}", self._finish_all(target)
+        )
 
     async def _finish_all(self, target: Target) -> None:
         while target.serving:

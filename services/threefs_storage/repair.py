@@ -13,6 +13,7 @@ from itertools import islice
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError
 from threefs.ids import ChunkId, TargetId, WriteIdentity
@@ -51,15 +52,13 @@ class Repair:
         self._craq = craq
         self._copies = copies
         self._clock = clock
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = BackgroundTasks()
 
     def begin(self, target: Target) -> None:
-        self._tasks.append(asyncio.create_task(self._run(target)))
+        self._background.start(f"repair of target {target.target_id}", self._run(target))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self, target: Target) -> None:
         pause_s = _FIRST_PAUSE_S

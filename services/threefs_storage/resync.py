@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, ThreefsError, Unavailable
 from threefs.ids import ChunkId, TargetId
@@ -58,6 +59,7 @@ class Resync:
         self._peers = peers
         self._routing = routing
         self._clock = clock
+        self._background = BackgroundTasks()
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def begin(self, target: Target) -> None:
@@ -69,7 +71,7 @@ class Resync:
         successor = target.chain.successor(target.target_id) if target.is_tail else None
         if successor is not None and successor.state is PublicState.SYNCING:
             run = self._run(target, successor.target_id, target.chain.version)
-            self._tasks[target.target_id] = asyncio.create_task(run)
+            self._tasks[target.target_id] = self._background.run(f"resync of target {target.target_id}", run)
 
     async def stop(self) -> None:
         tasks = list(self._tasks.values())

@@ -9,12 +9,12 @@ has not left takes changes again in its place.
 A table that cannot be read from end to end does not get better. It is put aside when the store is opened anew.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.routing import PublicState
@@ -39,15 +39,13 @@ class Revival:
         self._clock = clock
         self._report = report
         self._began = began
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     def begin(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._background.start("revival", self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
 
     def refused(self, target: Target) -> None:
         """There was no room for what a predecessor sent, or for a record."""

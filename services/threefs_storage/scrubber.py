@@ -1,12 +1,12 @@
 """Reads everything slowly, so that damage is found while other replicas still have what it has destroyed, and compares
 what is committed with the neighbours in the chain. A new process goes on where the last one stopped."""
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable
 from threefs.ids import ChunkId
@@ -36,15 +36,13 @@ class Scrubber:
         self._pace = pace
         self._comparison = comparison
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     def begin(self, targets: Iterable[Target]) -> None:
-        self._task = asyncio.create_task(self._run(list(targets)))
+        self._background.start("scrubber", self._run(list(targets)))
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self, targets: list[Target]) -> None:
         while True:

@@ -79,3 +79,14 @@ def test_the_end_of_the_loop_is_no_death() -> None:
         await asyncio.sleep(0)
 
     assert run(body) == []
+
+
+@pytest.mark.parametrize(("work", "dies"), [(returns, False), (fails, True), (waits_for_what_is_cancelled, True)])
+def test_a_task_that_may_return_dies_only_of_an_error(work: Callable[[], "asyncio.Future[None]"], dies: bool) -> None:
+    async def body(tasks: BackgroundTasks, deaths: Deaths) -> None:
+        tasks.run("this one", work())  # type: ignore[arg-type]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await tasks.stop()
+
+    assert bool(run(body)) is dies

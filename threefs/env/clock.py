@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Protocol
 
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Seconds since some fixed moment; never goes back, and goes on while the machine is suspended."""
         ...
 
     def wall_ns(self) -> int:
@@ -18,7 +19,8 @@ class Clock(Protocol):
 
 
 class RealClock:
-    monotonic = staticmethod(time.monotonic)
+    # Not CLOCK_MONOTONIC, which stands still while a machine is suspended: a lease would outlive its time.
+    monotonic = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
     wall_ns = staticmethod(time.time_ns)
     sleep = staticmethod(asyncio.sleep)
 
