@@ -366,6 +366,12 @@ class ResultForgotten(ThreefsError):
         self.version = version  # the one to make the write anew from
 
 
+class TooFewReplicas(ThreefsError):
+    """The chain has fewer serving targets than it needs to take writes."""
+
+    code, posix, retry = 68, _errno.EIO, Retry.REFRESH
+
+
 # ---- the transactional store ----
 
 

@@ -3,7 +3,7 @@
 import enum
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from threefs.errors import ProtocolError
 from threefs.ids import ChainId, NodeId, TableId, TargetId
@@ -112,6 +112,7 @@ class Routing:
     chains: Mapping[ChainId, Chain]
     tables: Mapping[TableId, tuple[ChainId, ...]]
     lease_ms: int = 0
+    min_replicas: Mapping[TableId, int] = field(default_factory=dict)  # that must serve, for writes to a table's chains
 
     @property
     def lease_s(self) -> float:
@@ -124,6 +125,14 @@ class Routing:
     def address_of(self, target: TargetId) -> str:
         """The "host:port" of the process that holds the target; empty while that is unknown."""
         return self.node_of(target).address
+
+    def minimums(self) -> dict[ChainId, int]:
+        """How many targets of each chain must serve, for it to take writes of clients; of one that is not there 1."""
+        found: dict[ChainId, int] = {}
+        for table, minimum in self.min_replicas.items():
+            for chain in self.tables.get(table, ()):
+                found[chain] = max(found.get(chain, 1), minimum)
+        return found
 
     def meta_addresses(self) -> tuple[str, ...]:
         return tuple(n.address for n in self.nodes.values() if n.kind is NodeKind.META and n.address)
@@ -155,6 +164,7 @@ def _from_wire(message: pb.Routing) -> Routing:
         chains={ChainId(c.chain_id): chain_from_wire(c) for c in message.chains},
         tables={TableId(t.table_id): tuple(ChainId(c) for c in t.chains) for t in message.tables},
         lease_ms=message.lease_ms,
+        min_replicas={TableId(t.table_id): t.min_replicas for t in message.tables if t.min_replicas},
     )
 
 
@@ -168,7 +178,10 @@ def to_wire(routing: Routing) -> pb.Routing:
         ],
         targets=[target_to_wire(target) for target in routing.targets.values()],
         chains=[chain_to_wire(c) for c in routing.chains.values()],
-        tables=[pb.ChainTable(table_id=table, chains=chains) for table, chains in routing.tables.items()],
+        tables=[
+            pb.ChainTable(table_id=table, chains=chains, min_replicas=routing.min_replicas.get(table, 0))
+            for table, chains in routing.tables.items()
+        ],
         lease_ms=routing.lease_ms,
     )
 

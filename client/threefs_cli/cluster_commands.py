@@ -44,11 +44,22 @@ Examples:
 @directory_option
 @click.option("--storage", type=click.IntRange(1, 100), help="Storage processes.  [default: 3]")
 @click.option("--replicas", type=click.IntRange(1, 16), help="Copies of every chunk.  [default: 3]")
+@click.option(
+    "--min-replicas",
+    type=click.IntRange(1, 10),
+    help="Copies that must be there for a write to be taken.  [default: more than half of all; 1 of 2]",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the manager at its first start; 0: any.")
 @click.option("--foreground/--detach", default=False, help="Stay until Ctrl-C, then stop it.  [default: detach]")
 @json_option
 def up(
-    directory: Path | None, storage: int | None, replicas: int | None, port: int, foreground: bool, as_json: bool
+    directory: Path | None,
+    storage: int | None,
+    replicas: int | None,
+    min_replicas: int | None,
+    port: int,
+    foreground: bool,
+    as_json: bool,
 ) -> None:
     """Start a cluster on this machine, or what is missing of it.
 
@@ -56,7 +67,7 @@ def up(
     data and its addresses back.
     """
     cluster = LocalCluster(directory or cluster_file.default_directory())
-    plan = wanted_plan(cluster, storage, replicas)
+    plan = wanted_plan(cluster, storage, replicas, min_replicas)
 
     async def work() -> None:
         tell = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
@@ -68,16 +79,18 @@ def up(
     uvloop.run(work())
 
 
-def wanted_plan(cluster: LocalCluster, storage: int | None, replicas: int | None) -> Plan | None:
+def wanted_plan(
+    cluster: LocalCluster, storage: int | None, replicas: int | None, min_replicas: int | None = None
+) -> Plan | None:
     """The plan that the options make, over that of the cluster that is there; None leaves it alone."""
-    if storage is None and replicas is None:
+    if storage is None and replicas is None and min_replicas is None:
         return None
     known = cluster.load()
     base = known.plan if known else Plan()
     storage = base.storage if storage is None else storage
     if replicas is None:
         replicas = base.replicas if known else min(base.replicas, storage)
-    return Plan(storage, replicas)
+    return Plan(storage, replicas, base.min_replicas if min_replicas is None else min_replicas)
 
 
 def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
@@ -142,6 +155,7 @@ def status(reach: Reach) -> None:
 
 
 def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
+    minimums = {chain: table.min_replicas or 1 for table in reply.tables for chain in table.chains}
     return {
         "address": url,
         "cluster_id": reply.cluster_id,
@@ -149,10 +163,17 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "routing_version": reply.routing_version,
         "lease_ms": reply.lease_ms,
         "nodes": [_node(row) for row in reply.nodes],
+        "tables": [
+            {"table_id": table.table_id, "chains": len(table.chains), "min_replicas": table.min_replicas or 1}
+            for table in reply.tables
+        ],
         "chains": [
             {
                 "chain_id": chain.chain_id,
                 "version": chain.version,
+                "serving": _serving(chain),
+                "min_replicas": minimums.get(chain.chain_id, 1),
+                "takes_writes": _serving(chain) >= minimums.get(chain.chain_id, 1),
                 "members": [
                     {"target_id": member.target_id, "state": pb.PublicState.Name(member.state).lower()}
                     for member in chain.members
@@ -163,6 +184,10 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
     }
 
 
+def _serving(chain: pb.Chain) -> int:
+    return sum(member.state == pb.SERVING for member in chain.members)
+
+
 def _node(row: pb.NodeStatus) -> dict[str, Any]:
     return {
         "node_id": row.node.node_id,
@@ -170,6 +195,8 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
         "address": row.node.address,
         "domain": row.node.domain,
         "alive": row.alive,
+        "heard": row.heard,
+        "ended": row.ended,
         "silent_ms": row.silent_ms,
         "targets": len(row.targets),
         "chunks": sum(target.chunks for target in row.targets),
@@ -224,13 +251,12 @@ def print_status(found: dict[str, Any]) -> None:
     click.echo(f"cluster {found['cluster_id']} at {found['address']}, manager epoch {found['manager_epoch']}")
     table = Table("node", "kind", "address", "domain", "state", "chunks", "used", "disk")
     for node in found["nodes"]:
-        alive = "alive" if node["alive"] else f"silent for {node['silent_ms'] / 1000:.1f} s"
         table.add_row(
             str(node["node_id"]),
             node["kind"],
             node["address"] or "not started yet",
             node["domain"],
-            alive,
+            state_of(node),
             str(node["chunks"]) if node["kind"] == "storage" else "",
             output.size(node["used_bytes"]) if node["kind"] == "storage" else "",
             output.size(node["capacity_bytes"]) if node["kind"] == "storage" else "",
@@ -242,6 +268,34 @@ def print_status(found: dict[str, Any]) -> None:
     states = Counter(member["state"] for chain in found["chains"] for member in chain["members"])
     shown = ", ".join(f"{count} {state}" for state, count in states.items())
     click.echo(f"{len(found['chains'])} chains; targets: {shown}")
+    for line in _troubles(found["chains"]):
+        click.echo(line)
+
+
+def state_of(node: dict[str, Any]) -> str:
+    """Of its process, as far as it is known."""
+    seconds = node["silent_ms"] / 1000
+    if node["alive"]:
+        return "alive"
+    if node["ended"]:
+        return f"ended, last heard {seconds:.1f} s ago"
+    if node["heard"]:
+        return f"silent for {seconds:.1f} s"
+    return f"not heard since the manager began, {seconds:.1f} s ago"
+
+
+def _troubles(chains: list[dict[str, Any]]) -> Iterator[str]:
+    """Chains that cannot be written, or not even be read."""
+    for chain in chains:
+        copies = f"chain {chain['chain_id']} has {chain['serving']} of {len(chain['members'])} copies"
+        if not chain["serving"]:
+            last = ", ".join(str(m["target_id"]) for m in chain["members"] if m["state"] == "lastsrv")
+            yield (
+                f"{copies}: it waits for target {last} to return, and is neither read nor written; if that disk is "
+                f"lost, see `threefs chain accept-loss {chain['chain_id']}`"
+            )
+        elif not chain["takes_writes"]:
+            yield f"{copies}, and a write needs {chain['min_replicas']}: it is read, and its writes wait"
 
 
 def _news(node: dict[str, Any]) -> Iterator[str]:

@@ -22,6 +22,7 @@ class Plan:
 
     storage: int = 3  # storage processes
     replicas: int = 3
+    min_replicas: int = 0  # that must serve for a write to be taken, when the cluster is made; 0: more than half
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= self.storage:

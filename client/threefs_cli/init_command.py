@@ -41,8 +41,20 @@ Examples:
     show_default=True,
     help="Chains that every disk takes part in: the more, the more disks share the load of one that died.",
 )
+@click.option(
+    "--min-replicas",
+    type=click.IntRange(1, 10),
+    help="Copies that must be there for a write to be taken.  [default: more than half of all; 1 of 2]",
+)
 @click.option("--lease", "lease_s", type=click.FloatRange(0.5, 600), help="T in seconds.  [default: the manager's]")
-def init(reach: Reach, nodes: tuple[str, ...], replicas: int, targets_per_disk: int, lease_s: float | None) -> None:
+def init(
+    reach: Reach,
+    nodes: tuple[str, ...],
+    replicas: int,
+    targets_per_disk: int,
+    min_replicas: int | None,
+    lease_s: float | None,
+) -> None:
     """Give a new cluster its plan, once: which storage nodes there are, and how many copies they keep.
 
     NODES are the node_id of each storage process. Nodes of one DOMAIN (a machine, a rack) may fail together, so no
@@ -53,6 +65,7 @@ def init(reach: Reach, nodes: tuple[str, ...], replicas: int, targets_per_disk: 
         storage=planned(nodes),
         replicas=replicas,
         targets_per_disk=targets_per_disk,
+        min_replicas=min_replicas or 0,
         lease_ms=round(lease_s * 1000) if lease_s else 0,
     )
     managers = addresses.parse(reach.url())

@@ -137,6 +137,11 @@ class LocalCluster:
             cluster_file.save(self.directory, state)
         elif wanted is not None and wanted != state.plan:
             if self._made(state):
+                if dataclasses.replace(wanted, min_replicas=state.plan.min_replicas) == state.plan:
+                    raise InvalidArgument(
+                        f"the cluster in {self.directory} is made already; `threefs chain min-replicas "
+                        f"{wanted.min_replicas}` changes how many copies a write needs"
+                    )
                 raise InvalidArgument(
                     f"the cluster in {self.directory} has {state.plan.storage} storage processes and "
                     f"{state.plan.replicas} replicas, and that cannot be changed"
@@ -274,6 +279,7 @@ class LocalCluster:
             ],
             replicas=plan.replicas,
             targets_per_disk=plan.targets_per_disk,
+            min_replicas=0 if self._made(state) else plan.min_replicas,
         )
         peers = Peers(RealNet(), Identity("", RANDOM.token(16).hex(), self._key(), "threefs"))
         try:

@@ -9,6 +9,7 @@ from threefs import __version__
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_cli import (
     backup_commands,
+    chain_commands,
     change_commands,
     cluster_commands,
     demo_command,
@@ -69,6 +70,7 @@ MODULES = (
     cluster_commands,
     init_command,
     key_command,
+    chain_commands,
     look_commands,
     transfer_commands,
     change_commands,

@@ -163,6 +163,13 @@ class Membership:
             return LocalState.OFFLINE  # its disk was wiped: it has nothing to serve alone with
         return LocalState(report.local_state)
 
+    def could_serve(self, target: TargetId, lease_s: float) -> bool:
+        """It has a disk that works, and was heard of, whatever it keeps."""
+        report, seen = self._reports.get(target), self._seen.get(target)
+        if report is None or seen is None or target in self._condemned:
+            return False
+        return report.local_state != pb.LOCAL_OFFLINE and self._silence_s(seen) < lease_s
+
     def report(self, target: TargetId) -> pb.TargetReport | None:
         """The newest of this term."""
         return self._reports.get(target)

@@ -1,19 +1,21 @@
 """Watches over the chains: applies the table of transitions whenever something is known that may change one."""
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Iterable
 
 import structlog
 
 from threefs.env.clock import Clock
-from threefs.errors import Fenced, ThreefsError
+from threefs.errors import Fenced, InvalidArgument, NotFound, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
+from threefs.wire import manager_pb2 as pb
 from threefs_manager.membership import Membership
 from threefs_manager.progress import Progress
 from threefs_manager.publication import Publication
 from threefs_manager.store import Store, Writer
-from threefs_manager.transitions import Known, next_chain
+from threefs_manager.transitions import Known, accept_loss, next_chain
 
 _SWEEPS = 10  # of all chains, per T
 _AWAY_SWEEPS = 4  # a wait for the next sweep that took so many times as long: this process did not run
@@ -139,6 +141,35 @@ class Overseer:
                 changes.append((chain, known))
         for first in range(0, len(changes), _AT_ONCE):
             await self._change(changes[first : first + _AT_ONCE])
+
+    async def accept_loss(self, request: pb.AcceptLossRequest) -> Chain:
+        """An administrator lets a chain go on with what one target has. Raises NotFound, InvalidArgument."""
+        chain_id, chosen = ChainId(request.chain_id), TargetId(request.target_id)
+        routing = self._publication.routing
+        if chain_id not in routing.chains:
+            raise NotFound(f"there is no chain {chain_id}")
+
+        async def write(writer: Writer) -> tuple[Chain, Chain]:
+            chain = await writer.chain(chain_id)
+            if chain.version != request.chain_version:
+                raise InvalidArgument(
+                    f"chain {chain_id} has version {chain.version}, not {request.chain_version}: it has changed, so "
+                    "look at it again (`threefs status`)"
+                )
+            known = self._membership.judge(chain, routing, routing.lease_s)
+            alive = {t for t in known if self._membership.could_serve(t, routing.lease_s)}
+            after = accept_loss(chain, chosen, known, alive)
+            report = self._membership.report(chosen)
+            assert report is not None, "it could serve"
+            target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id)
+            writer.put_chains([after], [target], {})
+            return chain, after
+
+        (before, after), routing = await self._store.change(write)
+        self._publication.publish(routing)
+        _LOG.warning("a loss was accepted", chain=chain_id, version=after.version, members=_in_words(after))
+        self._on_change(before, after)
+        return after
 
     async def _change(self, changes: list[tuple[Chain, Known]]) -> None:
         made: list[tuple[Chain, Chain]] = []

@@ -59,6 +59,18 @@ def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> N
         )
 
 
+def default_minimum(replicas: int) -> int:
+    """How many copies must serve for a write to be acknowledged: more than half, so that one lost disk loses nothing
+    that was acknowledged, but 1 of 2, where that would stop the writes with the first disk."""
+    return replicas - replicas // 2
+
+
+def check_minimum(min_replicas: int, replicas: int) -> None:
+    """Raises InvalidArgument."""
+    if not 1 <= min_replicas <= replicas:
+        raise InvalidArgument(f"the minimum of replicas must be 1 to {replicas}, not {min_replicas}")
+
+
 def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[list[Chain], list[Target]]:
     """All chains, every target serving, and their targets. Raises what `check_plan` does."""
     check_plan(disks, replicas, targets_per_disk)

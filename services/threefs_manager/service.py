@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from threefs import routing as routing_module
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
@@ -24,7 +25,18 @@ from threefs.errors import (
 from threefs.ids import NodeId, TableId, TargetId
 from threefs.kv.port import Engine
 from threefs.routing import Chain, Node, Target
-from threefs.rpc.methods import ADMIT_STORE, GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, PRESENCE, REGISTER, Method
+from threefs.rpc.methods import (
+    ACCEPT_LOSS,
+    ADMIT_STORE,
+    GET_ROUTING,
+    GET_STATUS,
+    HEARTBEAT,
+    INIT,
+    PRESENCE,
+    REGISTER,
+    SET_MIN_REPLICAS,
+    Method,
+)
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
 from threefs.wire import manager_pb2 as pb
@@ -150,6 +162,8 @@ class Manager:
         server.serve(HEARTBEAT, self.heartbeat)
         server.serve(GET_ROUTING, self.get_routing)
         server.serve(GET_STATUS, self.get_status)
+        server.serve(ACCEPT_LOSS, self.accept_loss)
+        server.serve(SET_MIN_REPLICAS, self.set_min_replicas)
         server.serve(ADMIT_STORE, self.admit_store)
 
     def bind_presence(self, server: Server) -> None:
@@ -170,6 +184,8 @@ class Manager:
             raise StrangeStore(restoring.lost(self._belongs_to, ""))
         disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
         placement.check_plan(disks, plan.replicas, plan.targets_per_disk)
+        min_replicas = request.min_replicas or placement.default_minimum(plan.replicas)
+        placement.check_minimum(min_replicas, plan.replicas)
         fresh_id = self._random.token(16).hex()
         chains: list[Chain] = []
         targets: list[Target] = []
@@ -181,7 +197,7 @@ class Manager:
         async def write(writer: Writer) -> str:
             made = writer.cluster
             if made.cluster_id:
-                await _check_same(writer, plan)
+                await _check_same(writer, plan, request.min_replicas)
                 return made.cluster_id
             made.cluster_id = fresh_id
             made.plan_digest = _digest(plan)
@@ -190,7 +206,7 @@ class Manager:
             made.next_meta_node = FIRST_META_NODE
             for disk in disks:
                 writer.put_node(pb.Node(node_id=disk.node_id, kind=pb.STORAGE, domain=disk.domain))
-            writer.put_chains(chains, targets, {TableId(1): [chain.chain_id for chain in chains]})
+            writer.put_chains(chains, targets, {TableId(1): [chain.chain_id for chain in chains]}, min_replicas)
             return fresh_id
 
         cluster_id, routing = await store.change(write)
@@ -308,7 +324,30 @@ class Manager:
             nodes=[self._membership.status(node, known.lease_s) for node in routing.nodes],
             chains=routing.chains,
             lease_ms=known.lease_ms,
+            tables=routing.tables,
         )
+
+    async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:
+        """A chain goes on without the disks that served it last. Raises NotFound, InvalidArgument."""
+        _, overseer = self._leading()
+        return pb.AcceptLossReply(chain=routing_module.chain_to_wire(await overseer.accept_loss(request)))
+
+    async def set_min_replicas(self, request: pb.SetMinReplicasRequest) -> pb.SetMinReplicasReply:
+        """How many targets of a chain must serve, for it to take writes. Raises NotFound, InvalidArgument."""
+        store, _ = self._leading()
+
+        async def write(writer: Writer) -> None:
+            table = await writer.table(request.table_id)
+            if table is None:
+                raise NotFound(f"there is no chain table {request.table_id}")
+            placement.check_minimum(request.min_replicas, writer.cluster.replicas)
+            if table.min_replicas != request.min_replicas:
+                table.min_replicas = request.min_replicas
+                writer.put_table(table)
+
+        _, routing = await store.change(write)
+        self._publication.publish(routing)
+        return pb.SetMinReplicasReply()
 
 
 async def _patiently(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
@@ -340,10 +379,16 @@ def _digest(plan: pb.InitRequest) -> bytes:
     return hashlib.sha256(text.encode("ascii")).digest()
 
 
-async def _check_same(writer: Writer, plan: pb.InitRequest) -> None:
+async def _check_same(writer: Writer, plan: pb.InitRequest, min_replicas: int) -> None:
     """Raises AlreadyExists."""
     made = writer.cluster
     if made.plan_digest == _digest(plan):
+        table = await writer.table(1)
+        if table is not None and min_replicas and min_replicas != (table.min_replicas or 1):
+            raise AlreadyExists(
+                f"the cluster {made.cluster_id} was made with a minimum of {table.min_replicas or 1} replicas, not "
+                f"{min_replicas}; `threefs chain min-replicas {min_replicas}` changes it"
+            )
         return
     made_from = pb.InitRequest(replicas=made.replicas, targets_per_disk=made.targets_per_disk)
     for node in await writer.nodes():

@@ -84,13 +84,26 @@ class Writer:
         assert value is not None, f"chain {chain_id} has no record"
         return routing_module.chain_from_wire(records.decode(value, pb.Chain, key))
 
+    async def table(self, table_id: int) -> pb.ChainTable | None:
+        key = _key(b"TABL", table_id)
+        value = await self._tx.get(key)
+        return None if value is None else records.decode(value, pb.ChainTable, key)
+
+    def put_table(self, table: pb.ChainTable) -> None:
+        self._changed = True
+        self._tx.set(_key(b"TABL", table.table_id), records.encode(table))
+
     async def target(self, target_id: int) -> pb.Target | None:
         key = _key(b"TARG", target_id)
         value = await self._tx.get(key)
         return None if value is None else records.decode(value, pb.Target, key)
 
     def put_chains(
-        self, chains: Sequence[Chain], targets: Sequence[Target], tables: Mapping[TableId, Sequence[ChainId]]
+        self,
+        chains: Sequence[Chain],
+        targets: Sequence[Target],
+        tables: Mapping[TableId, Sequence[ChainId]],
+        min_replicas: int = 0,
     ) -> None:
         self._changed = True
         for chain in chains:
@@ -98,9 +111,7 @@ class Writer:
         for target in targets:
             self.put_target(routing_module.target_to_wire(target))
         for table_id, members in tables.items():
-            self._tx.set(
-                _key(b"TABL", table_id), records.encode(pb.ChainTable(table_id=table_id, chains=list(members)))
-            )
+            self.put_table(pb.ChainTable(table_id=table_id, chains=list(members), min_replicas=min_replicas))
 
     def put_target(self, target: pb.Target) -> None:
         self._changed = True

@@ -13,6 +13,9 @@
     waiting    lives, a serving one lives, and      syncing
                nothing else is syncing
 
+    lastsrv    an administrator accepts the loss    offline; the target that was chosen serves alone
+               of what only such ones have
+
 Whatever is not in the table stays as it is, and so does everything of which nothing is known yet. Rule R7: only a
 lastsrv target may serve alone, and a serving one is put offline only while another one is known to live. For then
 whatever was acknowledged is on a target that serves. When all serving ones are dead, each of them has everything that
@@ -20,7 +23,9 @@ was acknowledged: a version is durable on all of them before that.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
+from threefs.errors import InvalidArgument
 from threefs.ids import TargetId
 from threefs.routing import Chain, ChainMember, LocalState, PublicState
 
@@ -44,6 +49,26 @@ def next_chain(chain: Chain, known: Known) -> Chain:
     if members == chain.members or (_resyncs(chain.members) and _only_waits(chain.members, members)):
         return chain
     return Chain(chain.chain_id, chain.version + 1, members)
+
+
+def accept_loss(chain: Chain, chosen: TargetId, known: Known, alive: AbstractSet[TargetId]) -> Chain:
+    """The chain after an administrator has given up what only its lost targets have: `chosen` goes on with what it has,
+    and the others are brought up to date from it. `alive` are the targets that could serve, whatever they keep.
+
+    Raises InvalidArgument where nothing has to be given up, or `chosen` cannot serve.
+    """
+    states = {member.target_id: member.state for member in chain.members}
+    if SERVING in states.values():
+        raise InvalidArgument(f"chain {chain.chain_id} is served: nothing of it is lost")
+    for target, state in states.items():
+        if state is LASTSRV and _lives(target, known):
+            raise InvalidArgument(f"target {target} served chain {chain.chain_id} last, and is back: nothing is lost")
+    if chosen not in states:
+        raise InvalidArgument(f"target {chosen} is not in chain {chain.chain_id}")
+    if chosen not in alive:
+        raise InvalidArgument(f"target {chosen} cannot serve now: its process does not run, or its disk has failed")
+    others = tuple(ChainMember(member.target_id, OFFLINE) for member in chain.members if member.target_id != chosen)
+    return Chain(chain.chain_id, chain.version + 1, (ChainMember(chosen, SERVING), *others))
 
 
 def _step(members: tuple[ChainMember, ...], known: Known) -> tuple[ChainMember, ...]:

@@ -28,6 +28,7 @@ from threefs.errors import (
     StaleFence,
     StaleWrite,
     ThreefsError,
+    TooFewReplicas,
     Unavailable,
     VersionGap,
 )
@@ -250,7 +251,12 @@ class Craq:
                 raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
             raise ResultForgotten(version=committed)
         version = committed + 1 if record.committed is not None else target.first_version
-        return await self._stage(target, chunk, write, version, identity, payload, deadline)
+        result = await self._stage(target, chunk, write, version, identity, payload, deadline)
+        try:  # others may have left since it was admitted: then it is committed on fewer targets than it needs
+            target.check_copies()
+        except TooFewReplicas as error:
+            raise OutcomeUnknown(f"the write is not on enough targets to be acknowledged: {error}") from None
+        return result
 
     async def _forwarded(
         self,
@@ -423,6 +429,7 @@ def _admit(target: Target, write: pb.ChunkWrite) -> None:
     target.check(write.chain_version, syncing=write.version != 0)
     if write.version == 0:
         target.check_head()
+        target.check_copies()
 
 
 def _absent(target: Target, chunk: ChunkId) -> bool:

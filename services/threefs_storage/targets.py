@@ -13,7 +13,7 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.random import RANDOM, Random
-from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError, Unavailable
+from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError, TooFewReplicas, Unavailable
 from threefs.ids import ChunkId, NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
@@ -69,6 +69,8 @@ class Target:
         self.left = False
         self.report: Callable[[], None] = lambda: None  # sends a heartbeat now
         self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # its disk has failed
+        #: How many of the chain must serve, for it to take writes of clients.
+        self.min_replicas = 1
         #: There was no room for something that had to be written.
         self.full = False
         #: The chain version in which the predecessor has said that nothing is missing here.
@@ -104,6 +106,7 @@ class Target:
         self.chain = chain
         self.state = chain.state(self.target_id)
         self.serving = self.state is PublicState.SERVING
+        self._copies = len(chain.serving)
         self.is_tail = chain.tail == self.target_id
         self.is_last = chain.last == self.target_id
         self.current.clear()
@@ -270,6 +273,15 @@ class Target:
         if self.chain.head != self.target_id:
             raise NotServing(f"target {self.target_id} is not the head of chain {self.chain.chain_id}")
 
+    def check_copies(self) -> None:
+        """May a client's write be taken, and acknowledged? Raises TooFewReplicas."""
+        if self._copies < self.min_replicas:
+            raise TooFewReplicas(
+                f"chain {self.chain.chain_id} has {self._copies} of {len(self.chain.members)} copies, and at least "
+                f"{self.min_replicas} are needed for a write: wait until more serve (`threefs status`), or lower the "
+                "minimum (`threefs chain min-replicas`)"
+            )
+
     def check_last(self) -> None:
         if not self.is_last:
             raise NotServing(f"target {self.target_id} is not where writes end in chain {self.chain.chain_id}")
@@ -304,12 +316,14 @@ class Targets:
         self._open_table = open_table
 
     async def open(self, routing: Routing) -> None:
+        minimums = routing.minimums()
         for target in routing.targets.values():
             if target.node_id != self._node_id:
                 continue
             chain = routing.chains[target.chain_id]
             engine = await self._engine(target.target_id, chain)
             opened = self.by_id[target.target_id] = Target(target.target_id, engine, chain, self._clock)
+            opened.min_replicas = minimums.get(chain.chain_id, 1)
             opened.on_failure = partial(self._disk_failed, engine.space().disk)
 
     async def reopen(self, target: Target) -> None:
@@ -349,7 +363,9 @@ class Targets:
     def learn(self, routing: Routing) -> list[Target]:
         """Take over newer chain versions; the targets whose chain has changed."""
         changed = []
+        minimums = routing.minimums()
         for target in self:
+            target.min_replicas = minimums.get(target.chain.chain_id, 1)
             chain = routing.chains[target.chain.chain_id]
             if chain.version > target.chain.version:
                 target.learn(chain)

@@ -214,6 +214,7 @@ class TestChain:
         self.peers = Peers(RealNet(), identity("c" * 32))
         self.members: list[tuple[int, PublicState]] = [(r.node, SERVING) for r in self.replicas]
         self.version = 1
+        self.min_replicas = 1
         self.seq = 0
 
     def __getitem__(self, node: int) -> Replica:
@@ -240,6 +241,7 @@ class TestChain:
             targets={r.target_id: RoutingTarget(r.target_id, NodeId(r.node), CHAIN) for r in self.replicas},
             chains={CHAIN: Chain(CHAIN, self.version, members)},
             tables={TableId(1): (CHAIN,)},
+            min_replicas={TableId(1): self.min_replicas},
         )
 
     def change(self, *members: tuple[int, PublicState], learned_by: Sequence[int] | None = None) -> Routing:

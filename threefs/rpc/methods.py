@@ -41,6 +41,8 @@ HEARTBEAT = _method(_M, "Manager", "Heartbeat", _M.HeartbeatRequest, _M.Heartbea
 GET_ROUTING = _method(_M, "Manager", "GetRouting", _M.GetRoutingRequest, _M.GetRoutingReply)
 GET_STATUS = _method(_M, "Manager", "GetStatus", _M.GetStatusRequest, _M.GetStatusReply)
 PRESENCE = _method(_M, "Manager", "Presence", _M.PresenceRequest, _M.PresenceReply)
+ACCEPT_LOSS = _method(_M, "Manager", "AcceptLoss", _M.AcceptLossRequest, _M.AcceptLossReply)
+SET_MIN_REPLICAS = _method(_M, "Manager", "SetMinReplicas", _M.SetMinReplicasRequest, _M.SetMinReplicasReply)
 ADMIT_STORE = _method(_M, "Manager", "AdmitStore", _M.AdmitStoreRequest, _M.AdmitStoreReply)
 
 CREATE = _method(_F, "Meta", "Create", _F.CreateRequest, _F.CreateReply)

@@ -88,12 +88,14 @@ class Chain(_message.Message):
     def __init__(self, chain_id: _Optional[int] = ..., version: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ChainMember, _Mapping]]] = ...) -> None: ...
 
 class ChainTable(_message.Message):
-    __slots__ = ("table_id", "chains")
+    __slots__ = ("table_id", "chains", "min_replicas")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     CHAINS_FIELD_NUMBER: _ClassVar[int]
+    MIN_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     chains: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, table_id: _Optional[int] = ..., chains: _Optional[_Iterable[int]] = ...) -> None: ...
+    min_replicas: int
+    def __init__(self, table_id: _Optional[int] = ..., chains: _Optional[_Iterable[int]] = ..., min_replicas: _Optional[int] = ...) -> None: ...
 
 class Routing(_message.Message):
     __slots__ = ("version", "cluster_id", "nodes", "targets", "chains", "tables", "lease_ms")
@@ -122,16 +124,18 @@ class PlannedNode(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., domain: _Optional[str] = ...) -> None: ...
 
 class InitRequest(_message.Message):
-    __slots__ = ("storage", "replicas", "targets_per_disk", "lease_ms")
+    __slots__ = ("storage", "replicas", "targets_per_disk", "lease_ms", "min_replicas")
     STORAGE_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_PER_DISK_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    MIN_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     storage: _containers.RepeatedCompositeFieldContainer[PlannedNode]
     replicas: int
     targets_per_disk: int
     lease_ms: int
-    def __init__(self, storage: _Optional[_Iterable[_Union[PlannedNode, _Mapping]]] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    min_replicas: int
+    def __init__(self, storage: _Optional[_Iterable[_Union[PlannedNode, _Mapping]]] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., lease_ms: _Optional[int] = ..., min_replicas: _Optional[int] = ...) -> None: ...
 
 class InitReply(_message.Message):
     __slots__ = ("cluster_id",)
@@ -289,6 +293,34 @@ class GetRoutingReply(_message.Message):
     routing: Routing
     def __init__(self, routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
+class AcceptLossRequest(_message.Message):
+    __slots__ = ("chain_id", "chain_version", "target_id")
+    CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_ID_FIELD_NUMBER: _ClassVar[int]
+    chain_id: int
+    chain_version: int
+    target_id: int
+    def __init__(self, chain_id: _Optional[int] = ..., chain_version: _Optional[int] = ..., target_id: _Optional[int] = ...) -> None: ...
+
+class AcceptLossReply(_message.Message):
+    __slots__ = ("chain",)
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    chain: Chain
+    def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ...) -> None: ...
+
+class SetMinReplicasRequest(_message.Message):
+    __slots__ = ("table_id", "min_replicas")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    MIN_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    min_replicas: int
+    def __init__(self, table_id: _Optional[int] = ..., min_replicas: _Optional[int] = ...) -> None: ...
+
+class SetMinReplicasReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -310,20 +342,22 @@ class NodeStatus(_message.Message):
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: _Optional[bool] = ..., ended: _Optional[bool] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     CHAINS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
     cluster_id: str
     manager_epoch: int
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     chains: _containers.RepeatedCompositeFieldContainer[Chain]
     lease_ms: int
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    tables: _containers.RepeatedCompositeFieldContainer[ChainTable]
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "length_ms")

@@ -62,7 +62,7 @@ def test_a_silent_node_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> No
     node = pb.Node(node_id=1, kind=pb.STORAGE, address="h:1", domain="d")
     target = pb.TargetReport(chunks=2, used_bytes=10, capacity_bytes=100)
     reply = pb.GetStatusReply(
-        cluster_id="c", nodes=[pb.NodeStatus(node=node, silent_ms=4000, targets=[target, target])]
+        cluster_id="c", nodes=[pb.NodeStatus(node=node, heard=True, silent_ms=4000, targets=[target, target])]
     )
     found = cluster_commands.describe("threefs://h:0", reply)
     assert found["nodes"][0] == {
@@ -71,6 +71,8 @@ def test_a_silent_node_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> No
         "address": "h:1",
         "domain": "d",
         "alive": False,
+        "heard": True,
+        "ended": False,
         "silent_ms": 4000,
         "targets": 2,
         "chunks": 4,
@@ -129,3 +131,41 @@ def test_what_meta_services_do_is_told(capsys: pytest.CaptureFixture[str]) -> No
         found["nodes"][0]["meta"] = one
         cluster_commands.print_status(found)
         assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ({"alive": True, "heard": True, "ended": False, "silent_ms": 5}, "alive"),
+        ({"alive": False, "heard": True, "ended": True, "silent_ms": 1200}, "ended, last heard 1.2 s ago"),
+        ({"alive": False, "heard": True, "ended": False, "silent_ms": 4000}, "silent for 4.0 s"),
+        (
+            {"alive": False, "heard": False, "ended": False, "silent_ms": 1_179_900},
+            "not heard since the manager began, 1179.9 s ago",
+        ),
+    ],
+)
+def test_what_is_known_of_a_process_is_said_and_no_more(node: dict[str, object], words: str) -> None:
+    assert cluster_commands.state_of(node) == words
+
+
+def test_chains_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def chain(number: int, *states: pb.PublicState) -> pb.Chain:
+        members = [pb.ChainMember(target_id=100 * n + 1, state=state) for n, state in enumerate(states, 1)]
+        return pb.Chain(chain_id=number, version=1, members=members)
+
+    chains = [
+        chain(1, pb.SERVING, pb.SERVING, pb.OFFLINE),
+        chain(2, pb.SERVING, pb.SYNCING, pb.OFFLINE),
+        chain(3, pb.LASTSRV, pb.OFFLINE, pb.OFFLINE),
+    ]
+    reply = pb.GetStatusReply(
+        cluster_id="c", chains=chains, tables=[pb.ChainTable(table_id=1, chains=[1, 2, 3], min_replicas=2)]
+    )
+    found = cluster_commands.describe("threefs://h:0", reply)
+    assert [(c["serving"], c["takes_writes"]) for c in found["chains"]] == [(2, True), (1, False), (0, False)]
+    cluster_commands.print_status(found)
+    shown = capsys.readouterr().out
+    assert "chain 1 " not in shown
+    assert "chain 2 has 1 of 3 copies, and a write needs 2: it is read, and its writes wait" in shown
+    assert "chain 3 has 0 of 3 copies: it waits for target 101" in shown and "threefs chain accept-loss 3" in shown

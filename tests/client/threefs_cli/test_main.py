@@ -16,6 +16,7 @@ NAMES = [
     "put",
     "get",
     "cat",
+    "chain",
     "mkdir",
     "rm",
     "mv",

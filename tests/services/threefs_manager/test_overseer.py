@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
 from threefs_manager.overseer import Overseer
@@ -15,7 +16,7 @@ from tests.support.chain import until
 from tests.support.clocks import SteppedClock
 from tests.support.terms import take
 from tests.support.virtual_time import LOOP_CLOCK, run_virtual
-from threefs.errors import Unavailable
+from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
@@ -33,6 +34,7 @@ class Bench:
     def __init__(self, manager: Manager) -> None:
         self.manager = manager
         self.living: dict[int, int] = {}  # node -> incarnation
+        self.store_id = 5  # of all targets
         self.complete: set[int] = set()  # nodes whose target says that nothing is missing
 
     def chain(self) -> Chain:
@@ -65,7 +67,7 @@ class Bench:
                     target_id=node * 100 + 1,
                     chain_version=chain.version,
                     local_state=pb.LOCAL_UPTODATE if serving or node in self.complete else pb.LOCAL_ONLINE,
-                    store_id=5,
+                    store_id=self.store_id,
                 )
                 await self.manager.heartbeat(
                     pb.HeartbeatRequest(node_id=node, incarnation=incarnation, targets=[report])
@@ -406,3 +408,41 @@ async def check_forgotten_meta_services(bench: Bench) -> None:
 
 def test_addresses_of_meta_services_that_are_gone_are_forgotten() -> None:
     run(check_forgotten_meta_services)
+
+
+async def check_accepted_loss(bench: Bench) -> None:
+    """All disks were exchanged while nothing ran: the chain waits for ever, until an administrator gives up."""
+    await asyncio.sleep(0.1)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.store_id = 6
+    for node in (1, 2, 3):
+        await bench.register(node, 2, store_id=6)
+    await asyncio.sleep(0.5)
+    assert set(bench.states().values()) == {LASTSRV}
+    version = bench.chain().version
+    for chain_id, seen, target, error in (
+        (9, version, 301, NotFound),
+        (1, version - 1, 301, InvalidArgument),
+        (1, version, 999, InvalidArgument),
+    ):
+        with pytest.raises(error):
+            await bench.manager.accept_loss(
+                pb.AcceptLossRequest(chain_id=chain_id, chain_version=seen, target_id=target)
+            )
+    request = pb.AcceptLossRequest(chain_id=1, chain_version=version, target_id=301)
+    reply = await bench.manager.accept_loss(request)
+    assert reply.chain.version == version + 1 and reply.chain.members[0].target_id == 301
+    for node in (1, 2):
+        await until(lambda node=node: bench.states()[node] is SYNCING)  # type: ignore[misc]
+        bench.complete.add(node)
+    await until(lambda: set(bench.states().values()) == {SERVING})
+    assert {target.store_id for target in bench.manager._publication.routing.targets.values()} == {6}
+    with pytest.raises(InvalidArgument, match="is served: nothing of it is lost"):
+        await bench.manager.accept_loss(
+            pb.AcceptLossRequest(chain_id=1, chain_version=bench.chain().version, target_id=101)
+        )
+
+
+def test_an_accepted_loss_brings_a_chain_back() -> None:
+    run(check_accepted_loss)

@@ -3,8 +3,10 @@
 import itertools
 from collections.abc import Iterator
 
-from threefs_manager.transitions import Known, next_chain
+import pytest
+from threefs_manager.transitions import Known, accept_loss, next_chain
 
+from threefs.errors import InvalidArgument
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, PublicState
 
@@ -176,3 +178,34 @@ def test_the_numbers_of_targets_mean_nothing() -> None:
 def test_the_dead_stand_behind_all_others_that_are_out() -> None:
     assert after((SERVING, SERVING, OFFLINE), DEAD, UPTODATE, None) == [(2, SERVING), (3, OFFLINE), (1, OFFLINE)]
     assert after((SERVING, WAITING, OFFLINE), UPTODATE, DEAD, None) == [(1, SERVING), (3, OFFLINE), (2, OFFLINE)]
+
+
+def test_a_loss_is_accepted_only_where_nothing_serves_nor_can_come_back_by_itself() -> None:
+    """I7 and R7, by enumeration: `chosen` serves alone only by this word, and only if no lastsrv target is there."""
+    accepted = 0
+    for before, known, _ in everything():
+        alive = {target for target, local in known.items() if local in (UPTODATE, ONLINE)}
+        for chosen in (1, 2, 3, 4):
+            target = TargetId(chosen)
+            states = {member.target_id: member.state for member in before.members}
+            back = any(state is LASTSRV and known[t] in (UPTODATE, ONLINE) for t, state in states.items())
+            allowed = SERVING not in states.values() and not back and target in alive
+            if not allowed:
+                with pytest.raises(InvalidArgument):
+                    accept_loss(before, target, known, alive)
+                continue
+            after = accept_loss(before, target, known, alive)
+            accepted += 1
+            assert after.version == before.version + 1 and after.serving == (target,)
+            assert {m.target_id: m.state for m in after.members if m.target_id != target} == {
+                t: OFFLINE for t in states if t != target
+            }
+    assert accepted > 100
+
+
+def test_a_lastsrv_target_that_lost_its_store_may_be_chosen() -> None:
+    """All have put their stores aside: they live, but what is known of them is that they have nothing to serve with."""
+    before = chain(LASTSRV, LASTSRV)
+    known = {TargetId(1): DEAD, TargetId(2): DEAD}
+    after = accept_loss(before, TargetId(2), known, {TargetId(1), TargetId(2)})
+    assert [(m.target_id, m.state) for m in after.members] == [(2, SERVING), (1, OFFLINE)]

@@ -1,0 +1,159 @@
+"""`threefs chain`: what an administrator decides about the chains of a cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+from threefs_client import AsyncFileSystem, addresses
+
+from threefs.errors import InvalidArgument, NotFound
+from threefs.managers import FramedManager, Managers
+from threefs.rpc.methods import ACCEPT_LOSS, GET_ROUTING, GET_STATUS, SET_MIN_REPLICAS
+from threefs.wire import manager_pb2 as pb
+from threefs_cli import output
+from threefs_cli.reach import Reach, reaching
+
+_ANSWER_S = 10.0
+
+
+@click.group()
+def chain() -> None:
+    """Rules and emergencies of chains: the groups of disks that keep copies of the same chunks."""
+
+
+@chain.command(
+    name="min-replicas",
+    epilog="""
+\b
+Examples:
+  threefs chain min-replicas 2
+  threefs chain min-replicas 1      in an emergency: writes go on with a single copy
+""",
+)
+@click.argument("count", type=click.IntRange(1, 16))
+@click.option("--table", "table_id", type=click.IntRange(1), default=1, show_default=True, help="Chain table.")
+@reaching
+def min_replicas(reach: Reach, count: int, table_id: int) -> None:
+    """Set how many copies must be there for a write to be taken.
+
+    A chain with fewer serving targets than COUNT can still be read, and brings its other targets up to date; its writes
+    wait. With 1, a write may be on a single disk when it is acknowledged.
+    """
+    url = reach.url()
+
+    async def work(fs: AsyncFileSystem) -> None:
+        request = pb.SetMinReplicasRequest(table_id=table_id, min_replicas=count)
+        await _managers(fs, url).call(SET_MIN_REPLICAS, request, timeout_s=_ANSWER_S)
+
+    reach.run(work)
+    if reach.as_json:
+        output.print_json({"table_id": table_id, "min_replicas": count})
+    else:
+        click.echo(f"writes to chains of table {table_id} need {count} copies from now on")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A target that might go on alone."""
+
+    target_id: int
+    node_id: int
+    address: str
+    chunks: int
+    own_store: bool  # what it keeps is what the cluster knows it by, not a store that was begun anew
+
+
+@chain.command(
+    name="accept-loss",
+    epilog="""
+\b
+Examples:
+  threefs chain accept-loss 3             shows what is there, and asks
+  threefs chain accept-loss 3 --yes
+  threefs chain accept-loss 3 --target 201
+""",
+)
+@click.argument("chain_id", type=click.IntRange(1), metavar="CHAIN")
+@click.option("--target", "target_id", type=click.IntRange(1), help="Whose copy is kept.  [default: the fullest]")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@reaching
+def accept_loss(reach: Reach, chain_id: int, target_id: int | None, yes: bool) -> None:
+    """Let a chain go on without the disks that served it last: what only they had is lost.
+
+    Such a chain waits for them (`threefs status` shows them as lastsrv) and is neither read nor written. If a disk can
+    be brought back, bring it back instead. Afterwards a disk that returns is overwritten.
+    """
+    url = reach.url()
+    found, candidates = reach.run(lambda fs: _look(fs, url, chain_id))
+    chosen = choose(candidates, target_id)
+    if not yes:
+        for candidate in candidates:
+            click.echo(describe(candidate), err=True)
+        click.confirm(
+            f"Chain {chain_id} goes on with what target {chosen.target_id} has ({chosen.chunks} chunks). What only the "
+            "disks have that it waits for is lost for good: files then have older bytes, or zeros, in places. Go on?",
+            abort=True,
+            err=True,
+        )
+
+    async def work(fs: AsyncFileSystem) -> pb.AcceptLossReply:
+        request = pb.AcceptLossRequest(chain_id=chain_id, chain_version=found.version, target_id=chosen.target_id)
+        return await _managers(fs, url).call(ACCEPT_LOSS, request, timeout_s=_ANSWER_S)
+
+    version = reach.run(work).chain.version
+    if reach.as_json:
+        output.print_json({"chain_id": chain_id, "version": version, "target_id": chosen.target_id})
+    else:
+        click.echo(
+            f"chain {chain_id} is served by target {chosen.target_id}; `threefs fsck` shows what files have lost"
+        )
+
+
+def choose(candidates: Sequence[Candidate], target_id: int | None) -> Candidate:
+    """The one that was named, else the fullest of those that have what they had. Raises NotFound."""
+    if target_id is not None:
+        named = next((one for one in candidates if one.target_id == target_id), None)
+        if named is None:
+            raise NotFound(f"target {target_id} is not a target of this chain on a disk that is there now")
+        return named
+    if not candidates:
+        raise NotFound("no target of this chain is on a disk that is there now; start its storage services first")
+    return max(candidates, key=lambda one: (one.own_store, one.chunks))
+
+
+def describe(candidate: Candidate) -> str:
+    kind = "" if candidate.own_store else ", in a store that was begun anew"
+    where = f"node {candidate.node_id} at {candidate.address}"
+    return f"target {candidate.target_id} on {where} has {candidate.chunks} chunks{kind}"
+
+
+async def _look(fs: AsyncFileSystem, url: str, chain_id: int) -> tuple[pb.Chain, list[Candidate]]:
+    """The chain, and its targets whose processes live. Raises NotFound, InvalidArgument."""
+    managers = _managers(fs, url)
+    status = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
+    routing = (await managers.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_ANSWER_S)).routing
+    found = next((one for one in status.chains if one.chain_id == chain_id), None)
+    if found is None:
+        raise NotFound(f"there is no chain {chain_id}; `threefs status --json` lists them")
+    if any(member.state == pb.SERVING for member in found.members):
+        raise InvalidArgument(f"chain {chain_id} is served: nothing of it is lost")
+    stores = {target.target_id: target.store_id for target in routing.targets}
+    members = {member.target_id for member in found.members}
+    candidates = [
+        Candidate(
+            report.target_id, node.node.node_id, node.node.address, report.chunks,
+            own_store=report.store_id == stores[report.target_id],
+        )
+        for node in status.nodes
+        if node.alive
+        for report in node.targets
+        if report.target_id in members and report.local_state != pb.LOCAL_OFFLINE
+    ]  # fmt: skip
+    return found, candidates
+
+
+def _managers(fs: AsyncFileSystem, url: str) -> Managers:
+    return Managers([FramedManager(fs.link.peers, address) for address in addresses.parse(url)])
+
+
+COMMANDS = (chain,)

@@ -1,0 +1,53 @@
+"""All disks of a chain are lost at once: nothing serves by itself, and an administrator brings the chain back."""
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import LocalCluster
+from tests.support.command_line import CommandLine
+
+
+def wait_for(threefs: CommandLine, states: set[str]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        members = [m for chain in _status(threefs)["chains"] for m in chain["members"]]
+        if {member["state"] for member in members} == states:
+            return
+        assert time.monotonic() < deadline, members
+        time.sleep(0.1)
+
+
+def _status(threefs: CommandLine) -> dict[str, list[dict[str, list[dict[str, str]]]]]:
+    import json
+
+    status: dict[str, list[dict[str, list[dict[str, str]]]]] = json.loads(threefs.run("status", "--json").stdout)
+    return status
+
+
+@pytest.mark.timeout(300)
+def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, lease_s=1.0, targets_per_disk=1) as cluster:
+        threefs = CommandLine(cluster.address)
+        with cluster.connect() as fs:
+            fs.write_file("/before", b"x" * 100_000)
+        for program in cluster.storage.values():
+            program.kill()
+        wait_for(threefs, {"lastsrv"})
+        for node, program in cluster.storage.items():
+            (target,) = (tmp_path / f"storage-{node}" / "data").glob("target-*")
+            shutil.rmtree(target)
+            program.start()
+        time.sleep(2.0)
+        wait_for(threefs, {"lastsrv"})  # none of them has what it should have
+        assert "threefs chain accept-loss 1" in threefs.run("status").stdout
+        refused = threefs.run("chain", "accept-loss", "1")
+        assert refused.exit_code == 1 and "has 0 chunks, in a store that was begun anew" in refused.stderr
+        wait_for(threefs, {"lastsrv"})
+        assert threefs.json("chain", "accept-loss", "1", "--yes")["target_id"] in (101, 201, 301)
+        wait_for(threefs, {"serving"})
+        with cluster.connect() as fs:
+            fs.write_file("/after", b"y" * 100_000)
+            assert fs.read_file("/after") == b"y" * 100_000
