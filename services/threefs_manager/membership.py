@@ -12,6 +12,7 @@ from threefs.env.clock import Clock
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.generations import Generations
 
 _MEMBERS = (PublicState.SERVING, PublicState.SYNCING)
 
@@ -28,7 +29,8 @@ class _Node:
 class Membership:
     """Begun anew with every term as primary."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, generations: Generations | None = None) -> None:
+        self.generations = generations or Generations()
         self._clock = clock
         self._began = clock.monotonic()
         #: Since when this manager has listened without a gap: a silence counts only from then on.
@@ -58,6 +60,7 @@ class Membership:
             if self._is_news(target, report):
                 news.add(chain.chain_id)
             self._reports[target] = report
+            self.generations.hear(report, routing.targets[target].store_id)
             if chain.state(target) not in _MEMBERS:
                 self._seen[target] = now
             elif self._starved.get(chain.chain_id) == target:
@@ -161,6 +164,8 @@ class Membership:
             return LocalState.ONLINE if state in _MEMBERS else None
         if state is PublicState.LASTSRV and report.store_id != routing.targets[target].store_id:
             return LocalState.OFFLINE  # its disk was wiped: it has nothing to serve alone with
+        if state is PublicState.LASTSRV and self.generations.outdated(report):
+            return LocalState.OFFLINE  # nor has an old copy of its disk
         return LocalState(report.local_state)
 
     def could_serve(self, target: TargetId, lease_s: float) -> bool:
@@ -190,6 +195,16 @@ class Membership:
         """Not heard of for T, though there was the time for it."""
         return not self.alive(node_id, lease_s) and self._silence_s(self._began) >= lease_s
 
+    def _judged(self, report: pb.TargetReport) -> pb.TargetReport:
+        """As it says, and with what only the manager can know of it."""
+        outdated = self.generations.outdated(report)
+        if not outdated:
+            return report
+        judged = pb.TargetReport()
+        judged.CopyFrom(report)
+        judged.failure = outdated
+        return judged
+
     def _silence_s(self, since: float) -> float:
         """How long nothing came that could have been heard."""
         return self._clock.monotonic() - max(since, self._listens_since)
@@ -201,7 +216,7 @@ class Membership:
             node=node,
             alive=self.alive(node.node_id, lease_s),
             silent_ms=int(silent_s * 1000),
-            targets=heard.targets if heard is not None else (),
+            targets=[self._judged(report) for report in heard.targets] if heard is not None else (),
             heard=heard is not None,
             ended=heard is not None and heard.ended,
         )

@@ -11,6 +11,7 @@ from threefs.errors import Fenced, InvalidArgument, NotFound, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.generations import SAVE_EVERY_S
 from threefs_manager.membership import Membership
 from threefs_manager.progress import Progress
 from threefs_manager.publication import Publication
@@ -44,6 +45,7 @@ class Overseer:
         self._on_change = on_change
         self._progress = Progress(clock)
         self._dirty: set[ChainId] = set()
+        self._saved_at = clock.monotonic()
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -92,10 +94,12 @@ class Overseer:
                 await self._wake.wait()
         except TimeoutError:
             self._dirty.update(routing.chains)  # somebody may have fallen silent
-            await self._forget_meta_services()
         if (away_s := self._clock.monotonic() - began) > _AWAY_SWEEPS * pause_s:
             _LOG.warning("this manager was away: all nodes have the time T anew", away_s=away_s)
             self._membership.was_away()
+        if self._dirty == routing.chains.keys():
+            await self._forget_meta_services()
+            await self._save_generations()
         self._wake.clear()
         dirty, self._dirty = self._dirty, set()
         try:
@@ -163,6 +167,10 @@ class Overseer:
             assert report is not None, "it could serve"
             target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id)
             writer.put_chains([after], [target], {})
+            self._membership.generations.begin_anew(report)
+            seen = self._membership.generations.seen(chosen)
+            assert seen is not None
+            writer.put_seen(seen)
             return chain, after
 
         (before, after), routing = await self._store.change(write)
@@ -183,6 +191,8 @@ class Overseer:
                     continue  # done already, by an attempt whose outcome was not known
                 made.append((chain, after))
                 writer.put_chains([after], self._new_stores(chain, after), {})
+                for seen in self._seen(chain, after):
+                    writer.put_seen(seen)
 
         _, routing = await self._store.change(write)
         self._publication.publish(routing)
@@ -190,6 +200,37 @@ class Overseer:
         for before, after in made:
             _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_in_words(after))
             self._on_change(before, after)
+
+    def _seen(self, before: Chain, after: Chain) -> list[pb.SeenStore]:
+        """How far the stores are that matter from now on: of those that wait to serve alone, and of those that are
+        filled anew."""
+        generations = self._membership.generations
+        found = []
+        for member in after.members:
+            if member.state is before.state(member.target_id):
+                continue
+            report = self._membership.report(member.target_id)
+            if member.state is PublicState.SYNCING and report is not None:
+                generations.begin_anew(report)
+            elif member.state is not PublicState.LASTSRV:
+                continue
+            seen = generations.seen(member.target_id)
+            if seen is not None:
+                found.append(seen)
+        return found
+
+    async def _save_generations(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._saved_at < SAVE_EVERY_S:
+            return
+        self._saved_at = now
+        unsaved = self._membership.generations.take_unsaved()
+        for first in range(0, len(unsaved), _AT_ONCE):
+            try:
+                await self._store.save_seen(unsaved[first : first + _AT_ONCE])
+            except BaseException:
+                self._membership.generations.give_back(unsaved[first:])
+                raise
 
     def _new_stores(self, before: Chain, after: Chain) -> list[Target]:
         """A target that syncs is filled anew: from now on what it has on its disk now is its store."""

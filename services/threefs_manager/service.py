@@ -42,6 +42,7 @@ from threefs.rpc.session import Call
 from threefs.wire import manager_pb2 as pb
 from threefs_manager import metadata_store, placement, registrations, restoring
 from threefs_manager.election import Election, Epoch
+from threefs_manager.generations import Generations
 from threefs_manager.membership import Membership
 from threefs_manager.overseer import Overseer
 from threefs_manager.placement import FIRST_META_NODE, Disk
@@ -130,7 +131,8 @@ class Manager:
             raise StrangeStore(restoring.lost(self._belongs_to, routing.cluster_id))
         if was_restored:
             _LOG.warning("serving from a restored store", routing_version=routing.version)
-        self._membership = Membership(self._clock)  # everyone has the time T from now on
+        seen = await _patiently(store.seen, self._clock)
+        self._membership = Membership(self._clock, Generations(seen))  # everyone has the time T from now on
         self._publication.begin(routing)
         self._overseer = Overseer(store, self._publication, self._membership, clock=self._clock)
         self._store = store

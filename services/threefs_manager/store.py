@@ -93,6 +93,10 @@ class Writer:
         self._changed = True
         self._tx.set(_key(b"TABL", table.table_id), records.encode(table))
 
+    def put_seen(self, seen: pb.SeenStore) -> None:
+        """Not part of the routing."""
+        self._tx.set(_key(b"SEEN", seen.target_id), records.encode(seen))
+
     async def target(self, target_id: int) -> pb.Target | None:
         key = _key(b"TARG", target_id)
         value = await self._tx.get(key)
@@ -138,6 +142,16 @@ class Store:
 
     async def load(self) -> Routing:
         return await read_routing(self._engine.begin())
+
+    async def seen(self) -> list[pb.SeenStore]:
+        return await _all(self._engine.begin(), b"SEEN", pb.SeenStore)
+
+    async def save_seen(self, seen: Sequence[pb.SeenStore]) -> None:
+        async def write(tx: Transaction) -> None:
+            for one in seen:
+                tx.set(_key(b"SEEN", one.target_id), records.encode(one))
+
+        await self._epoch.run(write, replayable=True)
 
     async def run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         """A transaction of this epoch that changes nothing of the routing. `function` may be run again."""

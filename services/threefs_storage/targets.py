@@ -439,6 +439,7 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         reusable_bytes=space.reusable_bytes,
         disk=space.disk,
         store_id=target.engine.store_id,
+        generation=target.engine.generation,
         synced_chunks=synced,
         chunks_to_sync=to_sync,
         scrubbed_chunks=target.scrubbed,

@@ -16,6 +16,7 @@ class Rows:
         self.undo: list[dict[bytes, bytes | None]] = []  # of the writes that are not durable yet, oldest first
         self.owner: object = None
         self.size_bytes = 0
+        self.changes = 0  # that were made and not lost
 
     def copied(self) -> "Rows":
         """The same rows, all of them durable."""
@@ -31,6 +32,7 @@ class Rows:
         return found[::-1] if reverse else found
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        self.changes += 1
         self.undo.append({key: self.values.get(key) for key in changes})
         self._apply(changes)
 
@@ -38,6 +40,7 @@ class Rows:
         """The log is cut somewhere behind the last flush."""
         for _ in range(random.below(len(self.undo) + 1)):
             self._apply(self.undo.pop())
+            self.changes -= 1
         self.undo.clear()
 
     def _apply(self, changes: Mapping[bytes, bytes | None]) -> None:

@@ -25,6 +25,7 @@ class SimTable:
         self._rows = rows
         rows.owner = self
         rows.undo.clear()  # recovery has read the log and made it durable
+        self.durable_change = rows.changes
 
     def get(self, key: bytes) -> bytes | None:
         self._check_readable()
@@ -55,6 +56,7 @@ class SimTable:
             if reached > self.durable and self._rows.owner is self:
                 del self._rows.undo[: reached - self.durable]
                 self.durable = reached
+                self.durable_change = self._rows.changes - len(self._rows.undo)
 
         try:
             await self._disk.do(durable, kind="sync", failed=self._lose)
@@ -73,6 +75,7 @@ class SimTable:
             raise NoSpace("the disk of the table is full")
         self._rows.undo.clear()
         self.durable = self.written
+        self.durable_change = self._rows.changes
         self.failure = None
 
     async def close(self) -> None:

@@ -180,7 +180,7 @@ class RegisterReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
 class TargetReport(_message.Message):
-    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure", "unrepaired_chunks", "scrubbed_bytes", "scrub_passes", "sync_progress", "lost_chunks", "reusable_bytes")
+    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure", "unrepaired_chunks", "scrubbed_bytes", "scrub_passes", "sync_progress", "generation", "lost_chunks", "reusable_bytes")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STATE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +201,7 @@ class TargetReport(_message.Message):
     SCRUBBED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SCRUB_PASSES_FIELD_NUMBER: _ClassVar[int]
     SYNC_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     LOST_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     REUSABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
     target_id: int
@@ -223,9 +224,10 @@ class TargetReport(_message.Message):
     scrubbed_bytes: int
     scrub_passes: int
     sync_progress: int
+    generation: int
     lost_chunks: int
     reusable_bytes: int
-    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: _Optional[bool] = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., reusable_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: _Optional[bool] = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., reusable_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("node_id", "incarnation", "targets", "leaving")
@@ -388,6 +390,16 @@ class ClusterRecord(_message.Message):
     targets_per_disk: int
     lease_ms: int
     def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan_digest: _Optional[bytes] = ..., next_meta_node: _Optional[int] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class SeenStore(_message.Message):
+    __slots__ = ("target_id", "store_id", "generation")
+    TARGET_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    target_id: int
+    store_id: int
+    generation: int
+    def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MetadataStore(_message.Message):
     __slots__ = ("store_id", "epoch", "generation")

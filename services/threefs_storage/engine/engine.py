@@ -321,6 +321,11 @@ class ChunkEngine:
         """Chunks that have a pending version, in key order."""
         return sorted(self._store.pending)
 
+    @property
+    def generation(self) -> int:
+        """The newest change of the records that survives a crash: it only rises."""
+        return self._store.generation
+
     def space(self) -> Space:
         disk = self._disk.space(self._directory)
         reusable_bytes = self._files.unused_bytes()

@@ -25,6 +25,7 @@ class RecordTable(Protocol):
     written: int
     durable: int
     failure: ThreefsError | None
+    durable_change: int  # the newest change that survives a crash, counted since the table was made
 
     def get(self, key: bytes) -> bytes | None: ...
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]: ...
@@ -56,6 +57,11 @@ class RecordStore:
     def durable(self) -> int:
         """Number of the newest write that survives a crash."""
         return self._table.durable
+
+    @property
+    def generation(self) -> int:
+        """The newest change that survives a crash, counted since the store was made."""
+        return self._table.durable_change
 
     @property
     def failure(self) -> ThreefsError | None:

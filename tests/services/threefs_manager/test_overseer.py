@@ -35,6 +35,7 @@ class Bench:
         self.manager = manager
         self.living: dict[int, int] = {}  # node -> incarnation
         self.store_id = 5  # of all targets
+        self.generations: dict[int, int] = {}  # how far their stores are
         self.complete: set[int] = set()  # nodes whose target says that nothing is missing
 
     def chain(self) -> Chain:
@@ -68,6 +69,7 @@ class Bench:
                     chain_version=chain.version,
                     local_state=pb.LOCAL_UPTODATE if serving or node in self.complete else pb.LOCAL_ONLINE,
                     store_id=self.store_id,
+                    generation=self.generations.get(node, 0),
                 )
                 await self.manager.heartbeat(
                     pb.HeartbeatRequest(node_id=node, incarnation=incarnation, targets=[report])
@@ -446,3 +448,48 @@ async def check_accepted_loss(bench: Bench) -> None:
 
 def test_an_accepted_loss_brings_a_chain_back() -> None:
     run(check_accepted_loss)
+
+
+async def check_old_copies(bench: Bench) -> None:
+    """All went down, and the disks of two were put back from copies. Only one that has everything may serve alone."""
+    bench.generations = {1: 70, 2: 70, 3: 70}
+    await asyncio.sleep(0.2)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.generations = {1: 69, 2: 12, 3: 71}
+    for node in (1, 2):
+        await bench.register(node, 2)
+    await asyncio.sleep(0.5)
+    assert set(bench.states().values()) == {LASTSRV}, "neither has everything"
+    status = await bench.manager.get_status(pb.GetStatusRequest())
+    said = status.nodes[1].targets[0].failure
+    assert "it ends with change 12, and change 70 was seen before. Put the newest disk in its place" in said
+    await bench.register(3, 2)
+    await until(lambda: bench.states()[3] is SERVING)
+    for node in (1, 2):
+        await until(lambda node=node: bench.states()[node] is SYNCING)  # type: ignore[misc]
+        bench.complete.add(node)
+    await until(lambda: set(bench.states().values()) == {SERVING})
+    status = await bench.manager.get_status(pb.GetStatusRequest())
+    assert not any(node.targets[0].failure for node in status.nodes), "they are filled anew, and counted anew"
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    await bench.register(2, 3)
+    await until(lambda: bench.states()[2] is SERVING)
+
+
+def test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone() -> None:
+    run(check_old_copies)
+
+
+def test_what_was_seen_of_stores_outlives_the_manager() -> None:
+    async def main() -> None:
+        engine = MemoryEngine()
+        store = Store(engine, await take(engine, "one"))
+        seen = [pb.SeenStore(target_id=n, store_id=5, generation=n) for n in (1, 2)]
+        await store.save_seen(seen)
+        version = (await store.load()).version
+        assert await Store(engine, await take(engine, "two")).seen() == seen
+        assert (await store.load()).version == version, "nobody who follows the routing is woken"
+
+    asyncio.run(main())

@@ -464,3 +464,26 @@ def test_many_keys_that_are_not_there_are_not_all_looked_for_in_order(current: b
         await table.close()
 
     asyncio.run(main())
+
+
+def test_its_generation_rises_with_what_is_durable_and_tells_an_old_copy(tmp_path: Path) -> None:
+    async def main() -> None:
+        table = await Table.open(tmp_path / "table")
+        seen = [table.durable_change]
+        for number in range(5):
+            table.write({b"%d" % number: b"x", b"other": b"%d" % number})
+            assert table.durable_change == seen[-1], "it is not durable yet"
+            await table.flush()
+            seen.append(table.durable_change)
+            if number == 2:
+                shutil.copytree(tmp_path / "table", tmp_path / "copy")
+        assert seen == sorted(set(seen))
+        await table.close()
+        table = await Table.open(tmp_path / "table")
+        assert table.durable_change >= seen[-1], "also after a restart"
+        await table.close()
+        copy = await Table.open(tmp_path / "copy")
+        assert seen[3] <= copy.durable_change < seen[5]
+        await copy.close()
+
+    asyncio.run(main())
