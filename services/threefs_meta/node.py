@@ -13,6 +13,7 @@ from threefs.cluster import Cluster
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
+from threefs.errors import ThreefsError
 from threefs.ids import ClientId
 from threefs.kv.port import Engine
 from threefs.managers import Caller

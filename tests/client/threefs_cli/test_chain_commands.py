@@ -27,7 +27,8 @@ def test_the_minimum_of_replicas_is_changed_and_shown(threefs: CommandLine) -> N
     assert threefs.json("status")["tables"][0]["min_replicas"] == 2
     try:
         assert threefs.json("chain", "min-replicas", "3") == {"table_id": 1, "min_replicas": 3}
-        assert all(chain["min_replicas"] == 3 and chain["takes_writes"] for chain in threefs.json("status")["chains"])
+        for chain in threefs.json("status")["chains"]:
+            assert chain["min_replicas"] == 3 and chain["takes_writes"] is (chain["serving"] == 3)
         assert "must be 1 to 3" in threefs.run("chain", "min-replicas", "4").output
         assert "no chain table 9" in threefs.run("chain", "min-replicas", "1", "--table", "9").output
     finally:
