@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from threefs_client.link import Link
 from threefs_storage.engine.engine import ChunkEngine
@@ -57,15 +56,11 @@ def found(world: World, links: dict[str, Link]) -> list[str]:
 def _dead(node: StorageNode) -> Iterator[str]:
     """Background work that should go on for as long as the process lives."""
     storage = node.storage
-    running: dict[str, asyncio.Task[Any] | None] = {
-        "the revival of targets": storage._revival._task,
-        "the following of the routing": node._cluster._follower,
-    }
-    running |= {f"repair {number}": task for number, task in enumerate(storage._repair._tasks)}
-    running |= {f"the finisher of target {target}": task for target, task in storage._finisher._tasks.items()}
-    running |= {task.get_name(): task for owner in (node, node._registration) for task in owner._background._tasks}
-    yield from (f"all of {owner}" for owner in (node, node._registration) if not owner._background._tasks)
-    yield from (name for name, task in running.items() if task is None or task.done())
+    owners = (node, node._registration, node._cluster, storage._revival, storage._repair, storage._scrubber)
+    running = {f"the finisher of target {target}": task for target, task in storage._finisher._tasks.items()}
+    running |= {task.get_name(): task for owner in owners for task in owner._background._tasks}
+    yield from (f"all of {type(owner).__name__}" for owner in owners if not owner._background._tasks)
+    yield from (name for name, task in running.items() if task.done())
 
 
 def _memory(node: StorageNode) -> Iterator[str]:
