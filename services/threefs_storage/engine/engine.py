@@ -328,15 +328,8 @@ class ChunkEngine:
 
     def space(self) -> Space:
         disk = self._disk.space(self._directory)
-        reusable_bytes = self._files.unused_bytes()
-        return Space(
-            disk.capacity_bytes,
-            self._files.used_bytes(),
-            disk.free_bytes + reusable_bytes,
-            self._chunks,
-            reusable_bytes,
-            disk.disk,
-        )
+        used, reusable = self._files.used_bytes(), self._files.unused_bytes()
+        return Space(disk.capacity_bytes, used, disk.free_bytes + reusable, self._chunks, reusable, disk.disk)
 
     async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:
         self._check_writable()
