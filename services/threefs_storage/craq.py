@@ -34,6 +34,7 @@ from threefs.errors import (
 )
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
+from threefs.routing import PublicState
 from threefs.telemetry.story import Story
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.content import Kind, Update
@@ -401,6 +402,7 @@ class Craq:
                 )
             if target.chain.version == chain_version:
                 break
+        assert target.serving or target.state is PublicState.SYNCING, "only who is in the write path commits"
         target.engine.commit(chunk, pending.version, target.chain.version)
         target.committed(chunk)
         self._story.add(chunk, "committed", version=pending.version, chain_version=target.chain.version)

@@ -78,7 +78,7 @@ class Target:
         #: Of the successor that is brought up to date: chunks looked at, and all of them.
         self.resynced = (0, 0)
         self.sync_progress = 0  # rises while that gets on
-        self.chain = chain
+        self.chain = chain  # the newest version that is known here
         self.state: PublicState | None = None
         self.serving = False
         self.is_tail = False
@@ -103,6 +103,7 @@ class Target:
 
     def learn(self, chain: Chain) -> None:
         """A chain version came in, the first or a newer one."""
+        assert chain.version >= self.chain.version, "chain versions rise (I5)"
         self.chain = chain
         self.state = chain.state(self.target_id)
         self.serving = self.state is PublicState.SERVING

@@ -94,8 +94,10 @@ class Record:
 
     def after_commit(self, chain_version: int) -> "Record":
         """The record once the pending version is committed."""
-        pending = self.pending
+        pending, before = self.pending, self.committed
         assert pending is not None
+        if before is not None and before.chain_version == pending.chain_version:
+            assert pending.version >= before.version, "versions never fall within a chain version (I4)"
         entries, forgotten = self.next_entries
         if self.shipped is None and self.collectable(pending.stamp):  # other replicas may have done so
             entries, forgotten = (), NOTHING_FORGOTTEN
