@@ -38,6 +38,7 @@ Examples:
 @click.option("--cache", "cache_s", type=float, default=1.0, show_default=True, help="Seconds of names and attributes.")
 @click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds until calls fail.")
 @click.option("--private", is_flag=True, help="For this user only.")
+@click.option("--supervise", is_flag=True, help="Start the process behind it again if it dies.")
 @click.option("-o", "flags", help="Options of mount(8), with commas: ro, nosuid, noexec, ...")
 @reaching
 def mount(
@@ -47,6 +48,7 @@ def mount(
     cache_s: float,
     timeout_s: float,
     private: bool,
+    supervise: bool,
     flags: str | None,
 ) -> None:
     """Show the cluster as a directory.
@@ -61,8 +63,11 @@ def mount(
         others=others,
         flags=tuple((flags or "rw").split(",")),
         key_file=os.path.abspath(key_file) if (key_file := reach.key_file()) else "",
+        supervise=supervise,
     )
     place = mountpoints.check(mountpoint)
+    if mountpoints.is_dead(place):
+        click.echo(f"the process behind the mount at {place} has ended; that mount is replaced", err=True)
     command = server_command(url, place, options)
     if foreground:
         os.execv(command[0], command)
@@ -114,6 +119,7 @@ def server_command(url: str, place: str, options: MountOptions) -> list[str]:
     command = [sys.executable, "-m", "threefs_mount", "--address", url]
     command += ["--cache", str(options.cache_s), "--timeout", str(options.timeout_s)]
     command += [] if options.others else ["--private"]
+    command += ["--supervise"] if options.supervise else []
     command += ["--key-file", options.key_file] if options.key_file else []
     command += [word for flag in options.flags for word in ("--flag", flag)]
     return [*command, place]

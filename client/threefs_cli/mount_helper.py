@@ -2,7 +2,7 @@
 
     threefs://manager:7000  /mnt/data  threefs  _netdev,nofail,ro  0 0
 
-Beside the flags of mount(8): cache=SECONDS, timeout=SECONDS, private, key_file=PATH.
+Beside the flags of mount(8): cache=SECONDS, timeout=SECONDS, private, supervise, key_file=PATH.
 """
 
 import os
@@ -91,8 +91,8 @@ def _options(chosen: Sequence[str]) -> list[str]:
             words += [_OWN[name], value]
         elif name == "token_file" and value:
             os.environ[TOKEN_VARIABLE] = Path(value).read_text(encoding="utf-8").strip()
-        elif option == "private":
-            words.append("--private")
+        elif option in ("private", "supervise"):
+            words.append(f"--{option}")
         elif option not in _FOR_OTHERS and not name.startswith(("x-", "X-", "comment")):
             raise InvalidArgument(f"unknown option {option!r}")
     return [*words, *(("-o", ",".join(flags)) if flags else ())]

@@ -7,7 +7,7 @@ import uvloop
 
 from threefs.errors import ThreefsError
 from threefs.telemetry import logs
-from threefs_mount import server
+from threefs_mount import server, supervisor
 from threefs_mount.options import MountOptions
 
 
@@ -18,13 +18,28 @@ from threefs_mount.options import MountOptions
 @click.option("--private", is_flag=True)
 @click.option("--flag", "flags", multiple=True)
 @click.option("--key-file", default="")
+@click.option("--supervise", is_flag=True)
 @click.argument("point")
 def main(
-    address: str, cache_s: float, timeout_s: float, private: bool, flags: tuple[str, ...], key_file: str, point: str
+    address: str,
+    cache_s: float,
+    timeout_s: float,
+    private: bool,
+    flags: tuple[str, ...],
+    key_file: str,
+    supervise: bool,
+    point: str,
 ) -> None:
     logs.configure("threefs-mount")
+
+    def ready() -> None:
+        print("ready", point, flush=True)
+
+    if supervise:
+        command = [sys.executable, "-m", "threefs_mount", *(word for word in sys.argv[1:] if word != "--supervise")]
+        sys.exit(uvloop.run(supervisor.supervise(command, point, ready)))
     options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, others=not private, flags=flags, key_file=key_file)
     try:
-        uvloop.run(server.serve(address, point, options, lambda: print("ready", point, flush=True)))
+        uvloop.run(server.serve(address, point, options, ready))
     except (ThreefsError, OSError) as error:
         sys.exit(str(error))

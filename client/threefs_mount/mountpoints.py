@@ -1,14 +1,17 @@
 """Where threefs is mounted on this machine, as the kernel tells it."""
 
+import errno
 import os
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 
 TYPE = "fuse.threefs"
+_LOOK_S = 5.0
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
@@ -51,13 +54,39 @@ def place_of(point: str) -> str:
 
 
 def check(point: str) -> str:
-    """The absolute name of a directory that can be mounted on. Raises InvalidArgument."""
+    """The absolute name of a directory that can be mounted on, also behind a dead mount. Raises InvalidArgument."""
     place = place_of(point)
+    if is_dead(place):
+        return place
     if find(place) is not None:
         raise InvalidArgument(f"threefs is mounted at {place} already; `threefs umount {place}` ends that")
     if not os.path.isdir(place):
         raise InvalidArgument(f"{place} is not a directory")
     return os.path.realpath(place)
+
+
+def is_dead(point: str) -> bool:
+    """Whether threefs is mounted there, and the process behind it has ended. One that only hangs is not dead."""
+    mount = find(point)
+    if mount is None:
+        return False
+    look = "import os, sys\ntry: os.stat(sys.argv[1])\nexcept OSError as error: sys.exit(error.errno)"
+    try:  # in a process of its own: it may hang
+        status = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", look, mount.point], capture_output=True, timeout=_LOOK_S
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return status.returncode == errno.ENOTCONN
+
+
+def clear_dead(point: str) -> bool:
+    """Detach dead mounts of threefs from that place; whether there were any. Raises what `unmount` raises."""
+    found = False
+    while is_dead(point):
+        unmount(point, lazy=True)
+        found = True
+    return found
 
 
 def unmount(point: str, *, lazy: bool = False) -> None:

@@ -20,6 +20,7 @@ class MountOptions:
     read_ahead_bytes: int = 4 << 20  # of each file that is read in sequence; set by root only
     others: bool = True  # other users may use it too
     flags: tuple[str, ...] = ()
+    supervise: bool = False  # the process is started again if it dies
     key_file: str = ""  # with the key of the cluster
 
     def __post_init__(self) -> None:

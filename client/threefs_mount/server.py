@@ -28,7 +28,8 @@ _LOG = structlog.get_logger()
 async def serve(url: str, point: str, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, call `ready`, and return after the unmount, or after SIGTERM or SIGINT, which unmount.
 
-    Raises what `connect` raises, and Unavailable when the kernel does not mount it.
+    A dead mount of threefs at the same place gives way. Raises what `connect` raises, and Unavailable when the kernel
+    does not mount it.
     """
     async with await connect_async(
         url,
@@ -46,6 +47,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
 
         files = OpenFiles(fs.link, options.held_bytes, options.cache_s)
         operations = Operations(fs.link, files, options.cache_s, mounted)
+        mountpoints.clear_dead(point)
         try:
             fd = mounting.mount(options.for_kernel(url, point))
         except OSError as error:

@@ -1,6 +1,8 @@
+import errno
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from threefs_mount.options import MountOptions
 from tests.support.cluster import LocalCluster
 from tests.support.command_line import CommandLine
 from tests.support.mounts import Mount, lacking
+
+DEAD = {errno.ENOTCONN, errno.ECONNABORTED}
 
 needs_mounts = pytest.mark.skipif(bool(lacking()), reason=lacking() or "it can be mounted here")
 
@@ -55,6 +59,43 @@ def test_what_goes_wrong_is_told_before_it_returns(tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     done = mount.threefs("mount", "--address", "threefs://127.0.0.1:1", str(tmp_path / "mnt"))
     assert done.returncode == 1 and "127.0.0.1:1" in done.stderr
+
+
+@needs_mounts
+def test_a_dead_mount_is_replaced(cluster: LocalCluster, tmp_path: Path) -> None:
+    mount = Mount(cluster.address, tmp_path / "mnt")
+    with mount as root:
+        again = mount.threefs("mount", "--address", cluster.address, str(root))
+        assert again.returncode and "mounted at" in again.stderr, "it lives"
+        (root / "before").write_bytes(b"content")
+        mount.kill()
+        with pytest.raises(OSError) as caught:
+            os.listdir(root)
+        assert caught.value.errno in DEAD
+        again = mount.threefs("mount", "--address", cluster.address, str(root))
+        assert again.returncode == 0 and "has ended; that mount is replaced" in again.stderr
+        assert (root / "before").read_bytes() == b"content"
+    assert not os.path.ismount(root), "the dead one is gone as well"
+
+
+@needs_mounts
+def test_a_mount_that_dies_comes_back(cluster: LocalCluster, tmp_path: Path) -> None:
+    mount = Mount(cluster.address, tmp_path / "mnt", "--supervise")
+    with mount as root:
+        (root / "kept").write_bytes(b"content")
+        for _ in range(2):
+            (child,) = {*mountpoints.servers(str(root))} - {mount.pid}
+            os.kill(child, signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    assert (root / "kept").read_bytes() == b"content"
+                    break
+                except OSError as error:
+                    assert error.errno in DEAD | {errno.ENOENT}  # the latter between two system calls
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+    assert mountpoints.servers(str(root)) == [] and not os.path.ismount(root)
 
 
 @needs_mounts

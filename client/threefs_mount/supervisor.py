@@ -1,0 +1,54 @@
+"""The parent of the process behind a mount: it starts that anew when it was killed or has crashed.
+
+Between the two the dead mount stays where it is: programs get ENOTCONN, and do not write into the directory below it.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from threefs.env.clock import CLOCK, Clock
+from threefs_mount import mountpoints
+
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 30.0
+#: Whoever has served for so long begins with short pauses again.
+_GOOD_S = 60.0
+
+_LOG = structlog.get_logger()
+
+
+async def supervise(command: Sequence[str], point: str, ready: Callable[[], None], *, clock: Clock = CLOCK) -> int:
+    """Run `command`, which serves `point`, until that is unmounted, or SIGTERM or SIGINT, which are passed on.
+
+    `ready` is called when it is mounted for the first time; if it never is, the command is not run again. Returns its
+    last exit status.
+    """
+    pause_s, was_ready = _FIRST_PAUSE_S, False
+    while True:
+        began = clock.monotonic()
+        status, is_ready = await _run(command, (lambda: None) if was_ready else ready)
+        was_ready = was_ready or is_ready
+        if status == 0 or not was_ready or status in (-signal.SIGTERM, -signal.SIGINT):
+            return status
+        _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
+        pause_s = _FIRST_PAUSE_S if clock.monotonic() - began > _GOOD_S else min(2 * pause_s, _LONGEST_PAUSE_S)
+        was_dead = mountpoints.find(point) is not None
+        await clock.sleep(pause_s)
+        if was_dead and mountpoints.find(point) is None:
+            return 0  # somebody has unmounted it meanwhile
+
+
+async def _run(command: Sequence[str], ready: Callable[[], None]) -> tuple[int, bool]:
+    """Its exit status, and whether it was mounted."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, process.send_signal, number)
+    assert process.stdout is not None
+    is_ready = (await process.stdout.readline()).startswith(b"ready ")
+    if is_ready:
+        ready()
+    return await process.wait(), is_ready
