@@ -60,11 +60,11 @@ class Link:
         self.peer = stream.peer
         self.limits = limits  # of what comes in
         self.queued_bytes = 0  # to be sent
-        self._held_bytes = 0
         self.taken_bytes = 0  # by the kernel, ever
         self.received_bytes = 0  # ever
         self._queued = queued or Queued()
-        self._most_queued_bytes = most_queued_bytes
+        self._told_queued_bytes = 0  # to `_queued`: only what the kernel did not take at once is worth telling
+        self._most_queued_bytes = self._room_bytes = most_queued_bytes
         self._paused = False
         self._now = now
         self._turn_ends = 0.0
@@ -113,7 +113,7 @@ class Link:
             if sent is not None:
                 sent()
             return
-        self._count(len(head) + length)
+        self.queued_bytes += len(head) + length
         if not length and sent is None and not self._queue:
             self._pieces.append(head)
             if len(head) >= _LARGE_BYTES and not self._blocked:
@@ -132,14 +132,13 @@ class Link:
         if self._flushing or self._blocked or self.closed:
             self.send(head)
             return
-        self._count(len(head))
+        self.queued_bytes += len(head)
         self._pieces.append(head)
         self._pump()
 
-    def _count(self, size: int) -> None:
-        """So many more bytes are to be sent."""
-        self.queued_bytes += size
-        self._queued.total_bytes += size
+    def _tell_queued(self) -> None:
+        self._queued.total_bytes += self.queued_bytes - self._told_queued_bytes
+        self._told_queued_bytes = self.queued_bytes
 
     @property
     def sending(self) -> bool:
@@ -175,6 +174,7 @@ class Link:
             if not self._send_pieces():
                 self._blocked = not self.closed
                 if self._blocked:
+                    self._tell_queued()
                     self._stream.on_writable(self._writable)
                     if self._paused:
                         self._go_on_reading()
@@ -182,6 +182,8 @@ class Link:
             self._popped = 0
             if self._lent:
                 self._lent.clear()
+            if self._told_queued_bytes:
+                self._tell_queued()
             finished, self._finished = self._finished, []
             for sent in finished:
                 sent()
@@ -190,12 +192,12 @@ class Link:
 
     def hold(self, size: int) -> None:
         """So much more memory, or less, is held for what will have to be sent."""
-        self._held_bytes += size
+        self._room_bytes -= size
         if self._paused:
             self._go_on_reading()
 
     def _go_on_reading(self) -> None:
-        if self.queued_bytes + self._held_bytes <= self._most_queued_bytes // 2 and not self.closed:
+        if self.queued_bytes <= self._room_bytes - self._most_queued_bytes // 2 and not self.closed:
             self._paused = False
             self._loop.call_soon(self._resume)
 
@@ -212,11 +214,11 @@ class Link:
         while queue and total < _TURN_BYTES and len(pieces) < MOST_PIECES:
             message = queue.popleft()
             if not message.head:  # a SEGMENT
-                self._count(HEADER_BYTES)
+                self.queued_bytes += HEADER_BYTES
             owner = message.owner
             if owner is not None:
                 if owner.done():
-                    self._count(-message.remaining - len(message.head))
+                    self.queued_bytes -= message.remaining + len(message.head)
                     continue
                 begin = len(pieces) + 1  # behind the header
                 total += message.next_frame(pieces)
@@ -242,7 +244,7 @@ class Link:
             except OSError as error:
                 self.close(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
                 return False
-            self._count(-taken)
+            self.queued_bytes -= taken
             self.taken_bytes += taken
             while taken:
                 first = pieces[0]
@@ -274,21 +276,27 @@ class Link:
     def _readable(self, *, again: bool = False) -> None:
         """`again`: there may be something in the ring yet."""
         self._flushing = True  # what is sent from here on goes out below
-        if self._now is not None:
-            self._turn_ends = self._now() + _TURN_S
+        self._turn_ends = 0.0
         try:
             if again:
                 self._parse()
             for _ in range(_READS_PER_WAKE):
                 if self.closed or self._paused or self._must_pause() or not self._receive():
                     break
-            self._must_pause()  # with what is in the ring
         except ThreefsError as error:
             self.refuse(error)
         finally:
             self._flushing = False
         if not self._blocked and (self._pieces or self._queue):
             self._pump()
+
+    def _is_turn_over(self) -> bool:
+        """To be asked after the first frame of several, and after each that follows."""
+        assert self._now is not None
+        now = self._now()
+        if not self._turn_ends:
+            self._turn_ends = now + _TURN_S
+        return now >= self._turn_ends
 
     def _give_turn(self) -> None:
         """The frames that have come are much work: others go first, then the rest of them."""
@@ -303,7 +311,7 @@ class Link:
             self._resume()
 
     def _must_pause(self) -> bool:
-        if self.closed or self._wanted or self.queued_bytes + self._held_bytes <= self._most_queued_bytes:
+        if self.queued_bytes <= self._room_bytes or self.closed or self._wanted:
             return False
         if not self._paused:
             self._paused = True
@@ -370,7 +378,10 @@ class Link:
 
     def _parse(self) -> None:
         """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
-        while not (self._wanted or self.closed or self.queued_bytes + self._held_bytes > self._most_queued_bytes):
+        while not self._wanted and not self.closed:
+            if self.queued_bytes > self._room_bytes:
+                self._must_pause()  # with what is in the ring
+                return
             start = self._start
             have = self._end - start
             if have < HEADER_BYTES:
@@ -381,7 +392,7 @@ class Link:
                 body = frames.body_at(self._ring, start, header)
                 self._start = start + size
                 self._begin(header, body)
-                if self._now is not None and self._start != self._end and self._now() >= self._turn_ends:
+                if self._start != self._end and self._now is not None and self._is_turn_over():
                     self._give_turn()
                     return
             else:
@@ -454,7 +465,8 @@ class Link:
         self._lent.clear()
         self._finished.clear()
         self._wanted.clear()
-        self._count(-self.queued_bytes)
+        self.queued_bytes = 0
+        self._tell_queued()
         # Whoever still knows this link, as cycles do until they are collected, keeps no memory by it.
         self._ring, self._start, self._end = _NOTHING, 0, 0
         self._header = self._body = self.owner = None

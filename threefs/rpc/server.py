@@ -117,6 +117,8 @@ class Server:
         """Is there memory for so much of a call's payload or answer? Raises Overloaded. What services pass on finds
         room while clients find none: else both could wait for each other."""
         most = self.limits.process_bytes
+        if self.pool.lent_bytes + size <= most - most // 4:
+            return
         if not passed_on:
             most -= most // 4
         if self.pool.lent_bytes + size > most and self.pool.lent:

@@ -36,6 +36,7 @@ Handler = Callable[["Call[Any, Any]"], Awaitable[None] | None]
 
 _NOTHING = memoryview(b"")
 _NOWHERE = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
+_SMALL_ANSWER_BYTES = 16 << 10  # all calls of a connection may have such ones at a time
 _LARGE_ANSWER_BYTES = 64 << 10  # there is always room for smaller ones
 
 
@@ -89,8 +90,9 @@ class Call(Generic[Req, Rep]):
     def make_room(self, size: int, *, passed_on: bool = False) -> None:
         """To be called before so much memory is taken for the answer. Raises Overloaded."""
         self._session.server.make_room(size, passed_on=passed_on)
-        self._held += size
-        self._session.link.hold(size)
+        if size > _SMALL_ANSWER_BYTES:
+            self._held += size
+            self._session.link.hold(size)
 
     def reply(
         self,
