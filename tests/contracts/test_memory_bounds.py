@@ -216,6 +216,27 @@ def test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_d
     run(test)
 
 
+def test_who_asks_for_room_may_be_the_one_who_is_let_go_of() -> None:
+    """Its call is not begun: nobody would end it."""
+
+    async def test() -> None:
+        async with Served(limits=Limits(process_bytes=8 * MIB)) as (server, _, address):
+            add_reads(server, 5 * MIB)
+            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+            async with RawPeer(address) as raw:
+                await raw.greet()
+                raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                raw.writer.write(read_request(1))
+                await until(lambda: server.pool.lent == 1)
+                (session,) = server._sessions
+                session.progress.sending_s = 1000.0  # it takes very little
+                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 2 * MIB, 60_000))
+                await until(lambda: not server._sessions)
+                assert server.pool.lent == 0 and not session.calls
+
+    run(test, "asyncio")
+
+
 def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
     async def test() -> None:
         async with Served(limits=Limits(connections=3)) as (server, _, address):

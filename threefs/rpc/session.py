@@ -278,6 +278,8 @@ class Session:
         except ThreefsError as error:
             self._refuse_call(header, error)
             return _nowhere(header)
+        if self.link.closed:  # to make room, it was this very connection that was let go of
+            return ()
         self.calls[header.call_id] = call
         if not header.payload_bytes:
             self._run(call)
