@@ -220,8 +220,8 @@ def test_who_asks_for_room_may_be_the_one_who_is_let_go_of() -> None:
     """Its call is not begun: nobody would end it."""
 
     async def test() -> None:
-        async with Served(limits=Limits(process_bytes=8 * MIB)) as (server, _, address):
-            add_reads(server, 5 * MIB)
+        async with Served(limits=Limits(process_bytes=64 * MIB)) as (server, _, address):
+            add_reads(server, 40 * MIB)
             server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
             async with RawPeer(address) as raw:
                 await raw.greet()
@@ -230,7 +230,7 @@ def test_who_asks_for_room_may_be_the_one_who_is_let_go_of() -> None:
                 await until(lambda: server.pool.lent == 1)
                 (session,) = server._sessions
                 session.progress.sending_s = 1000.0  # it takes very little
-                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 2 * MIB, 60_000))
+                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 16 * MIB, 60_000))
                 await until(lambda: not server._sessions)
                 assert server.pool.lent == 0 and not session.calls
 
