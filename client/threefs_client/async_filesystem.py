@@ -208,12 +208,12 @@ class AsyncFileSystem(Tree):
         for file in files.values():
             self.link.access.note(file)
         places = None if into is None else _places(rows, into)
-        versions = {key: file.truncate_version for key, file in files.items()}
+        changes = {key: file.change for key, file in files.items()}
         quick = await self.link.reader.read_batch(rows, files, places, deadline)
         if quick is None:
             return await self._read_carefully(rows, files, places, deadline)
         views, holes = quick
-        return await self._settle(rows, files, views, holes, versions) if holes else views
+        return await self._settle(rows, files, views, holes, changes) if holes else views
 
     async def _read_carefully(
         self, rows: Sequence[ReadRow], files: dict[Any, ReadFile], places: list[memoryview] | None, deadline: float
@@ -230,9 +230,9 @@ class AsyncFileSystem(Tree):
         else:
             views = [place[:size] for place, size in zip(places, lengths, strict=True)]
         parts = [(files[key], at, view) for (key, at, _), view in zip(rows, views, strict=True) if len(view)]
-        versions = {key: file.truncate_version for key, file in files.items()}
+        changes = {key: file.change for key, file in files.items()}
         if await self.link.reader.read_into(parts, deadline):
-            return await self._settle(rows, files, views, range(len(rows)), versions)
+            return await self._settle(rows, files, views, range(len(rows)), changes)
         return views
 
     async def _settle(
@@ -241,7 +241,7 @@ class AsyncFileSystem(Tree):
         files: dict[Any, ReadFile],
         views: list[memoryview],
         holes: Iterable[int],
-        versions: dict[Any, int],
+        changes: dict[Any, int],
     ) -> list[memoryview]:
         """A hole may mean that a file was made shorter, or that its bytes are just coming or going: ask, read that
         file once more, and cut what lies beyond the end."""
@@ -252,7 +252,7 @@ class AsyncFileSystem(Tree):
             file, patience = files[key], Patience(self.link, files[key])
             first = min(rows[index][1] for index in indexes)
             end = max(rows[index][1] + len(views[index]) for index in indexes)
-            if not await patience.is_settled(first, end, versions[key]):
+            if not await patience.is_settled(first, end, changes[key]):
                 indexes = [index for index, row in enumerate(rows) if row[0] == key]
                 for index in indexes:
                     views[index] = views[index][: await patience.read(rows[index][1], views[index])]

@@ -26,7 +26,7 @@ async def copy_range(source: Handle, offset: int, destination: Handle, at: int, 
         raise InvalidArgument(f"there is no range of {length} bytes at {offset}")
     await source.sync()
     patience = Patience(source.link, source.file, source.session)
-    while not await patience.is_settled(offset, offset + length, source.file.truncate_version):
+    while not await patience.is_settled(offset, offset + length, source.file.change):
         pass  # what others append there, or cut off, is no hole yet
     length = max(0, min(length, source.length - offset))
     await destination.ask_quota()

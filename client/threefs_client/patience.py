@@ -2,7 +2,7 @@
 
 Nobody else knows but the meta service. So whoever finds a hole asks for the inode. While somebody cuts the file, or has
 a place for an append there (`threefs/flux.py`), the bytes are read once more after a pause; and at once, if the file
-was cut since they were read, as it may have been written anew already.
+has changed since before they were read: what was coming may have come, what was cut may have been written anew.
 """
 
 from threefs import flux
@@ -34,17 +34,17 @@ class Patience:
         """
         wanted = len(view)
         while wanted > 0:
-            version = self._file.truncate_version
+            change = self._file.change
             if not await self._link.reader.read_into([(self._file, offset, view[:wanted])], self._deadline):
                 return wanted
-            settled = await self.is_settled(offset, offset + wanted, version)
+            settled = await self.is_settled(offset, offset + wanted, change)
             wanted = min(wanted, self._file.length - offset)
             if settled:
                 break
         return max(0, wanted)
 
-    async def is_settled(self, offset: int, end: int, version: int) -> bool:
-        """Whether holes that were read under that truncate version are what the file has there. If not, it may wait."""
+    async def is_settled(self, offset: int, end: int, change: int) -> bool:
+        """Whether holes are what the file has there. `change` was known before they were read. If not, it may wait."""
         request = pb.StatRequest(place=paths.of_inode(self._file.inode))
         reply = await self._link.meta.call(methods.STAT, request, timeout_s=self._link.options.timeout_s)
         inode = reply.inode
@@ -53,7 +53,7 @@ class Patience:
         if end <= offset:
             return True
         if not flux.is_in_flux(inode, offset, end, self._session):
-            return inode.truncate_version == version
+            return inode.change == change
         clock = self._link.clock
         if clock.monotonic() + self._pause_s > self._deadline:
             raise DeadlineExceeded(

@@ -52,6 +52,7 @@ class ReadFile:
         "_resolved",
         "_routing",
         "access_due_ns",
+        "change",
         "inode",
         "layout",
         "length",
@@ -67,6 +68,7 @@ class ReadFile:
         self.length = length
         self.truncate_version = truncate_version
         self.access_due_ns = access_due_ns  # from when on a read changes the access time
+        self.change = 0  # of the inode, as last heard
         self.written_end = 0  # end of our own last acknowledged write since the last truncate
         self._routing: Routing | None = None
         self._resolved: Resolved | None = None
@@ -83,11 +85,14 @@ class ReadFile:
             self.truncate_version = inode.truncate_version
             self.written_end = 0
         self.length = max(inode.length, self.written_end)
+        self.change = inode.change
         self.access_due_ns = due_ns(inode)
 
 
 def of_inode(inode: meta_pb2.Inode) -> ReadFile:
-    return ReadFile(inode.inode, layouts.from_wire(inode.layout), inode.length, inode.truncate_version, due_ns(inode))
+    file = ReadFile(inode.inode, layouts.from_wire(inode.layout), inode.length, inode.truncate_version, due_ns(inode))
+    file.change = inode.change
+    return file
 
 
 class _Piece:

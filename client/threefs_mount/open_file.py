@@ -211,12 +211,12 @@ class OpenFile:
         self.has_pages = True
         patience: Patience | None = None
         while (size := min(size, self.length - offset)) > 0:
-            version = self._handle.file.truncate_version
+            change = self._handle.file.change
             view, holes = await self._read(offset, size)
             if not holes:
                 return view
             patience = patience or Patience(self._link, self._handle.file, self._session)
-            if await patience.is_settled(offset, offset + size, version):
+            if await patience.is_settled(offset, offset + size, change):
                 return view[: max(0, self.length - offset)]
         return memoryview(b"")
 

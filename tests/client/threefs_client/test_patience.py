@@ -119,7 +119,7 @@ def test_a_file_that_was_cut_and_written_anew_meanwhile_is_read_once_more(way: s
             for number in range(3):
                 await bench.put(number, b"n" * CHUNK)
             bench.inode.length = 3 * CHUNK
-            bench.inode.truncate_version += 1
+            bench.inode.change += 2  # the cut, and what was written then
             return await stat(request)
 
         bench.files.meta._stat = first_written  # type: ignore[method-assign]
@@ -160,5 +160,27 @@ def test_an_append_of_our_own_that_failed_is_no_reason_to_wait() -> None:
         bench.inode.appends.add(writer=writer_of(file.handle.session), offset=3 * CHUNK, end=4 * CHUNK)
         view = memoryview(bytearray(4 * CHUNK))
         assert await file.handle.read_into(0, view) == 4 * CHUNK
+
+    play(scene)
+
+
+@WAYS
+def test_an_append_that_has_come_since_it_was_read_is_read_once_more(way: str) -> None:
+    """It is settled when the reader asks."""
+
+    async def scene(bench: Bench) -> None:
+        read = (await bench.reads())[way]
+        bench.inode.appends.add(writer=writer_of(OTHER), offset=3 * CHUNK, end=4 * CHUNK)
+        stat = bench.files.meta._stat
+
+        async def settled_first(request: pb.StatRequest) -> pb.InodeReply:
+            bench.files.meta._stat = stat  # type: ignore[method-assign]
+            await bench.put(3, b"a" * CHUNK)
+            del bench.inode.appends[:]
+            bench.inode.change += 1
+            return await stat(request)
+
+        bench.files.meta._stat = settled_first  # type: ignore[method-assign]
+        assert await read(4 * CHUNK) == b"o" * (3 * CHUNK) + b"a" * CHUNK
 
     play(scene)
