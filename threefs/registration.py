@@ -34,6 +34,7 @@ _MOST_FAILURES = 3 * HEARTBEATS_PER_T
 _IN_USE_S = 15.0
 _IN_USE_TS = 3  # at least so many T
 CLUSTER_ID_DIGITS = 32
+VERSION_NAME = "routing_version"
 
 _LOG = structlog.get_logger()
 
@@ -74,6 +75,7 @@ class Registration:
         self._request = pb.RegisterRequest(node_id=node_id, kind=kind.value, cluster_id=self.cluster_id, domain=domain)
         self.incarnation = 0  # until it starts
         self._cluster_file = cluster_file
+        self._newest = _read_version(cluster_file.with_name(VERSION_NAME))  # of the routing, ever
         self._reports = reports
         self._stores = stores
         self._open_grant = open_grant
@@ -109,10 +111,12 @@ class Registration:
         while True:
             del self._request.stores[:]
             self._request.stores.extend(self._stores())
+            self._request.routing_version = self._newest
             try:
                 reply = await self._manager.call(REGISTER, self._request, timeout_s=_CALL_S)
                 self._lease_s = reply.routing.lease_ms / 1000
                 self.node_id = NodeId(reply.node_id)
+                self._told(reply.routing.version)
                 return reply
             except StaleIncarnation as error:  # of a lost directory, or by a wall clock that went back
                 reason = str(error)
@@ -172,12 +176,27 @@ class Registration:
         sent_at = self._clock.monotonic()
         grant = self._open_grant()
         reply = await self._manager.call(HEARTBEAT, self._heartbeat(), timeout_s=self._heartbeat_s)
+        self._told(reply.routing_version)
         grant(reply.leased, sent_at + self._lease_s / 2)
 
     def _heartbeat(self, *, leaving: bool = False) -> pb.HeartbeatRequest:
         return pb.HeartbeatRequest(
-            node_id=self.node_id, incarnation=self.incarnation, targets=list(self._reports()), leaving=leaving
+            node_id=self.node_id,
+            incarnation=self.incarnation,
+            targets=list(self._reports()),
+            leaving=leaving,
+            routing_version=self._newest,
         )
+
+    def _told(self, version: int) -> None:
+        """Remember it, so that a manager with an older copy of its store is known (I15). A power cut may take the last
+        ones: then an older copy is not known by this node."""
+        if version > self._newest:
+            self._newest = version
+            file = self._cluster_file.with_name(VERSION_NAME)
+            fresh = file.with_name(file.name + ".new")
+            fresh.write_text(f"{version}\n", encoding="ascii")
+            fresh.replace(file)
 
     @property
     def _heartbeat_s(self) -> float:
@@ -208,6 +227,14 @@ class Registration:
 
     async def stop(self) -> None:
         await self._background.stop()
+
+
+def _read_version(file: Path) -> int:
+    """0: none is known."""
+    try:
+        return int(file.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return 0
 
 
 def read_cluster_id(file: Path) -> str:

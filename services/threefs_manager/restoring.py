@@ -6,7 +6,9 @@ raised beyond those that anybody can know: to numbers made from the clock, which
 
 import dataclasses
 
+from threefs.errors import StrangeStore
 from threefs.routing import Chain
+from threefs.wire import manager_pb2 as pb
 from threefs_manager.store import Writer
 
 _EPOCH_S = 1_735_689_600  # 2025-01-01
@@ -20,6 +22,16 @@ def lost(belongs_to: str, found: str) -> str:
         f"the manager's store {f'is that of cluster {found}' if found else 'is empty'}, but its data and nodes are of "
         f"cluster {belongs_to}: mount its disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md)"
     )
+
+
+def check_not_older(known: int, request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:
+    """`known` is the version of the routing here. Raises StrangeStore if the node was told of a newer one."""
+    if request.routing_version > known:
+        raise StrangeStore(
+            f"the manager's store is an older copy: node {request.node_id} has seen version {request.routing_version} "
+            f"of the routing, and the store has {known}. Put the newest one in its place, or restore a backup: "
+            "`threefs restore BACKUP` (docs/backup.md)"
+        )
 
 
 async def settle(writer: Writer, wall_ns: int) -> bool:

@@ -225,6 +225,8 @@ class Manager:
         membership, routing = self._membership, self._publication.routing
         if not routing.cluster_id:  # no other cluster is made here before somebody has looked
             self._belongs_to = self._belongs_to or request.cluster_id
+        elif request.cluster_id == routing.cluster_id:
+            restoring.check_not_older(routing.version, request)
         known = next((n for n in self._publication.message(routing).nodes if n.node_id == request.node_id), None)
         if request.cluster_id in ("", routing.cluster_id) and known is not None:
             registrations.check_incarnation(request, known, membership, routing.lease_s)
@@ -250,6 +252,7 @@ class Manager:
         if not self._election.may_acknowledge:
             raise NotPrimary("the lease of this manager has not been renewed in time")
         routing = self._publication.routing
+        restoring.check_not_older(routing.version, request)
         node = self._current(request.node_id, request.incarnation)
         for report in request.targets:
             target = routing.targets.get(TargetId(report.target_id))

@@ -73,6 +73,25 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+def test_it_tells_the_newest_version_of_the_routing_that_it_ever_heard_of(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager = Manager()
+        place = registration(manager, tmp_path)
+        place._told(41)
+        place._told(7)
+        await place.stop()
+        again = Manager()
+        later = registration(again, tmp_path)
+        await later.start("h:1")
+        await again.heard.wait()
+        await later.stop()
+        assert [request.routing_version for request in again.requests[:2]] == [41, 41]
+        (tmp_path / "routing_version").write_text("")  # as a power cut may leave it
+        assert registration(Manager(), tmp_path)._newest == 0
+
+    run(body)
+
+
 def test_it_learns_its_id_and_cluster_and_beats(tmp_path: Path) -> None:
     async def body() -> None:
         manager = Manager()

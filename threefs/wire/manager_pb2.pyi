@@ -152,7 +152,7 @@ class Store(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores")
+    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +160,7 @@ class RegisterRequest(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     STORES_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     kind: NodeKind
     address: str
@@ -167,7 +168,8 @@ class RegisterRequest(_message.Message):
     cluster_id: str
     domain: str
     stores: _containers.RepeatedCompositeFieldContainer[Store]
-    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ...) -> None: ...
+    routing_version: int
+    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("node_id", "cluster_id", "routing")
@@ -230,16 +232,18 @@ class TargetReport(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: _Optional[bool] = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., reusable_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("node_id", "incarnation", "targets", "leaving")
+    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation: int
     targets: _containers.RepeatedCompositeFieldContainer[TargetReport]
     leaving: bool
-    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    routing_version: int
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: _Optional[bool] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("routing_version", "leased")
