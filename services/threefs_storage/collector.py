@@ -5,11 +5,11 @@ may come back with the chunk. The head looks at a few records at a time, in the 
 the end and in each process.
 """
 
-import asyncio
 from collections.abc import Iterable
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
@@ -35,15 +35,13 @@ class Collector:
         self._clock = clock
         self._after: dict[int, ChunkId | None] = {}  # by target: where to go on
         self._remembered: dict[int, int] = {}  # by target: the minutes that its store knows
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     def begin(self, targets: Iterable[Target]) -> None:
-        self._task = asyncio.create_task(self._run(list(targets)))
+        self._background.start("collector of removals", self._run(list(targets)))
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self, targets: list[Target]) -> None:
         while True:

@@ -54,9 +54,9 @@ def found(world: World, links: dict[str, Link]) -> list[str]:
 
 
 def _dead(node: StorageNode) -> Iterator[str]:
-    """Background work that should go on for as long as the process lives."""
+    """Background work that should go on for as long as the process lives. The scrubbers have been stopped."""
     storage = node.storage
-    owners = (node, node._registration, node._cluster, storage._revival, storage._repair, storage._scrubber)
+    owners = (node, node._registration, node._cluster, storage._revival, storage._repair, storage._collector)
     running = {f"the finisher of target {target}": task for target, task in storage._finisher._tasks.items()}
     running |= {task.get_name(): task for owner in owners for task in owner._background._tasks}
     yield from (f"all of {type(owner).__name__}" for owner in owners if not owner._background._tasks)
