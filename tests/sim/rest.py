@@ -18,7 +18,9 @@ _PAUSE_S = 0.04
 async def kept(world: World, links: dict[str, Link]) -> list[str]:
     """All that is not as it was before there was any load (I14, I19, I20). No call of a client may be under way. The
     scrubbers are stopped: what they hold just now is not kept."""
+    dead = []
     for host, node in world.storages.items():
+        dead += [f"I19: {task} of {host} has ended" for task in _dead(node)]
         await world.processes[host].start(node.storage._scrubber.stop())
     lasting = found(world, links)
     for _ in range(_LOOKS):
@@ -27,7 +29,7 @@ async def kept(world: World, links: dict[str, Link]) -> list[str]:
         await asyncio.sleep(_PAUSE_S)
         now = {complaint.split(":")[0] for complaint in found(world, links)}
         lasting = [complaint for complaint in lasting if complaint.split(":")[0] in now]
-    return lasting
+    return dead + lasting
 
 
 def found(world: World, links: dict[str, Link]) -> list[str]:
@@ -36,7 +38,6 @@ def found(world: World, links: dict[str, Link]) -> list[str]:
     for host, node in world.storages.items():
         if not world.processes[host].running:
             continue
-        complaints += [f"I19: {task} of {host} has ended" for task in _dead(node)]
         complaints += [f"{host} {what}" for what in _memory(node)]
         rotten = world.disks[host].rotten_records
         for target in node.targets:
