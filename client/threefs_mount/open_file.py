@@ -23,6 +23,7 @@ from threefs_mount.held import Extent, Held, covers, lay, within
 SEND_BYTES = 4 << 20
 #: Or so many pieces of them: each read looks through them.
 SEND_PIECES = 4096
+_PAGE_BYTES = 4096
 #: A program that writes faster than that is held up.
 MOST_BYTES = 4 * SEND_BYTES
 
@@ -205,7 +206,10 @@ class OpenFile:
 
     async def read(self, offset: int, size: int, *, past_cache: bool = False) -> memoryview:
         """Fewer bytes only at the end of the file. `past_cache`: the kernel has not asked before where that is now."""
-        if (offset + size if past_cache else offset + 1) > self.length:  # somebody else may have made it longer
+        # The kernel asks up to the end of the last page. If that is further than we know of, it knows a later length, and
+        # would fill a shorter answer with zeros.
+        end = self.length if past_cache else -(-self.length // _PAGE_BYTES) * _PAGE_BYTES
+        if offset >= self.length or offset + size > end:  # somebody else may have made it longer
             await self._handle.refresh()
         self._link.access.note(self._handle.file)
         self.has_pages = True

@@ -293,3 +293,18 @@ def test_who_may_not_keep_privileges_takes_them_by_writing() -> None:
         assert [request.caller.uid for _, name, request in files.peers.meta_calls if name == "Sync"] == [5]
 
     play(scene)
+
+
+def test_who_is_asked_for_more_pages_than_it_knows_of_looks_how_long_the_file_is() -> None:
+    """The kernel has heard of the new length in another way, and fills a short answer with zeros."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await AsyncFileSystem(files.link).write_file("/a", b"x" * 9000)
+        file.inode.length = 100
+        file._handle.file.length = 100
+        asked = len(files.peers.meta_calls)
+        assert bytes(await file.read(0, 4096)) == b"x" * 100, "that is the last page, as far as is known"
+        assert len(files.peers.meta_calls) == asked
+        assert bytes(await file.read(0, 12288)) == b"x" * 9000
+
+    play(scene)
