@@ -206,7 +206,7 @@ class OpenFile:
 
     async def read(self, offset: int, size: int, *, past_cache: bool = False) -> memoryview:
         """Fewer bytes only at the end of the file. `past_cache`: the kernel has not asked before where that is now."""
-        # The kernel asks up to the end of the last page. If that is further than we know of, it knows a later length, and
+        # The kernel asks up to the end of the last page. Is that further than we know of, it knows a later length, and
         # would fill a shorter answer with zeros.
         end = self.length if past_cache else -(-self.length // _PAGE_BYTES) * _PAGE_BYTES
         if offset >= self.length or offset + size > end:  # somebody else may have made it longer

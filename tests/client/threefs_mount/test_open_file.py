@@ -300,7 +300,6 @@ def test_who_is_asked_for_more_pages_than_it_knows_of_looks_how_long_the_file_is
 
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await AsyncFileSystem(files.link).write_file("/a", b"x" * 9000)
-        file.inode.length = 100
         file._handle.file.length = 100
         asked = len(files.peers.meta_calls)
         assert bytes(await file.read(0, 4096)) == b"x" * 100, "that is the last page, as far as is known"
