@@ -367,7 +367,7 @@ def test_a_long_batch_lets_others_have_their_turn_and_is_answered_in_order(tmp_p
                 assert turns == len(seen) - 1, "others had their turn"
                 return plain(some, *rest, **more)
 
-            reads._read_some = counted  # type: ignore[method-assign,assignment]
+            reads._read_some = counted  # type: ignore[method-assign]
             reply, got = await chain.read_rows(1, rows)
             assert seen == [TURN_ROWS] * 3
             expected = [content[offset : offset + 64] if chunk == CHUNK else b"" for chunk, offset, _ in rows]
