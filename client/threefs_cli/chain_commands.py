@@ -49,7 +49,7 @@ def min_replicas(reach: Reach, count: int, table_id: int) -> None:
     if reach.as_json:
         output.print_json({"table_id": table_id, "min_replicas": count})
     else:
-        click.echo(f"writes to chains of table {table_id} need {count} copies from now on")
+        click.echo(f"writes to chains of table {table_id} need {output.count_of(count, 'copy', 'copies')} from now on")
 
 
 @dataclass(frozen=True, slots=True)

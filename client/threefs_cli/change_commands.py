@@ -4,7 +4,7 @@ import click
 from threefs_client import AsyncFileSystem
 from threefs_client.tree import wanted_layout
 
-from threefs.errors import NotADirectory, NotFound
+from threefs.errors import IsADirectory, NotADirectory, NotFound
 from threefs_cli import output
 from threefs_cli.reach import Reach, reaching
 from threefs_cli.sizes import Size
@@ -67,6 +67,8 @@ def rm(reach: Reach, paths: tuple[str, ...], recursive: bool, force: bool) -> No
             except (NotFound, NotADirectory):
                 if not force:
                     raise
+            except IsADirectory as error:
+                raise IsADirectory(f"{error}; rm -r removes it with all that is in it") from None
         return removed
 
     _done(reach, removed=reach.run(work))

@@ -46,7 +46,7 @@ Examples:
 @click.option("--replicas", type=click.IntRange(1, 16), help="Copies of every chunk.  [default: 3]")
 @click.option(
     "--min-replicas",
-    type=click.IntRange(1, 10),
+    type=click.IntRange(1, 16),
     help="Copies that must be there for a write to be taken.  [default: more than half of all; 1 of 2]",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the manager at its first start; 0: any.")

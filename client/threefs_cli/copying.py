@@ -85,8 +85,9 @@ async def _replacing(fs: AsyncFileSystem, path: str) -> AsyncIterator[str]:
     except BaseException as error:
         with suppress(ThreefsError):
             await fs.unlink(fresh)
-        if isinstance(error, ThreefsError) and fresh in error.message:
-            raise type(error)(error.message.replace(fresh, path)) from None  # the name that the user knows
+        name = fresh.rpartition("/")[2]
+        if isinstance(error, ThreefsError) and name in error.message:  # instead of it the name that the user knows
+            raise type(error)(error.message.replace(fresh, path).replace(name, path)) from None
         raise
 
 

@@ -43,7 +43,7 @@ Examples:
 )
 @click.option(
     "--min-replicas",
-    type=click.IntRange(1, 10),
+    type=click.IntRange(1, 16),
     help="Copies that must be there for a write to be taken.  [default: more than half of all; 1 of 2]",
 )
 @click.option("--lease", "lease_s", type=click.FloatRange(0.5, 600), help="T in seconds.  [default: the manager's]")

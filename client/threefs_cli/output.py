@@ -41,6 +41,11 @@ def size(length_bytes: float) -> str:
     return f"{length_bytes:.1f} {unit}"
 
 
+def count_of(count: int, one: str, many: str) -> str:
+    """For people: "1 file", "2 files"."""
+    return f"{count} {one if count == 1 else many}"
+
+
 def moment(time_ns: int) -> str:
     """Seconds in UTC, as ISO 8601."""
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

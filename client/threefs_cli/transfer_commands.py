@@ -133,7 +133,8 @@ async def _copy(reach: Reach, tree: LocalTree | RemoteTree, copy: Callable[[Move
         output.print_json(facts)
     else:
         rate = output.size(tree.length_bytes / seconds)
-        click.echo(f"{len(tree.files)} files, {output.size(tree.length_bytes)} in {seconds:.1f} s ({rate}/s)")
+        files = output.count_of(len(tree.files), "file", "files")
+        click.echo(f"{files}, {output.size(tree.length_bytes)} in {seconds:.1f} s ({rate}/s)")
 
 
 class _Rate(ProgressColumn):

@@ -14,8 +14,6 @@ from threefs_meta.actors import Actor
 READ, WRITE, EXECUTE = 4, 2, 1
 SEARCH = EXECUTE  # what the bit means for a directory
 
-_SHOWN = {READ: "read", WRITE: "write", EXECUTE: "execute or search"}
-
 
 def permits(inode: pb.Inode, actor: Actor, wanted: int) -> bool:
     """Whether all the `wanted` bits are granted."""
@@ -39,8 +37,12 @@ def _granted(inode: pb.Inode, actor: Actor) -> int:
 def check(inode: pb.Inode, actor: Actor, wanted: int, shown: str) -> None:
     """Raise AccessDenied unless all the `wanted` bits are granted."""
     if not permits(inode, actor, wanted):
-        missing = " and ".join(name for bit, name in _SHOWN.items() if wanted & bit)
-        raise AccessDenied(f"{shown}: user {actor.uid} has no permission to {missing}")
+        names = {READ: "read", WRITE: "write", EXECUTE: "search" if inode.type == pb.DIRECTORY else "execute"}
+        asked = [bit for bit in names if wanted & bit]
+        # Entries of an access list may grant each bit, and none of them all together: then all are missing.
+        missing = [bit for bit in asked if not permits(inode, actor, bit)] or asked
+        shown_bits = " and ".join(names[bit] for bit in missing)
+        raise AccessDenied(f"{shown}: user {actor.uid} has no permission to {shown_bits}")
 
 
 def check_owner(inode: pb.Inode, actor: Actor, shown: str) -> None:

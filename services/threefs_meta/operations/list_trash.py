@@ -25,7 +25,7 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
         _, directory = await find(names, request.place, actor, follow=True)
         shown = paths.shown_place(request.place)
         if not directory.trash:
-            raise InvalidArgument(f"{shown} is no trash")
+            raise InvalidArgument(f"{shown} is not a directory of the trash; `threefs trash list` shows what is in it")
         permissions.check(directory, actor, READ, shown)
         found = await _entries(names, directory.inode, request, limit + 1)
         reply = pb.ListTrashReply(more=len(found) > limit)

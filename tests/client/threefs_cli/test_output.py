@@ -30,6 +30,10 @@ def test_sizes_for_people(length: int, shown: str) -> None:
     assert output.size(length) == shown
 
 
+def test_one_thing_is_not_many() -> None:
+    assert [output.count_of(count, "copy", "copies") for count in (0, 1, 2)] == ["0 copies", "1 copy", "2 copies"]
+
+
 def test_names_cannot_play_with_the_terminal() -> None:
     assert output.printable("a\x1b[31mb\nc\udcff ü") == r"a\x1b[31mb\nc\udcff ü"
 

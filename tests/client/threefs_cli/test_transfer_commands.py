@@ -17,7 +17,7 @@ def test_files_in_and_out(threefs: CommandLine, fs: FileSystem, tmp_path: Path) 
     fs.mkdir("/transfer")
     facts = threefs.json("put", str(tmp_path / "a"), str(tmp_path / "b"), "/transfer")
     assert (facts["files"], facts["length_bytes"]) == (2, 100_001)
-    assert threefs.ok("get", "/transfer/a", str(tmp_path / "back")).startswith("1 files, 97.7 KiB in ")
+    assert threefs.ok("get", "/transfer/a", str(tmp_path / "back")).startswith("1 file, 97.7 KiB in ")
     assert (tmp_path / "back").read_bytes() == content
     assert threefs.run("cat", "/transfer/b", "/transfer/a").stdout_bytes == b"b" + content
     (row,) = threefs.json("cat", "/transfer/a")

@@ -63,8 +63,18 @@ def test_the_first_class_that_fits_decides(mode: int, actor: Actor, granted: int
     assert [bit for bit in (1, 2, 4) if permissions.permits(inode, actor, bit)] == [b for b in (1, 2, 4) if granted & b]
     assert permissions.permits(inode, actor, granted)
     if granted != 7:
-        with pytest.raises(AccessDenied, match="read and write and execute"):
+        names = {READ: "read", WRITE: "write", EXECUTE: "execute"}
+        missing = " and ".join(name for bit, name in names.items() if not granted & bit)
+        with pytest.raises(AccessDenied, match=f"it: user {actor.uid} has no permission to {missing}$"):
             permissions.check(inode, actor, 7, "it")
+
+
+def test_only_what_is_missing_is_named() -> None:
+    directory = pb.Inode(type=pb.DIRECTORY, mode=0o755)
+    with pytest.raises(AccessDenied, match=f"the directory of /d/a: user {OTHER.uid} has no permission to write$"):
+        permissions.check_parent(directory, OTHER, "/d/a")
+    with pytest.raises(AccessDenied, match=r"write and search$"):
+        permissions.check_parent(pb.Inode(type=pb.DIRECTORY, mode=0o700), OTHER, "/d/a")
 
 
 def test_the_super_user_searches_every_directory() -> None:
