@@ -23,6 +23,7 @@ from threefs.kv.dump import KEYS_END
 from threefs.registration import read_cluster_id
 from threefs_cli import cluster_file, output
 from threefs_cli.meta_commands import json_option
+from threefs_cli.naming import naming
 from threefs_cli.reach import Reach, reaching
 
 ROUND_S = 1.0
@@ -63,7 +64,7 @@ def backup(reach: Reach, target: Path, once: bool) -> None:
             for follower in followers:
                 follower.close()
 
-    with archive.locked(target), contextlib.suppress(KeyboardInterrupt):
+    with archive.locked(target), contextlib.suppress(KeyboardInterrupt), naming(target):
         reach.run(work)
 
 

@@ -21,6 +21,7 @@ from threefs.wire import meta_pb2
 from threefs_cli import cluster_file, output
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
+from threefs_cli.naming import naming
 from threefs_cli.reach import Reach, reaching
 
 _ANSWER_S = 10.0
@@ -76,7 +77,8 @@ def up(
         if foreground:
             await _stay(cluster)
 
-    uvloop.run(work())
+    with naming(cluster.directory):
+        uvloop.run(work())
 
 
 def wanted_plan(

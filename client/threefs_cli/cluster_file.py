@@ -9,7 +9,7 @@ from typing import Any
 
 from threefs_client import keyring
 
-from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
+from threefs.errors import AccessDenied, Corrupt, InvalidArgument, NotFound, Unavailable
 from threefs_cli import processes
 from threefs_cli.processes import Process
 
@@ -75,12 +75,17 @@ def fresh(plan: Plan) -> ClusterFile:
 
 
 def load(directory: Path) -> ClusterFile | None:
-    """None when there is no cluster. Raises Corrupt."""
+    """None when there is no cluster. Raises Corrupt, AccessDenied."""
     path = directory / NAME
     try:
         content = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:
+        raise AccessDenied(
+            f"the cluster in {directory} is closed to you, as it belongs to another user: reach it by --address and "
+            "--key-file (docs/security.md)"
+        ) from None
     try:
         table = json.loads(content)
         return ClusterFile(Plan(**table["plan"]), tuple(_program(row) for row in table["programs"]))

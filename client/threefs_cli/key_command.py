@@ -6,6 +6,7 @@ import click
 
 from threefs import keys
 from threefs_cli import output
+from threefs_cli.naming import naming
 
 
 @click.command(
@@ -24,7 +25,8 @@ def key(file: Path, as_json: bool) -> None:
     Whoever can read it can do everything with the cluster. `threefs up` needs no such file: it makes its own.
     """
     keys.check_new(file)
-    keys.make(file)
+    with naming(file):
+        keys.make(file)
     if as_json:
         output.print_json({"key_file": str(file)})
     else:

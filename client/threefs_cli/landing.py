@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 from threefs.env.random import RANDOM, Random
 from threefs.errors import NotADirectory
+from threefs_cli.naming import naming
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -50,7 +51,7 @@ class Landing:
     def new_file(self, path: str, mode: int) -> Iterator[int]:
         """The descriptor of a file that takes the place of whatever file or link is there, if all goes well. Raises
         OSError."""
-        with self._above(path) as (above, name):
+        with self._above(path) as (above, name), naming(path):
             special = _open_special(name, above) if self._specials else None
             if special is not None:
                 with open(special, "wb", buffering=0):

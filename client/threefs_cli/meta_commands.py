@@ -18,6 +18,7 @@ from threefs.kv import engines
 from threefs.kv.dump import Content
 from threefs.kv.port import Durable
 from threefs_cli import output
+from threefs_cli.naming import naming
 from threefs_cli.reach import Reach, reaching
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def dump(reach: Reach, engine: str | None, file: Path) -> None:
 @contextlib.contextmanager
 def _fresh(file: Path) -> Iterator[BinaryIO]:
     """Durable at the end."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+    with naming(file), os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         yield out
         out.flush()
         os.fsync(out.fileno())

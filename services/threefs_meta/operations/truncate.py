@@ -43,4 +43,4 @@ async def _check_session(names: Namespace, inode: int, request: pb.TruncateReque
     value = await names.tx.get(key)
     lease = 0 if value is None else records.decode(value, WriteSession, key).lease
     if not lease or lease != await leases.number(names.tx, request.mutation.client):
-        raise SessionLost(f"inode {inode} is not open under this write session; open it again")
+        raise SessionLost(f"{paths.shown_place(request.place)} is not open under this write session; open it again")

@@ -8,7 +8,7 @@ from threefs_cli.cluster_file import Plan
 from threefs_cli.processes import Process
 from threefs_client import keyring
 
-from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
+from threefs.errors import AccessDenied, Corrupt, InvalidArgument, NotFound, Unavailable
 
 
 def test_it_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -19,6 +19,15 @@ def test_it_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     cluster_file.save(tmp_path, state)
     assert cluster_file.load(tmp_path) == state
     assert [path.name for path in tmp_path.iterdir()] == [cluster_file.NAME]
+
+
+def test_the_cluster_of_another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def closed(path: Path, encoding: str) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", closed)
+    with pytest.raises(AccessDenied, match=f"the cluster in {tmp_path} is closed to you.*--address and --key-file"):
+        cluster_file.load(tmp_path)
 
 
 def test_nothing_there_is_none(tmp_path: Path) -> None:

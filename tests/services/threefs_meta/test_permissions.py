@@ -32,7 +32,7 @@ from threefs_meta.operations.truncate import truncate
 from threefs_meta.permissions import EXECUTE, READ, WRITE
 
 from tests.support.metadata import MetaBench, at, run
-from threefs.errors import AccessDenied, PermissionDenied
+from threefs.errors import AccessDenied, PermissionDenied, SessionLost
 from threefs.wire import meta_pb2 as pb
 
 OWNER = Actor(1, 10, frozenset(), False)
@@ -127,7 +127,6 @@ REQUESTS: list[tuple[Operation, Any]] = [
     (open_inode, pb.OpenRequest(place=at("/closed"), session=b"1" * 16)),
     (open_inode, pb.OpenRequest(place=at("/closed"), truncate=True)),
     (truncate, pb.TruncateRequest(place=at("/closed"), length=1)),
-    (truncate, pb.TruncateRequest(place=at("/closed"), length=1, session=b"1" * 16)),
     (mkdir, pb.MkdirRequest(place=at("/new"))),
     (mkdir, pb.MkdirRequest(place=at("/new/a"), parents=True)),
     (mknod, pb.MknodRequest(place=at("/new"), type=pb.FIFO)),
@@ -218,6 +217,18 @@ def test_no_operation_forgets_to_ask(operation: Operation, request_: Any, error:
 
     async def everything(fs: MetaBench) -> list[tuple[bytes, bytes]]:
         return await fs.engine.begin().get_range(b"", b"\xff")
+
+    run(test)
+
+
+def test_a_write_session_that_is_not_open_grants_nothing() -> None:
+    async def test(fs: MetaBench) -> None:
+        await prepare(fs)
+        request = pb.TruncateRequest(place=at("/closed"), length=1, session=b"1" * 16, mutation=fs.mutation())
+        request.caller.CopyFrom(pb.Caller(uid=5, gid=5))
+        with pytest.raises(SessionLost, match="/closed is not open under this write session"):
+            await truncate(fs.context, request)
+        assert (await fs.stat("/closed")).length == 0
 
     run(test)
 
