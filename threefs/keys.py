@@ -46,10 +46,14 @@ def make(path: Path, key: str = "") -> str:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise AlreadyExists(f"{path} exists already, and a key is never replaced") from None
-    with open(fd, "w", encoding="utf-8") as file:
-        file.write(key + "\n")
-        file.flush()
-        os.fsync(fd)
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(key + "\n")
+            file.flush()
+            os.fsync(fd)
+    except OSError:
+        path.unlink()  # a part of a key, as on a full disk, would be in the way of the next attempt
+        raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

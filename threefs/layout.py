@@ -79,7 +79,8 @@ def check_chunk_bytes(chunk_bytes: int) -> None:
     """Raise InvalidArgument unless it is a power of two that the chunk engine has blocks for."""
     if not MIN_CHUNK_BYTES <= chunk_bytes <= MAX_CHUNK_BYTES or chunk_bytes & (chunk_bytes - 1):
         raise InvalidArgument(
-            f"chunk size must be a power of two from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES} bytes, not {chunk_bytes}"
+            f"chunk size must be a power of two from {MIN_CHUNK_BYTES >> 10} KiB to {MAX_CHUNK_BYTES >> 20} MiB, "
+            f"not {chunk_bytes} bytes"
         )
 
 

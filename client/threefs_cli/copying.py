@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from threefs_client import AsyncFile, AsyncFileSystem
 
 from threefs.env.random import RANDOM
-from threefs.errors import InvalidArgument, NotADirectory, ThreefsError
+from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError
 from threefs_cli.flow import run_all
 from threefs_cli.landing import Landing
 from threefs_cli.local_tree import LocalFile, LocalTree
@@ -87,7 +87,8 @@ async def _replacing(fs: AsyncFileSystem, path: str) -> AsyncIterator[str]:
             await fs.unlink(fresh)
         name = fresh.rpartition("/")[2]
         if isinstance(error, ThreefsError) and name in error.message:  # instead of it the name that the user knows
-            raise type(error)(error.message.replace(fresh, path).replace(name, path)) from None
+            hint = f"; `threefs mkdir -p {above}` makes its directory" if isinstance(error, NotFound) and above else ""
+            raise type(error)(error.message.replace(fresh, path).replace(name, path) + hint) from None
         raise
 
 

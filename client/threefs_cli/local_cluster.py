@@ -26,7 +26,7 @@ from threefs import keys
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
-from threefs.errors import AlreadyExists, InvalidArgument, StrangeStore, Unavailable
+from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, StrangeStore, Unavailable
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT
 from threefs.rpc.peers import Peers
@@ -114,7 +114,10 @@ class LocalCluster:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         """One command at a time works on a directory."""
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except FileExistsError:
+            raise NotADirectory(f"{self.directory} is a file; name a directory, or one that is to be made") from None
         mode = stat.S_IMODE(self.directory.stat().st_mode)
         if mode & _FORBIDDEN:
             self.directory.chmod(mode & ~_FORBIDDEN)

@@ -1,3 +1,5 @@
+import errno
+import os
 import stat
 from pathlib import Path
 
@@ -17,6 +19,17 @@ def test_a_key_is_made_once_and_for_one_user(tmp_path: Path) -> None:
     assert keys.make(tmp_path / "chosen", "x" * 20) == keys.read(tmp_path / "chosen") == "x" * 20
     with pytest.raises(InvalidArgument, match="directory"):
         keys.check_new(tmp_path / "missing" / "key")
+
+
+def test_a_full_disk_leaves_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="No space left"):
+        disk.setattr(os, "fsync", full)
+        keys.make(tmp_path / "key")
+    assert not list(tmp_path.iterdir())
+    keys.make(tmp_path / "key")
 
 
 @pytest.mark.parametrize(("mode", "good"), [(0o600, True), (0o640, True), (0o660, False), (0o604, False)])

@@ -7,19 +7,23 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from threefs.errors import PermissionDenied, Unavailable
+from threefs.errors import NotADirectory, PermissionDenied, Unavailable
 
 _NAME = "lock"
 
 
 @contextlib.contextmanager
 def owned(path: Path) -> Iterator[None]:
-    """Make the directory if need be, and keep every other process out. Raises Unavailable, which names who has it.
+    """Make the directory if need be, and keep every other process out. Raises Unavailable, which names who has it,
+    NotADirectory.
 
     The kernel lets go of it when the process ends, however it ends: so whoever has it knows that nobody before serves
     what lies there.
     """
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError:
+        raise NotADirectory(f"{path} is not a directory; name a directory, or one that is to be made") from None
     fd = os.open(path / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -13,7 +13,7 @@ from threefs_cli.local_cluster import LocalCluster
 from threefs_client import keyring
 from threefs_client.keyring import TOKEN_VARIABLE
 
-from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotAuthorised, Unavailable
+from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotADirectory, NotAuthorised, Unavailable
 
 SMALL = Plan(storage=1, replicas=1)
 
@@ -42,6 +42,12 @@ def test_it_keeps_data_and_addresses_over_a_restart(local: LocalCluster) -> None
     assert [program.addresses for program in second.programs] == [program.addresses for program in first.programs]
     with threefs_client.connect(second.address) as fs:
         assert fs.read_file("/kept") == b"content"
+
+
+def test_a_file_is_no_place_for_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectory, match=f"{tmp_path}/file is a file; name a directory"):
+        asyncio.run(LocalCluster(tmp_path / "file").up(SMALL))
 
 
 def test_up_starts_only_what_is_missing(local: LocalCluster) -> None:

@@ -115,3 +115,4 @@ def test_an_error_names_what_the_user_named(threefs: CommandLine, fs: FileSystem
     (tmp_path / "a").write_text("x")
     said = threefs.error("put", str(tmp_path / "a"), "/no-such-directory/a")
     assert "/no-such-directory/a" in said and ".put-" not in said
+    assert "`threefs mkdir -p /no-such-directory` makes its directory" in said

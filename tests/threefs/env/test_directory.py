@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.other_user import NOBODY, needs_root
 from threefs.env.directory import close_to_others, owned
-from threefs.errors import PermissionDenied, Unavailable
+from threefs.errors import NotADirectory, PermissionDenied, Unavailable
 
 
 def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
@@ -15,6 +15,12 @@ def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
         with owned(tmp_path / "other"):
             pass
     with owned(tmp_path / "new" / "data"):
+        pass
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectory, match=f"{tmp_path}/file is not a directory"), owned(tmp_path / "file"):
         pass
 
 
