@@ -30,8 +30,8 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
         os.close(parent)
     if unreadable(directory) and not (cut_torn_tails(directory) and not unreadable(directory)):
         raise Corrupt(
-            f"the table {directory} is damaged: its log has a gap, or a record of no known kind, and "
-            "what had been flushed lies behind it"
+            f"the table {directory} is damaged: its log has a gap, a record of no known kind, or one that "
+            "is too long, and what had been flushed lies behind it"
         )
     try:
         if rotated(directory):

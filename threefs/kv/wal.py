@@ -52,11 +52,14 @@ def unreadable(directory: Path) -> bool:
 
 
 def odd_header(content: bytes) -> int | None:
-    """Where the first header lies that cannot be one there. Checksums are not looked at, so this is fast.
+    """Where the first header lies that cannot be one there. Checksums are hardly looked at, so this is fast.
 
     RocksDB steps over zeros up to the end of a block and goes on with the next one. So pages that a power cut has taken
     would leave a later change without an earlier one. Zeros are room only if nothing lies behind them, and the numbers
     of the changes must follow each other.
+
+    RocksDB takes a fragment that goes on behind the end of the log for a torn one, and drops it with all that lies in
+    its place. A damaged length looks the same. So if what was flushed lies there, the header is odd.
     """
     used = len(content.rstrip(b"\0"))
     expected = 0  # the number of the next record's first change; 0: not known
@@ -70,9 +73,11 @@ def odd_header(content: bytes) -> int | None:
                 return None  # space that was reserved
             if not _WHOLE <= kind <= _LAST or end > block + BLOCK_BYTES or inside != (kind in _CONTINUED):
                 return place
+            if end > len(content):
+                return place if torn_at(content) is None else None  # it says None if that had been flushed
             inside = kind in _UNFINISHED
             if kind not in _CONTINUED:
-                head_is_whole = length >= _RECORD.size and end <= len(content)
+                head_is_whole = length >= _RECORD.size
                 first, count = _RECORD.unpack_from(content, place + _HEADER.size) if head_is_whole else (0, 0)
                 if expected and first and first != expected:
                     return place

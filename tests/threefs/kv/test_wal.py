@@ -147,6 +147,29 @@ def test_a_record_of_another_kind_is_found_before_rocksdb_reads_it_for_ever(
         asyncio.run(Table.open(tmp_path))
 
 
+def test_a_length_that_goes_past_the_end_of_the_log_hides_nothing_that_was_flushed(tmp_path: Path) -> None:
+    """RocksDB would drop all from there on, as it drops a record that was cut short."""
+    content, places = log_with_places(tmp_path / "log", True, [100, 20_000, 15_000, 300])
+    assert places[2] < BLOCK < places[3], "the third record has a fragment in each block"
+    target = tmp_path / "000004.log"
+    tried = []
+    for header in (*places[:3], BLOCK, *places[3:]):
+        for bit in range(16):
+            damaged = bytearray(content)
+            damaged[header + 4 + bit // 8] ^= 1 << bit % 8
+            end = header + 7 + int.from_bytes(damaged[header + 4 : header + 6], "little")
+            if not len(content) < end <= header // BLOCK * BLOCK + BLOCK:
+                continue
+            last = header == places[-1]  # the mark of the last flush, which names no row
+            assert odd_header(bytes(damaged)) == (None if last else header), (header, bit)
+            tried.append(header)
+            target.write_bytes(damaged)
+            if not last:
+                with pytest.raises(Corrupt, match="too long"):
+                    asyncio.run(Table.open(tmp_path))
+    assert {BLOCK, places[3], places[4]} == set(tried)
+
+
 def test_a_torn_end_of_another_kind_is_cut_off(log: tuple[bytes, list[int]], tmp_path: Path) -> None:
     content, places = log
     for kind in (0, 5, 8, 130):
