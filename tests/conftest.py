@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from threefs_client import FileSystem, keyring
 
@@ -26,6 +27,14 @@ def signals_as_they_were() -> Iterator[None]:
     """Children that a later test forks must end when they are told to."""
     yield
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A test that captures logs leaves structlog configured: clients would write to standard output from then on."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,6 +1,7 @@
 """Which chunks a serving target holds, page by page, for whoever checks that they belong to files."""
 
 from threefs.ids import ChunkId
+from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.records import Record
 from threefs_storage.targets import Target
@@ -10,12 +11,14 @@ GOOD, DAMAGED, LOST, REMOVED = range(4)
 
 
 def catalog(target: Target, after: ChunkId | None, limit: int, *, removed: bool = False) -> pb.ScanChunksReply:
-    """With `removed` the chunks that are removed are listed too."""
+    """With `removed` the chunks that are removed are listed too, and fences: all that replicas must have alike."""
     limit = min(limit or MOST_ROWS, MOST_ROWS)
     found = target.engine.inventory(after, limit + 1)
     reply = pb.ScanChunksReply(more=len(found) > limit)
     for chunk, record in found[:limit]:
         reply.last_inode, reply.last_index = chunk
+        if chunk.number == FENCE_CHUNK and not removed:  # no part of a file
+            continue
         committed = record.committed if record is not None else None
         pending = record is not None and record.pending is not None
         gone = committed is not None and committed.removed

@@ -69,7 +69,7 @@ def test_calls_fail_when_nobody_returns(lonely: LocalCluster, tmp_path: Path) ->
 
 
 def test_a_signal_ends_a_program_that_waits(lonely: LocalCluster, tmp_path: Path) -> None:
-    with Mount(lonely.address, tmp_path / "mnt", "--timeout", "3600", "--cache", "0") as root:
+    with Mount(lonely.address, tmp_path / "mnt", "--timeout", "1200", "--cache", "0") as root:
         (root / "a").write_bytes(b"content")
         lonely.meta.kill()
         for code in ("os.stat(path)", "open(path, 'rb')", "os.listdir(os.path.dirname(path))", "os.statvfs(path)"):

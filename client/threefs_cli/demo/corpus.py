@@ -21,7 +21,7 @@ def standard_library() -> dict[str, bytes]:
         below[:] = sorted(name for name in below if name not in _LEFT_OUT and not name.startswith("config-"))
         for name in sorted(names):
             path = Path(directory) / name
-            if path.is_file():
+            if path.is_file() and not path.is_symlink():
                 found[path.relative_to(top).as_posix()] = path.read_bytes()
     return found
 

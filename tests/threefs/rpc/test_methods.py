@@ -1,6 +1,6 @@
 from threefs.rpc import methods
 from threefs.rpc.methods import Method
-from threefs.wire import manager_pb2, meta_pb2, storage_pb2
+from threefs.wire import backup_pb2, manager_pb2, meta_pb2, storage_pb2
 
 
 def declared() -> list[Method]:  # type: ignore[type-arg]
@@ -10,7 +10,7 @@ def declared() -> list[Method]:  # type: ignore[type-arg]
 def test_every_method_of_the_contract_is_there_once() -> None:
     in_proto = {
         f"{service.name}.{method.name}"
-        for module in (manager_pb2, meta_pb2, storage_pb2)
+        for module in (backup_pb2, manager_pb2, meta_pb2, storage_pb2)
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }
