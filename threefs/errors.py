@@ -269,6 +269,12 @@ class NodeInUse(ThreefsError):
     code, posix, retry = 47, _errno.EADDRINUSE, Retry.SAFE
 
 
+class ConnectionIdle(Unavailable):
+    """The service let go of the connection, which it found idle: no call that it has not answered was begun."""
+
+    code = 48
+
+
 # ---- chunks and chains ----
 
 

@@ -11,7 +11,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
-from threefs.errors import PeerClosed, ThreefsError
+from threefs.errors import ConnectionIdle, PeerClosed, ThreefsError
 from threefs.ids import NodeId
 from threefs.kv.table import Table
 from threefs.managers import Caller
@@ -132,6 +132,6 @@ class StorageNode:
         """The way to a manager is broken: no lease is held until a heartbeat gets through again. A connection that the
         manager's side has closed says nothing about this side: the manager takes this process for dead only if nothing
         listens here any more, and that ends with the process."""
-        if address in self._settings.managers and not isinstance(error, PeerClosed):
+        if address in self._settings.managers and not isinstance(error, PeerClosed | ConnectionIdle):
             self.targets.yield_leases()
             self._registration.report()

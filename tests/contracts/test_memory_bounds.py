@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.chain import chain_of
-from tests.support.rpc import RawPeer, Served, announcing, hello_frame, identity, run
+from tests.support.rpc import NETS, RawPeer, Served, announcing, hello_frame, identity, run
 from threefs.env.net import RealNet
-from threefs.errors import ConnectionLost, DeadlineExceeded, LimitExceeded, Overloaded, ThreefsError
+from threefs.errors import ConnectionLost, DeadlineExceeded, LimitExceeded, Overloaded, Retry, ThreefsError
 from threefs.ids import ChunkId
 from threefs.rpc import frames
 from threefs.rpc.frames import SEGMENT_BYTES
@@ -128,6 +128,8 @@ def test_bodies_of_answers_have_a_bound_too() -> None:
 
     async def test() -> None:
         async with Served(limits=Limits(process_bytes=8 * MIB)) as (server, peers, address):
+            assert server._looking is not None
+            server._looking.cancel()  # a look in between would find a peer that reads nothing, and let go of it
             go_on = asyncio.Event()
 
             async def large(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
@@ -255,13 +257,64 @@ def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
     run(test)
 
 
-def test_an_idle_connection_ends_and_the_next_call_makes_another() -> None:
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("first", ["the end", "the call"])
+def test_an_idle_connection_ends_and_the_next_call_makes_another(net: str, first: str) -> None:
+    """Also a call that was on its way when the service let go of it: the service has not begun that."""
+
     async def test() -> None:
-        async with Served(limits=Limits(idle_s=0.2)) as (server, peers, address):
-            server.serve(SPACE_INFO, space)
-            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+        async with Served(net=NETS[net], limits=Limits(idle_s=3600)) as (server, peers, address):
+            begun: list[pb.SpaceInfoRequest] = []
+
+            async def counted(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+                begun.append(request)
+                return pb.SpaceInfoReply()
+
+            server.serve(SPACE_INFO, counted)
+            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
+            (session,), old = server._sessions, peers.live(address)
+            assert old is not None and not session.busy
+            now = server.clock.monotonic()
+            server._reaper.look(now)
+            server._reaper.look(now + 10 * server.limits.stall_s)
+            assert not session.link.closed, "nothing is owed: it may be idle for its whole time"
+            for link in (session.link, old._link):  # neither side hears the other meanwhile
+                link._stream.on_readable(None)
+            if first == "the call":
+                call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
+                await until(lambda: old.outstanding == 1)
+            server._reaper.look(session.progress.idle_since + 3600)
             await until(lambda: not server._sessions)
-            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+            if first == "the end":
+                assert not old.closing
+                call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
+                await asyncio.sleep(0)
+            if not old.closing:
+                old._link._stream.on_readable(old._link._readable)
+            await call
+            assert peers.live(address) is not old and len(begun) == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_a_call_that_may_have_been_begun_is_not_sent_again(net: str) -> None:
+    async def test() -> None:
+        async with Served(net=NETS[net]) as (server, peers, address):
+            begun: list[pb.SpaceInfoRequest] = []
+
+            async def never(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+                begun.append(request)
+                return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+            server.serve(SPACE_INFO, never)
+            call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
+            await until(lambda: bool(begun))
+            (session,) = server._sessions
+            session.let_go(ConnectionLost("let go of"))
+            with pytest.raises(ConnectionLost) as caught:
+                await call
+            assert caught.value.retry is Retry.UNKNOWN and len(begun) == 1
 
     run(test)
 

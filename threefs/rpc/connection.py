@@ -120,7 +120,7 @@ class Connection:
         self._sweep_at = 0.0
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._pong: asyncio.Future[None] | None = None
-        self._link = Link(stream, limits, self)
+        self._link = Link(stream, limits, self, hear_out=True)
 
     async def shake_hands(self, timeout_s: float) -> None:
         """Exchange HELLO. Raises what the server refused with, or Unavailable."""
@@ -154,7 +154,8 @@ class Connection:
         have taken from somebody else: how many more processes the call passes (see `Window`).
 
         The future raises the error that the service answered with, or ConnectionLost, DeadlineExceeded, Stopping,
-        Overloaded (its time was over before its turn came: it had no effect), LimitExceeded. Cancelling it cancels the
+        Overloaded (its time was over before its turn came: it had no effect), ConnectionIdle (the service let go of the
+        connection before the call came: it had no effect), LimitExceeded. Cancelling it cancels the
         call at the service.
         """
         future: asyncio.Future[Rep] = self._loop.create_future()

@@ -53,10 +53,12 @@ class Link:
         queued: Queued | None = None,
         most_queued_bytes: int = _NEVER,
         now: Callable[[], float] | None = None,
+        hear_out: bool = False,
     ) -> None:
         """`queued` counts what all links of a process have to send. While this one has more than `most_queued_bytes` to
         send, or memory for so much of it (`hold`), it takes nothing in: what the peer asks for next would only wait
-        too. With a clock (`now`, in seconds) other links get their turn after some milliseconds of its frames."""
+        too. With a clock (`now`, in seconds) other links get their turn after some milliseconds of its frames.
+        `hear_out`: when the peer takes nothing more, what it has said before still counts."""
         self.peer = stream.peer
         self.limits = limits  # of what comes in
         self.queued_bytes = 0  # to be sent
@@ -67,6 +69,7 @@ class Link:
         self._most_queued_bytes = self._room_bytes = most_queued_bytes
         self._paused = False
         self._now = now
+        self._hear_out = hear_out
         self._turn_ends = 0.0
         self.closed = False
         self._stream = stream
@@ -242,7 +245,7 @@ class Link:
             except BlockingIOError:
                 return False
             except OSError as error:
-                self.close(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
+                self._break(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
                 return False
             self.queued_bytes -= taken
             self.taken_bytes += taken
@@ -256,6 +259,17 @@ class Link:
                     pieces[0] = memoryview(first)[taken:]
                     taken = 0
         return True
+
+    def _break(self, error: ThreefsError) -> None:
+        """The peer takes nothing more. It may have answered before, and have said why it goes."""
+        if self._hear_out and not self._flushing:  # else frames are being taken in now
+            self._blocked = True  # nothing goes out any more
+            try:
+                while not self.closed and self._receive():
+                    pass
+            except ThreefsError as refused:
+                error = refused
+        self.close(error)
 
     # ---- inbound
 
@@ -409,6 +423,8 @@ class Link:
             if sum(len(view) for view in views) != header.inline_bytes:
                 raise ProtocolError(f"{self.peer} sent {header.inline_bytes} bytes of payload that do not fit")
             self._want(views)
+        else:
+            self._header = None  # nothing of it is still to come
 
     def _want(self, views: Sequence[memoryview]) -> None:
         """Receive into views, first from what the ring holds already."""

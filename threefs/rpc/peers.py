@@ -6,7 +6,7 @@ from functools import partial
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer, Net
-from threefs.errors import ConnectionLost, DeadlineExceeded, ThreefsError, Unavailable
+from threefs.errors import ConnectionIdle, ConnectionLost, DeadlineExceeded, ThreefsError, Unavailable
 from threefs.rpc.connection import Connection, Sink
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
@@ -82,13 +82,22 @@ class Peers:
         request_id: int = 0,
         behind: int | None = None,
     ) -> Rep:
-        """Connect if need be, then `Connection.call`."""
+        """Connect if need be, then `Connection.call`; once more if the service was just letting go of the connection
+        as idle: it has not begun the call."""
         deadline = self._clock.monotonic() + timeout_s
+        again = False
         connection = self.live(address) or await self.connect(address, timeout_s)
-        left = deadline - self._clock.monotonic()
-        return await connection.call(
-            method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id, behind=behind
-        )
+        while True:
+            left = deadline - self._clock.monotonic()
+            try:
+                return await connection.call(
+                    method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id, behind=behind
+                )
+            except ConnectionIdle:
+                if again:
+                    raise
+                again = True
+            connection = await self.connect(address, deadline - self._clock.monotonic())
 
     def abandon(self) -> None:
         """In a forked child: let go of connections that belong to the parent, without a word to the peers."""

@@ -7,7 +7,7 @@ one that would hold its memory for the longest time.
 from collections.abc import Collection
 from typing import Protocol
 
-from threefs.errors import ConnectionLost, Stopping, ThreefsError
+from threefs.errors import ConnectionIdle, ConnectionLost, ThreefsError
 from threefs.rpc.limits import Limits
 
 LOOK_S = 1.0
@@ -116,7 +116,7 @@ class Reaper:
         idlest = min(self._peers, key=lambda peer: peer.progress.idle_since, default=None)
         if idlest is None or idlest.busy or now - idlest.progress.idle_since < _SLOW_S:
             return False
-        idlest.let_go(Stopping("this service has too many connections, and this one is idle: connect again"))
+        idlest.let_go(ConnectionIdle("this service has too many connections, and this one is idle: connect again"))
         return True
 
     def _verdict(self, progress: Progress, now: float) -> ThreefsError | None:
@@ -126,7 +126,7 @@ class Reaper:
         if now - progress.waited_since >= limits.stall_s:
             return ConnectionLost(f"the rest of what you began to send did not come for {limits.stall_s:.0f} s")
         if now - progress.idle_since >= limits.idle_s:
-            return Stopping(f"idle for {limits.idle_s:.0f} s: connect again")
+            return ConnectionIdle(f"idle for {limits.idle_s:.0f} s: connect again")
         return None
 
 

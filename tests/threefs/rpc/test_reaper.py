@@ -2,7 +2,7 @@
 
 import pytest
 
-from threefs.errors import ConnectionLost, Stopping, ThreefsError
+from threefs.errors import ConnectionIdle, ConnectionLost, ThreefsError
 from threefs.rpc.limits import Limits
 from threefs.rpc.reaper import Progress, Reaper
 
@@ -66,7 +66,7 @@ def test_who_waits_for_an_answer_may_be_silent_for_ever_and_who_does_not_for_a_w
         peer.busy = busy
         after(Reaper([peer], LIMITS), peer, 1000)
         assert (peer.end is None) == busy
-        assert busy or isinstance(peer.end, Stopping)
+        assert busy or isinstance(peer.end, ConnectionIdle)
 
 
 def test_without_room_the_slowest_goes_and_nobody_who_gets_on_well() -> None:
