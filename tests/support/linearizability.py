@@ -366,13 +366,24 @@ def check(operations: Iterable[Operation], content: bytes | None = None, budget:
     return Search(operations, content, budget).run()
 
 
-def violations(history: History) -> list[str]:
-    """Of the chunks that no order explains, why not. All of them began without a chunk. Raises Undecided."""
-    return [
-        f"I1: of chunk {chunk} {verdict.explanation}"
-        for chunk, operations in history.chunks.items()
-        if not (verdict := check(operations)).linearizable
-    ]
+def violations(history: History, budget: int = DEFAULT_STEPS) -> list[str]:
+    """Of the chunks that no order explains, why not. All of them began without a chunk.
+
+    Raises Undecided if the budget was too small for one of them and all others are explained.
+    """
+    found: list[str] = []
+    undecided: Undecided | None = None
+    for chunk, operations in history.chunks.items():
+        try:
+            verdict = check(operations, budget=budget)
+        except Undecided as error:
+            undecided = error
+            continue
+        if not verdict.linearizable:
+            found.append(f"I1: of chunk {chunk} {verdict.explanation}")
+    if undecided is not None and not found:
+        raise undecided
+    return found
 
 
 def check_versions(operations: Iterable[Operation]) -> list[str]:
