@@ -14,6 +14,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import (
     ClientLease,
     ClientLocks,
+    CutMark,
     DirectoryTimes,
     EndedLease,
     EntryRecord,
@@ -42,6 +43,7 @@ class Store:
         self.removals: dict[int, Removal] = {}
         self.sessions: list[int] = []
         self.times: list[int] = []
+        self.cuts: list[int] = []
         self.xattr_bytes: dict[int, int] = {}  # of each inode that has extended attributes
         self.leases: set[int] = set()
         self.leases_held: set[int] = set()
@@ -87,6 +89,9 @@ class Store:
                 charges.add(self.usage, charges.of_record(records.decode(value, UsageDelta, key)), 1)
             case b"QLIM|":
                 records.decode(value, QuotaLimits, key)
+            case b"CUTS|":
+                records.decode(value, CutMark, key)
+                self.cuts.append(keys.inode_of(key))
             case b"WAIT|":
                 self.leases_held.add(records.decode(value, LockWait, key).lease)
             case b"TRSH|":
@@ -144,6 +149,8 @@ def check(store: Store) -> None:
         assert not inode.unnamed or (not inode.nlink and kept), f"inode {number} is kept by nobody"
         assert queued == (inode.nlink == 0 and not kept), f"inode {number}: nlink {inode.nlink}, queued: {queued}"
     assert set(store.removals) <= set(inodes), "the removal queue names inodes that do not exist"
+    marked = {number for number, inode in inodes.items() if inode.cutting}
+    assert marked <= set(store.cuts), f"nobody would end the cuts of {sorted(marked - set(store.cuts))}"
     assert set(store.sessions) <= set(inodes), "a write session is open on an inode that does not exist"
     assert store.leases_held <= store.leases, "something is held under a lease that has ended and is forgotten"
     directories = {number for number, inode in inodes.items() if inode.type == pb.DIRECTORY}
