@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips clean
+.PHONY: help venv demo test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips models clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -58,6 +58,11 @@ fuzz: $(READY) ## Bad bytes at every decoder and port (SECONDS=60 each, JSON=fil
 
 bit-flips: $(READY) ## Turn over 10,000 bits of content, records and tables, and see that each is noticed
 	$(BIN)/python -m pytest tests/contracts/test_bit_flips.py
+
+# Compiled and run below docs/models/build, which git ignores.
+models: ## Check the models of the protocol with spin: a short set (SET=base: all configurations, SET=ablate: without each rule)
+	@if command -v spin >/dev/null; then cd docs/models && python3 check.py $(or $(SET),quick); \
+	else echo "models: skipped, spin is not installed (apt-get install spin)"; fi
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
 	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))
