@@ -56,6 +56,7 @@ class SimDisk:
         self.delay_s = (0.00005, 0.0005)
         self.dragging: tuple[float, float] | None = None  # takes the place of that for a while
         self._held: list[tuple[_Operation, dict[_Operation, None]]] | None = None  # while it hangs: what would be done
+        self._hangs = ""  # what kind of it; "" is all
         self.cold = 0.1  # the share of reads that find nothing in memory
         self.failing: set[str] = set()  # "read", "write", "sync", "allocate": these fail with EIO
         self.failing_once: set[str] = set()  # the next one of these does
@@ -100,8 +101,9 @@ class SimDisk:
     async def wait(self) -> None:
         await asyncio.sleep(self.latency_s())
 
-    def hang(self) -> None:
-        """Nothing is done any more until `wake`."""
+    def hang(self, kind: str = "") -> None:
+        """Nothing is done any more until `wake`; or nothing of that kind."""
+        self._hangs = kind
         if self._held is None:
             self._held = []
 
@@ -145,7 +147,7 @@ class SimDisk:
     def _end(self, operation: _Operation, under_way: dict[_Operation, None]) -> None:
         if operation not in under_way:
             return  # its process was killed
-        if self._held is not None:
+        if self._held is not None and self._hangs in ("", operation.kind):
             self._held.append((operation, under_way))
             return
         del under_way[operation]

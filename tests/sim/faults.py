@@ -18,6 +18,7 @@ AT lose HOST HOST FOR       messages from the first to the second often break th
 AT slow HOST FOR            everything from and to the host takes long
 AT drag HOST FOR            its disk is slow
 AT hang HOST FOR            what is asked of its disk is done only afterwards
+AT stall HOST FOR           what is to be read from its disk comes only afterwards
 AT store HOST FOR           the host cannot reach the store of the managers
 AT stray HOST FOR           its oldest registration is heard again
 AT older HOST FOR           killed, and started again with its disk as it was at half the time until now
@@ -341,6 +342,11 @@ class Faults:
     def _hang(self, host: str) -> Callable[[], Any]:
         disk = self._world.disks[host]
         disk.hang()
+        return disk.wake
+
+    def _stall(self, host: str) -> Callable[[], Any]:
+        disk = self._world.disks[host]
+        disk.hang("read")
         return disk.wake
 
     def _store(self, host: str) -> Callable[[], Any]:

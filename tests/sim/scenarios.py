@@ -1,118 +1,164 @@
 """Failovers in text: faults that strike at a point of the protocol, and the story that must come of them.
 
+    world NAME=VALUE ...                               first of all: what of the cluster is not as in `Size`
     when HOST EVENT [N] do FAULT [HOST ...] [FOR]      at the N-th time (default 1) that HOST tells of EVENT
     at SECONDS do FAULT [HOST ...] [FOR]
+    on NUMBER                                          the lines behind it are about this chunk; 0 at the beginning
     write CLIENT TEXT [OFFSET]                         begun at once; the writes of a scenario go on beside each other
-    then ...                                           the lines behind it wait for all writes before it
-    read CLIENT TEXT                                   must see this at the beginning of the chunk
+    batch CLIENT NAME NUMBER@OFFSET=TEXT ...           a request of several rows, called NAME
+    remove CLIENT NAME [VERSION]                       begun at once, called NAME; only if it still is that version
+    ask CLIENT TEXT                                    a read, begun at once and called TEXT
+    cancel NAME                                        its caller gives up what was begun under that name
+    then ...                                           the lines behind it wait for all that was begun before it
+    read CLIENT TEXT [or TEXT]                         must see this at the beginning of the chunk
     sees CLIENT HOST TEXT                              asks that replica alone, once, and must see this
     looks CLIENT HOST TEXT                             the same, but no answer is fine too
+    lists CLIENT HOST LENGTH                           asks that replica how long the chunk is; no answer is fine too
     expect HOST EVENT VERSION                          HOST has told of it
     never HOST EVENT VERSION                           HOST has not
     wait SECONDS
     until HOST EVENT                                   HOST tells of it, from now on
+    during SECONDS LINE                                the line holds all that time
+    once NAME LINE                                     the line holds, if what is called NAME is done by now
+    repeat TIMES LINE
     well                                               faults end, every target serves again, and all hold the same
-    outcome TEXT NAME ...                              how the write of TEXT has ended: done, killed with its client, or
-                                                       one of these errors
+    outcome NAME ENDING ...                            waits for all; how NAME has ended: done, killed with its client,
+                                                       cancelled, or with one of these errors
+    ended NAME ENDING ...                              the same, without waiting: it must have ended by now
+    results NAME LENGTH ...                            how long the chunks of its rows are, as it was answered
+    patience CLIENT SECONDS                            how long its changes are tried from now on
+    budget CLIENT BYTES                                how many bytes of changes it may have on their way
+    flip HOST                                          a bit of its copy of the chunk turns over on the disk
+    cold HOST SHARE                                    the share of its reads whose bytes are not in memory
+    exchange HOST                                      its disk is exchanged, while it has no power
+    scrub HOST                                         looks at all that it has
+    sound                                              no replica has ever met damage
+    rest                                               nothing that was lent, locked or begun is left
 
 The hosts of the chain are called head, middle and tail, as they are at the beginning; managers m1 and m2, clients c1
 and c2. Events are those of the chunk's story: staged (durable and pending here), forwarding (before it leaves for the
-successor), committed, shipped, repaired.
+successor), committed, shipped, repaired. Lines about files are in `scenario_files.py`.
 """
 
+import ast
 import asyncio
+import os
 import shlex
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from threefs_client.link import Link
 from threefs_client.reads import ReadFile
+from threefs_storage.targets import Target
 
 from tests.sim import audit
 from tests.sim.faults import Faults, Step
 from tests.sim.loop import KERNEL, Process
+from tests.sim.rest import kept
+from tests.sim.scenario_files import FileLines
 from tests.sim.workload import CHUNK_BYTES
 from tests.sim.world import LEASE_S, Size, World
+from threefs.budget import ByteBudget
+from threefs.chunks import Applied, ChunkUpdate
+from threefs.env.buffers import POISON_VARIABLE
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, InodeId, TableId
 from threefs.layout import FileLayout
-from threefs.rpc.methods import READ
+from threefs.rpc.methods import LAST_CHUNK, READ
 from threefs.wire import storage_pb2 as pb
 
-_CHUNK = ChunkId(100, 0)
+os.environ[POISON_VARIABLE] = "1"  # I14, as in runs of seeds
+
+_INODE = InodeId(100)
 _LAYOUT = FileLayout(CHUNK_BYTES, TableId(1), 1)
 _TIMEOUT_S = 20.0
-_LIMIT_S = 120.0
+_LIMIT_S = 300.0
 _LOOK_S = 0.3
+_OFTEN_S = 0.01
 
 
 @dataclass(slots=True)
 class _Trigger:
     host: str
     event: str
+    chunk: ChunkId
     count: int
     step: Step
 
 
 @dataclass(slots=True)
 class Told:
-    """What was told of the chunk, in order, and how the writes ended."""
+    """What was told of the chunks, in order, and how what was begun has ended."""
 
-    events: list[tuple[str, str, int]] = field(default_factory=list)
+    events: list[tuple[str, str, int, ChunkId]] = field(default_factory=list)
     outcomes: dict[str, str] = field(default_factory=dict)
+    results: dict[str, list[int]] = field(default_factory=dict)  # by name: lengths of chunks, in bytes
 
     def __str__(self) -> str:
-        return "\n".join(f"{host} {event} {version}" for host, event, version in self.events)
+        return "\n".join(f"{host} {event} {version}" for host, event, version, _ in self.events)
 
 
 def play(text: str, *, seed: object = 1, size: Size | None = None) -> Told:
     """Raises AssertionError where the story is another one than the text expects."""
+    lines = [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]
+    size = size or Size(storage=3, targets_per_disk=1, clients=2)
+    while lines[0][0] == "world":
+        size = replace(size, **{name: ast.literal_eval(value) for name, value in _pairs(lines.pop(0)[1:])})
     with tempfile.TemporaryDirectory(prefix="threefs-scenario-") as directory:
-        world = World(seed, size or Size(storage=3, targets_per_disk=1, clients=2), Path(directory))
+        world = World(seed, size, Path(directory))
         stage = _Stage(world)
         try:
-            world.loop.run(stage.play(text), limit_s=_LIMIT_S)
+            world.loop.run(stage.play(lines), limit_s=_LIMIT_S)
             assert not world.deaths and not world.loop.failures, (world.deaths, world.loop.failures)
         finally:
             world.loop.discard()
         return stage.told
 
 
-class _Stage:
+def _pairs(words: list[str]) -> list[list[str]]:
+    return [word.split("=", 1) for word in words]
+
+
+class _Stage(FileLines):
     def __init__(self, world: World) -> None:
+        super().__init__()
         self.told = Told()
         self._world = world
         self._faults = Faults(world)
         self._triggers: list[_Trigger] = []
-        self._links: dict[str, Link] = {}
-        self._writes: list[asyncio.Future[None]] = []
+        self._begun: dict[str, asyncio.Task[None]] = {}
+        self._waited: list[asyncio.Future[None]] = []
+        self._chunk = ChunkId(_INODE, 0)
+        self._timeouts: dict[str, float] = {}
         world.listeners.append(self._hear)
 
     def _hear(self, host: str, event: str, chunk: Any, facts: dict[str, Any]) -> None:
-        if chunk != _CHUNK:
+        if not isinstance(chunk, ChunkId) or chunk.inode != _INODE:
             return
-        self.told.events.append((host, event, facts["version"]))
+        self.told.events.append((host, event, facts["version"], chunk))
         self._world.tell(f"{host} {event} {facts['version']}")
         for trigger in list(self._triggers):
-            if (trigger.host, trigger.event) == (host, event):
+            if (trigger.host, trigger.event, trigger.chunk) == (host, event, chunk):
                 trigger.count -= 1
                 if trigger.count == 0:
                     self._triggers.remove(trigger)
                     KERNEL.copy().run(self._faults.begin, trigger.step)  # what goes on must outlive the process
 
-    async def play(self, text: str) -> None:
+    async def play(self, lines: list[list[str]]) -> None:
         await self._world.begin()
         for client in self._world.client_hosts:
             process = self._world.processes[client] = Process(self._world.loop, client, client)
             self._links[client] = await process.start(self._world.client(client))
         roles = self._roles()
-        for line in text.strip().splitlines():
-            words = [roles.get(word, word) for word in shlex.split(line, comments=True)]
-            if words:
-                await getattr(self, f"_{words[0]}")(*words[1:])
+        for line in lines:
+            await self._line(*(roles.get(word, word) for word in line))
         await self._then()
+
+    async def _line(self, name: str, *words: str) -> None:
+        await getattr(self, f"_{name}")(*words)
 
     def _roles(self) -> dict[str, str]:
         routing = self._world.routing()
@@ -121,51 +167,97 @@ class _Stage:
         hosts = [f"s{routing.targets[target].node_id}" for target in chain.serving]
         return dict(zip(("head", "middle", "tail"), hosts, strict=True))
 
+    def _target(self, host: str) -> Target:
+        (target,) = self._world.storages[host].targets
+        return target
+
     # ---- the lines of a scenario
 
     async def _when(self, host: str, event: str, *rest: str) -> None:
         count = int(rest[0]) if rest[0] != "do" else 1
-        self._triggers.append(_Trigger(host, event, count, _step(rest[rest.index("do") + 1 :])))
+        self._triggers.append(_Trigger(host, event, self._chunk, count, _step(rest[rest.index("do") + 1 :])))
 
     async def _at(self, seconds: str, *rest: str) -> None:
         self._world.loop.call_later(float(seconds), self._faults.begin, _step(rest[1:]))
 
+    async def _on(self, number: str) -> None:
+        self._chunk = ChunkId(_INODE, int(number))
+
     async def _write(self, client: str, text: str, offset: str = "0") -> None:
-        async def write() -> None:
+        await self._change(client, text, [self._row(client, self._chunk.number, pb.WRITE, text, int(offset))])
+
+    async def _batch(self, client: str, name: str, *rows: str) -> None:
+        updates = []
+        for place, text in _pairs(list(rows)):
+            number, offset = place.split("@")
+            updates.append(self._row(client, int(number), pb.WRITE, text, int(offset)))
+        await self._change(client, name, updates)
+
+    async def _remove(self, client: str, name: str, version: str = "0") -> None:
+        row = self._row(client, self._chunk.number, pb.REMOVE)
+        await self._change(client, name, [replace(row, only_version=int(version))])
+
+    def _row(self, client: str, number: int, kind: pb.WriteKind, text: str = "", offset: int = 0) -> ChunkUpdate:
+        chain = self._links[client].chunks.chain_of(_LAYOUT, number)
+        payload = text.encode()
+        return ChunkUpdate(chain, ChunkId(_INODE, number), kind, CHUNK_BYTES, offset, len(payload), payload)
+
+    async def _change(self, client: str, name: str, rows: list[ChunkUpdate]) -> None:
+        async def change() -> None:
+            timeout_s = self._timeouts.get(client, _TIMEOUT_S)
+            applied: list[Applied] = await self._links[client].chunks.apply(rows, timeout_s=timeout_s)
+            self.told.results[name] = [each.length for each in applied]
+
+        await self._begin(client, name, change())
+
+    async def _ask(self, client: str, text: str) -> None:
+        await self._begin(client, text, self._read(client, text))
+
+    async def _begin(self, client: str, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Let it go on beside the lines that follow."""
+
+        async def told() -> None:
             try:
-                await self._links[client].chunks.write(
-                    _LAYOUT, InodeId(_CHUNK.inode), 0, int(offset), text.encode(), timeout_s=_TIMEOUT_S
-                )
-                self.told.outcomes[text] = "done"
+                await work
+                self.told.outcomes[name] = "done"
             except ThreefsError as error:
-                self.told.outcomes[text] = type(error).__name__
+                self.told.outcomes[name] = type(error).__name__
+            except asyncio.CancelledError:
+                self.told.outcomes[name] = "cancelled"
+            self._world.tell(f"{client}: {name} has ended: {self.told.outcomes[name]}")
 
         ended = self._world.loop.create_future()
 
         def end(_: object = None) -> None:
-            self.told.outcomes.setdefault(text, "killed")
+            self.told.outcomes.setdefault(name, "killed")
             if not ended.done():
                 ended.set_result(None)
 
         process = self._world.processes[client]
         process.on_kill[end] = None
-        process.start(write()).add_done_callback(end)
-        self._writes.append(ended)
+        self._begun[name] = process.start(told())
+        self._begun[name].add_done_callback(end)
+        self._waited.append(ended)
         await asyncio.sleep(0)
 
-    async def _then(self) -> None:
-        if self._writes:
-            await asyncio.wait(self._writes)
-            self._writes.clear()
+    async def _cancel(self, name: str) -> None:
+        self._begun[name].cancel()
 
-    async def _read(self, client: str, text: str) -> None:
+    async def _then(self) -> None:
+        if self._waited:
+            await asyncio.wait(self._waited)
+            self._waited.clear()
+
+    async def _read(self, client: str, *texts: str) -> None:
+        wanted = [text.encode() for text in texts if text != "or"]
         link = self._links[client]
-        view = memoryview(bytearray(len(text)))
-        file = ReadFile(_CHUNK.inode, _LAYOUT, CHUNK_BYTES, 0)
+        view = memoryview(bytearray(len(wanted[0])))
+        begin = self._chunk.number * CHUNK_BYTES
+        file = ReadFile(_INODE, _LAYOUT, begin + CHUNK_BYTES, 0)
         deadline = link.clock.monotonic() + _TIMEOUT_S
-        await self._world.processes[client].start(link.reader.read_into([(file, 0, view)], deadline))
+        await self._world.processes[client].start(link.reader.read_into([(file, begin, view)], deadline))
         self._world.tell(f"{client} reads {bytes(view)!r}")
-        assert bytes(view) == text.encode(), f"{client} read {bytes(view)!r}\n{self.told}"
+        assert bytes(view) in wanted, f"{client} read {bytes(view)!r}\n{self.told}"
 
     async def _sees(self, client: str, host: str, text: str) -> None:
         found = await self._look(client, host, len(text))
@@ -177,19 +269,18 @@ class _Stage:
 
     async def _look(self, client: str, host: str, length: int) -> bytes | None:
         """None if it does not answer, or refuses."""
-        link, into = self._links[client], bytearray(length)
-        routing = link.cluster.routing
-        (target,) = (one for one in routing.targets.values() if f"s{one.node_id}" == host)
+        into = bytearray(length)
+        target, chain_version, address = self._asked(client, host)
         request = pb.ReadRequest(
-            target=[target.target_id],
-            chain_version=[routing.chains[target.chain_id].version],
-            inode=[_CHUNK.inode],
-            index=[_CHUNK.number],
+            target=[target],
+            chain_version=[chain_version],
+            inode=[_INODE],
+            index=[self._chunk.number],
             offset=[0],
             length=[length],
         )
-        call = link.peers.call(
-            routing.address_of(target.target_id), READ, request, timeout_s=_LOOK_S, sink=lambda *_: [memoryview(into)]
+        call = self._links[client].peers.call(
+            address, READ, request, timeout_s=_LOOK_S, sink=lambda *_: [memoryview(into)]
         )
         try:
             reply = await self._world.processes[client].start(call)
@@ -197,15 +288,40 @@ class _Stage:
             return None
         return None if reply.code[0] else bytes(into[: reply.length[0]])
 
+    async def _lists(self, client: str, host: str, length: str) -> None:
+        target, chain_version, address = self._asked(client, host)
+        request = pb.LastChunkRequest(target=target, chain_version=chain_version, inode=_INODE)
+        call = self._links[client].peers.call(address, LAST_CHUNK, request, timeout_s=_LOOK_S)
+        try:
+            reply = await self._world.processes[client].start(call)
+        except ThreefsError:
+            return
+        assert reply.length == int(length), f"{client} hears of {reply.length} bytes at {host}\n{self.told}"
+
+    def _asked(self, client: str, host: str) -> tuple[int, int, str]:
+        """The target of a host, its chain's version and its address, as the client knows them."""
+        routing = self._links[client].cluster.routing
+        (target,) = (one for one in routing.targets.values() if f"s{one.node_id}" == host)
+        return target.target_id, routing.chains[target.chain_id].version, routing.address_of(target.target_id)
+
     async def _expect(self, host: str, event: str, version: str) -> None:
-        assert (host, event, int(version)) in self.told.events, f"{host} {event} {version} is not told in\n{self.told}"
+        assert self._was_told(host, event, version), f"{host} {event} {version} is not told in\n{self.told}"
 
     async def _never(self, host: str, event: str, version: str) -> None:
-        assert (host, event, int(version)) not in self.told.events, f"{host} {event} {version} is told in\n{self.told}"
+        assert not self._was_told(host, event, version), f"{host} {event} {version} is told in\n{self.told}"
 
-    async def _outcome(self, text: str, *names: str) -> None:
+    def _was_told(self, host: str, event: str, version: str) -> bool:
+        return (host, event, int(version), self._chunk) in self.told.events
+
+    async def _outcome(self, name: str, *endings: str) -> None:
         await self._then()
-        assert self.told.outcomes[text] in names, self.told.outcomes
+        assert self.told.outcomes[name] in endings, self.told.outcomes
+
+    async def _ended(self, name: str, *endings: str) -> None:
+        assert self.told.outcomes.get(name) in endings, self.told.outcomes
+
+    async def _results(self, name: str, *lengths: str) -> None:
+        assert self.told.results[name] == list(map(int, lengths)), self.told.results
 
     async def _until(self, host: str, event: str) -> None:
         known = len(self.told.events)
@@ -216,6 +332,20 @@ class _Stage:
     async def _wait(self, seconds: str) -> None:
         await asyncio.sleep(float(seconds))
 
+    async def _during(self, seconds: str, *line: str) -> None:
+        end = self._world.loop.time() + float(seconds)
+        while self._world.loop.time() < end:
+            await self._line(*line)
+            await asyncio.sleep(_OFTEN_S)
+
+    async def _once(self, name: str, *line: str) -> None:
+        if self.told.outcomes.get(name) == "done":
+            await self._line(*line)
+
+    async def _repeat(self, times: str, *line: str) -> None:
+        for _ in range(int(times)):
+            await self._line(*line)
+
     async def _well(self) -> None:
         await self._faults.heal()
         async with asyncio.timeout(4 * LEASE_S):
@@ -224,6 +354,38 @@ class _Stage:
         await self._then()
         await asyncio.sleep(1.0)
         assert not audit.replicas(self._world), audit.replicas(self._world)
+
+    async def _patience(self, client: str, seconds: str) -> None:
+        self._timeouts[client] = float(seconds)
+
+    async def _budget(self, client: str, size: str) -> None:
+        self._links[client].chunks._budget = ByteBudget(int(size))
+
+    # ---- disks, and what must be left of them
+
+    async def _flip(self, host: str) -> None:
+        disk = self._world.disks[host]
+        ((path, _, version),) = [copy for copy in disk.copies() if copy[1] == self._chunk]
+        self._world.tell(f"-- {disk.flip(self._world.dice, path, version)} flips")
+
+    async def _cold(self, host: str, share: str) -> None:
+        self._world.disks[host].cold = float(share)
+
+    async def _exchange(self, host: str) -> None:
+        assert host in self._world.fabric.down, f"{host} has power"
+        self._world.disks[host].wipe()
+
+    async def _scrub(self, host: str) -> None:
+        scrubber = self._world.storages[host].storage._scrubber
+        await self._world.processes[host].start(scrubber._scrub(self._target(host)))
+
+    async def _sound(self) -> None:
+        found = {host: self._target(host).damage_found for host in self._world.storages}
+        assert not any(found.values()), f"damage was found: {found}"
+
+    async def _rest(self) -> None:
+        left = await kept(self._world, self._links)
+        assert not left, left
 
 
 def _step(words: tuple[str, ...]) -> Step:

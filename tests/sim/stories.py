@@ -1,6 +1,12 @@
 """Golden failovers of a chain of three, in the language of `scenarios.py`, and the story that each tells. T is 2 s."""
 
-STORIES = {
+from tests.sim.stories_disks import DISKS
+from tests.sim.stories_files import FILES
+from tests.sim.stories_members import MEMBERS
+from tests.sim.stories_replicas import REPLICAS
+from tests.sim.stories_requests import REQUESTS
+
+_FAILOVERS = {
     "the head dies before it forwards": """
         write c1 old
         then
@@ -96,9 +102,9 @@ STORIES = {
     "the whole chain dies, and the tail returns first": """
         write c1 old
         then
+        when tail committed do power head 5
+        when tail committed do power middle 5
         when tail committed do blackout 1
-        at 0.3 do power head 4
-        at 0.3 do power middle 4
         write c1 new
         outcome new done
         read c2 new
@@ -289,3 +295,5 @@ STORIES = {
         read c2 new
     """,
 }
+
+STORIES = {**_FAILOVERS, **MEMBERS, **REPLICAS, **REQUESTS, **DISKS, **FILES}

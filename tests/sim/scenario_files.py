@@ -1,0 +1,97 @@
+"""Lines of scenarios that are about files, each of a client of its own.
+
+    put CLIENT PATH TEXT                    a file is written anew, and closed
+    get CLIENT PATH TEXT                    must see all of this in it; ~ is a byte 0
+    cut CLIENT PATH LENGTH                  the file is made so long
+    unlink CLIENT PATH
+    move CLIENT PATH PATH
+    open CLIENT PATH NAME                   for reading and writing, called NAME from now on
+    into NAME TEXT [OFFSET]                 written there, and flushed
+    close NAME
+    lock NAME                               tried at once, begun as "lock NAME": done, or Locked
+    unlock NAME
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from threefs_client import AsyncFileSystem
+from threefs_client.async_file import AsyncFile
+from threefs_client.link import Link
+
+from tests.sim.world import World
+
+_CHUNK_BYTES = 64 << 10
+
+
+class FileLines:
+    """A part of `scenarios._Stage`."""
+
+    _world: World
+
+    def __init__(self) -> None:
+        self._links: dict[str, Link] = {}
+        self._files: dict[str, tuple[str, AsyncFile]] = {}  # by name: the client that has it open
+
+    async def _begin(self, client: str, name: str, work: Coroutine[Any, Any, None]) -> None:
+        raise NotImplementedError
+
+    async def _as(self, client: str, work: Coroutine[Any, Any, Any]) -> Any:
+        return await self._world.processes[client].start(work)
+
+    async def _put(self, client: str, path: str, text: str) -> None:
+        async def put() -> None:
+            fs = AsyncFileSystem(self._links[client])
+            async with await fs.open(path, "wb", chunk_bytes=_CHUNK_BYTES) as file:
+                await file.write(text.encode())
+
+        await self._as(client, put())
+
+    async def _get(self, client: str, path: str, text: str) -> None:
+        async def get() -> bytes:
+            async with await AsyncFileSystem(self._links[client]).open(path, "rb") as file:
+                return await file.read()
+
+        found = await self._as(client, get())
+        assert found == text.replace("~", "\0").encode(), f"{client} finds {found!r} in {path}"
+
+    async def _cut(self, client: str, path: str, length: str) -> None:
+        async def cut() -> None:
+            async with await AsyncFileSystem(self._links[client]).open(path, "r+b") as file:
+                await file.truncate(int(length))
+
+        await self._as(client, cut())
+
+    async def _unlink(self, client: str, path: str) -> None:
+        await self._as(client, AsyncFileSystem(self._links[client]).unlink(path))
+
+    async def _move(self, client: str, path: str, other: str) -> None:
+        await self._as(client, AsyncFileSystem(self._links[client]).rename(path, other))
+
+    async def _open(self, client: str, path: str, name: str) -> None:
+        file = await self._as(client, AsyncFileSystem(self._links[client]).open(path, "r+b"))
+        self._files[name] = (client, file)
+
+    async def _into(self, name: str, text: str, offset: str = "0") -> None:
+        client, file = self._files[name]
+
+        async def into() -> None:
+            file.seek(int(offset))
+            await file.write(text.encode())
+            await file.flush()
+
+        await self._as(client, into())
+
+    async def _close(self, name: str) -> None:
+        client, file = self._files.pop(name)
+        await self._as(client, file.close())
+
+    async def _lock(self, name: str) -> None:
+        client, file = self._files[name]
+        await self._begin(client, f"lock {name}", file.lock(wait_s=0.0))
+
+    async def _unlock(self, name: str) -> None:
+        client, file = self._files[name]
+        await self._as(client, file.unlock())
+        await asyncio.sleep(0)

@@ -1,0 +1,98 @@
+"""Stories of disks: power, damage, blocks."""
+
+DISKS = {
+    "power fails everywhere after a write is done": """
+        write c1 one
+        then
+        at 0 do blackout 1
+        wait 4
+        read c2 one
+        write c1 two
+        then
+        at 0 do blackout 1
+        wait 4
+        read c2 two
+        write c1 three
+        then
+        at 0 do blackout 1
+        wait 4
+        read c2 three
+        well
+        sound
+    """,
+    "power fails everywhere while disks are slow": """
+        write c1 old
+        then
+        at 0 do drag head 3
+        at 0 do drag middle 3
+        at 0 do drag tail 3
+        at 0.2 do kill c1 9
+        at 0.2 do blackout 1
+        write c1 new
+        wait 6
+        read c2 old or new
+        well
+        sound
+    """,
+    "an old version is read while a new one is written": """
+        write c1 old
+        then
+        cold middle 1
+        at 0 do hang tail 0.5
+        wait 0.01
+        write c1 new
+        until middle staged
+        sees c2 middle old
+        outcome new done
+        well
+        sound
+    """,
+    "a version is read for so long that its block is free": """
+        write c1 one
+        then
+        cold head 1
+        cold middle 1
+        cold tail 1
+        at 0 do stall head 1
+        at 0 do stall middle 1
+        at 0 do stall tail 1
+        ask c2 one
+        wait 0.05
+        write c1 two
+        then
+        write c1 six
+        then
+        on 1
+        write c1 ten
+        well
+        sound
+    """,
+    "a bit flips in what nobody reads": """
+        write c1 old
+        then
+        flip middle
+        wait 4
+        expect middle repaired 1
+        well
+    """,
+    "a reader meets a bit that has flipped": """
+        world scrub_s=300.0
+        write c1 old
+        then
+        flip middle
+        cold middle 1
+        looks c2 middle old
+        wait 1
+        expect middle repaired 1
+        well
+    """,
+    "a chunk is locked for as long as the scrubber takes": """
+        write c1 old
+        then
+        at 0 do split head middle 4
+        write c1 new
+        wait 3.5
+        outcome new done
+        well
+    """,
+}

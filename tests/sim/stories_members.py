@@ -1,0 +1,137 @@
+"""Stories of who may serve: leases, deaths, returns. T is 2 s, and a lease lasts 1 s."""
+
+MEMBERS = {
+    "nothing serves, and one returns that has missed a write (R7)": """
+        write c1 old
+        then
+        at 0 do kill head 8
+        at 0 do kill middle 4
+        wait 1
+        write c1 new
+        outcome new done
+        at 0 do kill tail 6
+        wait 1
+        ask c2 new
+        outcome new done
+        well
+        read c1 new
+    """,
+    "a resync has just begun when all that serve die (R7)": """
+        write c1 old
+        then
+        at 0 do kill tail 0.5
+        wait 0.2
+        write c1 new
+        then
+        at 0 do split middle tail 8
+        wait 1.5
+        at 0 do kill head 5
+        at 0 do kill middle 5
+        wait 1
+        ask c2 new
+        outcome new done
+        well
+        read c1 new
+    """,
+    "all die, and the last one of them stays away": """
+        write c1 old
+        then
+        at 0 do power tail 60
+        at 0 do blackout 1
+        wait 10
+        read c2 old
+        well
+    """,
+    "all die at once, and the first to return has another disk (R7)": """
+        write c1 old
+        then
+        at 0 do power head 9
+        at 0 do power tail 9
+        at 0 do power middle 1
+        wait 0.5
+        exchange middle
+        wait 5
+        ask c2 old
+        outcome old done
+        well
+        read c2 old
+    """,
+    "a disk is exchanged in no time (R8)": """
+        write c1 old
+        then
+        at 0 do power middle 0.2
+        wait 0.1
+        exchange middle
+        wait 0.2
+        during 1.5 looks c2 middle old
+        well
+        read c2 old
+    """,
+    "a silent replica is put out only when its lease is over (R9)": """
+        write c1 old
+        then
+        at 0 do lone middle 4
+        at 0 do split middle head 4
+        at 0 do split middle tail 4
+        at 0 do part m1 c2 4
+        at 0 do part m2 c2 4
+        wait 0.01
+        write c1 new
+        during 3 once new looks c2 middle new
+        outcome new done
+        well
+        read c2 new
+    """,
+    "a replica hears nothing of its manager, and is suspended (R10)": """
+        write c1 old
+        then
+        at 0 do part m1 middle 0.35
+        at 0 do part m2 middle 0.35
+        at 0.3 do pause middle 3.3
+        at 0 do part m1 c2 6
+        at 0 do part m2 c2 6
+        at 3.4 do part m1 middle 2
+        at 3.4 do part m2 middle 2
+        wait 0.5
+        write c1 new
+        outcome new done
+        wait 1
+        during 2 looks c2 middle new
+        well
+        read c2 new
+    """,
+    "a process that is stopped serves until it says that it does not": """
+        write c1 old
+        then
+        at 0 do part m1 c2 3
+        at 0 do part m2 c2 3
+        at 0 do part m1 middle 2
+        at 0 do part m2 middle 2
+        at 0.02 do stop middle 3
+        wait 0.03
+        write c1 new
+        during 1.5 once new looks c2 middle new
+        outcome new done
+        well
+        read c2 new
+    """,
+    "the way to the managers breaks, and a replica may be taken for dead": """
+        write c1 old
+        then
+        at 0 do part m1 c2 3
+        at 0 do part m2 c2 3
+        wait 0.01
+        at 0 do split middle m1 3
+        at 0 do split middle m2 3
+        at 0 do split middle head 3
+        at 0 do split middle tail 3
+        at 0.005 do cut middle m1
+        at 0.005 do cut middle m2
+        wait 0.02
+        write c1 new
+        during 3 once new looks c2 middle new
+        outcome new done
+        well
+        read c2 new
+    """,
+}
