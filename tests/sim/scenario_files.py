@@ -1,15 +1,15 @@
 """Lines of scenarios that are about files, each of a client of its own.
 
-    put CLIENT PATH TEXT                    a file is written anew, and closed
-    get CLIENT PATH TEXT                    must see all of this in it; ~ is a byte 0
-    cut CLIENT PATH LENGTH                  the file is made so long
-    unlink CLIENT PATH
-    move CLIENT PATH PATH
-    open CLIENT PATH NAME                   for reading and writing, called NAME from now on
-    into NAME TEXT [OFFSET]                 written there, and flushed
-    close NAME
-    lock NAME                               tried at once, begun as "lock NAME": done, or Locked
-    unlock NAME
+put CLIENT PATH TEXT                    a file is written anew, and closed
+get CLIENT PATH TEXT                    must see all of this in it; ~ is a byte 0
+cut CLIENT PATH LENGTH                  the file is made so long
+unlink CLIENT PATH
+move CLIENT PATH PATH
+open CLIENT PATH NAME                   for reading and writing, called NAME from now on
+into NAME TEXT [OFFSET]                 written there, and flushed
+close NAME
+lock NAME                               tried at once, begun as "lock NAME": done, or Locked
+unlock NAME
 """
 
 import asyncio

@@ -50,7 +50,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from threefs_client.link import Link
 from threefs_client.reads import ReadFile
 from threefs_storage.targets import Target
 
