@@ -16,7 +16,7 @@ import click
 from tests.sim.run import Outcome, run
 
 #: One history in so many may be too hard for the checker; more would hide what it should find.
-_UNDECIDED_PER = 100
+_UNDECIDED_PER = 1000
 
 
 @click.command()
@@ -37,6 +37,7 @@ def main(seed: int | None, many: int | None, first: int, path: Path | None, jobs
     totals, bad, undecided = Counter[str](), [], []
     for done, outcome in enumerate(_outcomes(range(first, first + many), jobs or os.cpu_count() or 1), 1):
         totals.update(operations=outcome["operations"], virtual_ms=outcome["virtual_ms"], steps=outcome["steps"])
+        totals.update(searched=outcome["searched"])
         totals.update({f"fault {name}": count for name, count in outcome["faults"].items()})
         if outcome["violations"]:
             bad.append(outcome)
@@ -55,6 +56,7 @@ def main(seed: int | None, many: int | None, first: int, path: Path | None, jobs
         "faults_by_kind": dict(sorted(faults.items())),
         "violations": len(bad),
         "bad_seeds": [outcome["seed"] for outcome in bad],
+        "searched": totals["searched"],
         "undecided_seeds": undecided,
         "seconds": round(time.monotonic() - began, 1),
     }
@@ -85,6 +87,7 @@ def _summary(seed: int) -> dict[str, Any]:
     return {
         "seed": seed,
         "violations": outcome.violations,
+        "searched": outcome.searched,
         "undecided": outcome.undecided,
         "faults": outcome.faults,
         "operations": outcome.operations,

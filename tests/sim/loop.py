@@ -9,12 +9,13 @@ the kernel (network, disks) runs in no process.
 import asyncio
 import contextlib
 import contextvars
-import heapq
 import struct
 import zlib
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -38,13 +39,31 @@ class OutOfTime(AssertionError):
 _EventLoop: Any = asyncio.AbstractEventLoop
 
 
+class Handle:
+    """A callback that is still to be called: asyncio.Handle and TimerHandle, and no more than is used of them."""
+
+    __slots__ = ("args", "callback", "context", "process")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback  # None: cancelled
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.process: Process | None = self.context.get(PROCESS)
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.args = ()
+
+
 class _Task(asyncio.Task[Any]):
     """Counted, so that sets of tasks (those of a TaskGroup) have an order that is the same in each run."""
 
     number: int
 
     def __new__(cls, *args: Any, loop: "SimLoop", **more: Any) -> "_Task":
-        task = super().__new__(cls)
+        task = asyncio.Task.__new__(cls)
         loop.counted += 1
         task.number = loop.counted
         return task
@@ -58,12 +77,6 @@ class _Future(asyncio.Future[Any]):
 
     number: int
 
-    def __new__(cls, *, loop: "SimLoop") -> "_Future":
-        future = super().__new__(cls)
-        loop.counted += 1
-        future.number = loop.counted
-        return future
-
     def __hash__(self) -> int:
         return self.number
 
@@ -75,9 +88,12 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         self.digest = 0  # of every moment at which something happened, and of how much: equal for equal runs
         self.failures: list[str] = []  # exceptions that nobody caught
         self._now = BEGIN_S
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
         self._made = 0
+        # All that are not done are kept: if one of a dead process were destroyed, its `finally` blocks would run.
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._purge_at = 1024
 
     # ---- what asyncio and the program under test use
 
@@ -86,8 +102,8 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
 
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> Handle:
+        handle = Handle(callback, args, context)
         self._ready.append(handle)
         return handle
 
@@ -95,30 +111,31 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
 
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
+    ) -> Handle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> Handle:
+        handle = Handle(callback, args, context)
         self._made += 1
-        heapq.heappush(self._timers, (max(when, self._now), self._made, handle))
+        heappush(self._timers, (when if when > self._now else self._now, self._made, handle))
         return handle
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is skipped when its time comes."""
-
     def create_future(self) -> "asyncio.Future[Any]":
-        return _Future(loop=self)
+        future = _Future(loop=self)
+        self.counted = future.number = self.counted + 1
+        return future
 
     def create_task(
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: contextvars.Context | None = None
     ) -> "asyncio.Task[T]":
         task = _Task(coro, loop=self, context=context)
-        process = PROCESS.get() if context is None else context.get(PROCESS)
-        if process is not None:
-            process.keep(task)
+        tasks = self._tasks
+        tasks.append(task)
+        if len(tasks) > self._purge_at:
+            tasks[:] = [kept for kept in tasks if not kept.done()]
+            self._purge_at = 2 * len(tasks) + 1024
         return task
 
     def get_debug(self) -> bool:
@@ -138,46 +155,46 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
 
     def run(self, main: Coroutine[Any, Any, T], *, limit_s: float = 1e9, most_steps: int = 1 << 62) -> T:
         """Run `main` to its end. Raises what it raises, Deadlock, OutOfTime."""
-        end = self._now + limit_s
         running = events._get_running_loop()
         events._set_running_loop(self)
         try:
             task = self.create_task(main)
-            while not task.done():
-                if self._now > end or self.steps > most_steps:
-                    raise OutOfTime(f"not done after {self._now - BEGIN_S:.1f} s and {self.steps} steps")
-                self._turn()
+            self._until(task.done, self._now + limit_s, most_steps)
             return task.result()
         finally:
             events._set_running_loop(running)
 
-    def _turn(self) -> None:
+    def _until(self, done: Callable[[], bool], end: float, most_steps: int) -> None:
         ready = self._ready
-        if not ready:
-            self._jump()
-        # No more than is ready now: what wakes itself again and again must not keep `run` from seeing its limits.
-        for _ in range(len(ready)):
-            handle: Any = ready.popleft()
-            if handle._cancelled:
+        while not done():
+            if not ready:
+                self._jump()
+            if self._now > end or self.steps > most_steps:
+                raise OutOfTime(f"not done after {self._now - BEGIN_S:.1f} s and {self.steps} steps")
+            handle = ready.popleft()
+            callback, process = handle.callback, handle.process
+            if callback is None:
                 continue
-            process = handle._context.get(PROCESS)
             if process is not None and not process.running:
                 process.withhold(handle)
                 continue
             self.steps += 1
-            handle._run()
+            try:
+                handle.context.run(callback, *handle.args)
+            except Exception as error:
+                self.call_exception_handler({"message": f"Exception in callback {callback}", "exception": error})
 
     def _jump(self) -> None:
         timers = self._timers
-        while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
+        while timers and timers[0][2].callback is None:
+            heappop(timers)
         if not timers:
-            waiting = "; ".join(sorted(map(_place, asyncio.all_tasks(self))))
+            waiting = "; ".join(sorted(_place(task) for task in self._tasks if not task.done()))
             raise Deadlock(f"nothing is left to happen, and these wait: {waiting}")
         self._now = max(self._now, timers[0][0])
         self.digest = zlib.crc32(_MOMENT.pack(self._now, self.steps), self.digest)
         while timers and timers[0][0] <= self._now:
-            self._ready.append(heapq.heappop(timers)[2])
+            self._ready.append(heappop(timers)[2])
 
     def discard(self) -> None:
         """Throw the world away. Whatever still waits is closed here and now, on this loop: left to the garbage
@@ -185,9 +202,11 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         running = events._get_running_loop()
         events._set_running_loop(self)
         try:
-            for task in asyncio.all_tasks(self):
-                with contextlib.suppress(Exception):  # of a `finally` that waits, or finds its world gone
-                    task.get_coro().close()
+            for task in self._tasks:
+                if not task.done():
+                    with contextlib.suppress(Exception):  # of a `finally` that waits, or finds its world gone
+                        task.get_coro().close()
+            self._tasks.clear()
             self._ready.clear()
             self._timers.clear()
         finally:
@@ -215,10 +234,7 @@ class Process:
         self.on_kill: dict[Callable[[], None], None] = {}  # what the kernel does when it ends, in this order
         self._context = contextvars.Context()
         self._context.run(PROCESS.set, self)
-        self._withheld: list[asyncio.Handle] = []
-        # All tasks and callbacks of a dead process are kept: if one were destroyed, its `finally` blocks would run.
-        self._kept: dict[asyncio.Task[Any], None] = {}
-        self._purge_at = 256
+        self._withheld: list[Handle] = []  # also of a dead process: who is destroyed runs its `finally` blocks
 
     def start(self, main: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a coroutine as this process."""
@@ -246,11 +262,5 @@ class Process:
             self.loop._ready.extend(self._withheld)
             self._withheld.clear()
 
-    def withhold(self, handle: asyncio.Handle) -> None:
+    def withhold(self, handle: Handle) -> None:
         self._withheld.append(handle)
-
-    def keep(self, task: "asyncio.Task[Any]") -> None:
-        self._kept[task] = None
-        if len(self._kept) > self._purge_at:
-            self._kept = {kept: None for kept in self._kept if not kept.done()}
-            self._purge_at = 2 * len(self._kept) + 256

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tests.sim.dice import SeededRandom
-from tests.sim.loop import KERNEL, Process, SimLoop
+from tests.sim.loop import KERNEL, Handle, Process, SimLoop
 from threefs.env.net import MOST_PIECES, Buffer, Callback, Stream, parse_address
 from threefs.errors import ConnectionRefused, Unavailable
 
@@ -156,7 +156,7 @@ class SimStream:
         self._travelling = 0  # of these, how many have a time of arrival
         self._unread_bytes = 0  # sent and not yet read over there
         self._arrives_at = 0.0
-        self._gives_up: asyncio.TimerHandle | None = None
+        self._gives_up: Handle | None = None
         fabric.streams[self] = None
         process.on_kill[self.close] = None
 

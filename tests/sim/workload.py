@@ -12,6 +12,7 @@ from threefs_client.reads import ReadFile
 from tests.sim.dice import SeededRandom
 from tests.sim.grain import expand, shrink
 from tests.sim.loop import Process
+from tests.sim.order import Order
 from tests.sim.world import World
 from tests.support.history import History, Kind, Operation, Outcome
 from threefs.chunks import Chunks, ChunkUpdate
@@ -67,6 +68,7 @@ class Workload:
 
     def __init__(self, world: World, load: Load) -> None:
         self.history = History()
+        self.order = Order(world)
         self.errors: list[str] = []
         self.longest = {"read": 0.0, "write": 0.0}
         self._world = world
@@ -117,6 +119,7 @@ class Workload:
         try:
             link = await self._world.client(host)
             self.links[host] = link
+            self.order.follow(link.chunks)
             self._beginning.pop(host, None)
             async with asyncio.TaskGroup() as all_of_it:
                 all_of_it.create_task(self._mix(host, link, dice))
@@ -159,6 +162,7 @@ class Workload:
                 chunks = Chunks(
                     link.peers, link.cluster, ClientId(dice.token(16)), clock=link.clock, random=link.random
                 )
+                self.order.follow(chunks)
                 offset, length = dice.below(_MOST_LENGTH - 20), 1 + dice.below(20)
                 change = self._drawn(self._draw_shared(0), Kind.WRITE, offset, length)
                 await self._change(f"{host} crowd {writer}", link, [change], chunks)
@@ -261,19 +265,20 @@ class Workload:
             operation = Operation(
                 host, kind, str(inode), begin, None, Outcome.UNKNOWN, offset=offset, length=length, payload=payload
             )
-            told.append((self.history.append(operation), operation))
+            place = self.history.append(operation)
+            told.append((place, operation))
             grain = self._grain(number)
-            updates.append(
-                ChunkUpdate(
-                    (chunks or link.chunks).chain_of(layout, 0),
-                    ChunkId(inode, 0),
-                    _KINDS[kind],
-                    layout.chunk_bytes,
-                    offset * grain,
-                    length * grain,
-                    expand(payload, grain),
-                )
+            update = ChunkUpdate(
+                (chunks or link.chunks).chain_of(layout, 0),
+                ChunkId(inode, 0),
+                _KINDS[kind],
+                layout.chunk_bytes,
+                offset * grain,
+                length * grain,
+                expand(payload, grain),
             )
+            self.order.note(update, place)
+            updates.append(update)
         try:
             await (chunks or link.chunks).apply(updates, timeout_s=self._patience(host))
         except ThreefsError as error:

@@ -20,14 +20,13 @@ written to them. The tests run so, and the programs that they start: `THREEFS_PO
 import mmap
 import os
 
-import numpy as np
-
 SMALLEST_BYTES = 4096
 
 #: "1" in the environment of a process: its pools poison.
 POISON_VARIABLE = "THREEFS_POISON_BUFFERS"
 #: What a poisoned buffer holds.
 POISON = 0xDB
+_POISONED = bytes([POISON])
 
 
 class BufferPool:
@@ -55,7 +54,7 @@ class BufferPool:
             self._kept_bytes -= size
             buffer = free.pop()
             if self._poison:
-                assert (np.frombuffer(buffer, np.uint8) == POISON).all(), "a buffer was written to after it came back"
+                assert bytes(buffer) == _POISONED * size, "a buffer was written to after it came back"
         else:
             buffer = memoryview(mmap.mmap(-1, size))
         self._lent.add(id(buffer))
@@ -69,7 +68,7 @@ class BufferPool:
         size = len(buffer)
         self.lent_bytes -= size
         if self._poison:
-            np.frombuffer(buffer, np.uint8).fill(POISON)
+            buffer[:] = _POISONED * size
         if self._kept_bytes + size > self._keep_bytes:
             return  # the mapping goes with its last reference
         self._kept_bytes += size
