@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips models clean
+.PHONY: help venv demo test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -24,6 +24,14 @@ check: $(READY) ## Lint, format, types, and the rules of the tree
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_tidy.py
+
+format: $(READY) ## Format, and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY) ## Build the site of the documentation below build/site; fails on a link that leads nowhere
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 proto: $(READY) ## Generate threefs/wire from proto/
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/$(WIRE)/*.proto
