@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks
@@ -25,6 +25,10 @@ _START_ATTEMPT_S = 2.0  # of one manager, which may be gone without a word
 _LOG = LibraryLogger(__name__)
 
 
+async def _nowhere(routing: Routing) -> None:
+    pass
+
+
 class Cluster:
     """Follows the manager that answers as primary. `routing` is always a whole snapshot, and its version only rises."""
 
@@ -32,6 +36,8 @@ class Cluster:
         self, peers: Peers, manager_addresses: Sequence[str], *, clock: Clock = CLOCK, random: Random = RANDOM
     ) -> None:
         self.routing: Routing = EMPTY
+        #: Is waited for with every new snapshot before it becomes `routing`. Must not raise.
+        self.keep: Callable[[Routing], Awaitable[None]] = _nowhere
         self._peers = peers
         self._addresses = tuple(manager_addresses)
         self._last = 0  # which of them answered
@@ -112,19 +118,20 @@ class Cluster:
                 continue
             self._last = number
             if reply.HasField("routing"):
-                self._take(address, routing_module.from_wire(reply.routing))
+                await self._take(address, routing_module.from_wire(reply.routing))
             return
         if failure.retry is not Retry.NEVER:  # nobody answers, or nobody is primary just now
             raise Unavailable(str(failure))
         raise failure
 
-    def _take(self, address: str, routing: Routing) -> None:
+    async def _take(self, address: str, routing: Routing) -> None:
         known = self.routing
         if known.cluster_id and routing.cluster_id != known.cluster_id:
             other = routing.cluster_id or "none yet"
             raise WrongCluster(f"the manager at {address} now speaks for cluster {other}, not {known.cluster_id}")
         if routing.version <= known.version:
             raise Unavailable(f"the manager at {address} knows routing {routing.version}, older than {known.version}")
+        await self.keep(routing)
         self.routing = routing
         if not self._peers.identity.cluster_id:
             self._peers.identity = dataclasses.replace(self._peers.identity, cluster_id=routing.cluster_id)

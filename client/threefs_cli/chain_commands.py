@@ -8,7 +8,7 @@ from threefs_client import AsyncFileSystem, addresses
 
 from threefs.errors import InvalidArgument, NotFound
 from threefs.managers import FramedManager, Managers
-from threefs.rpc.methods import ACCEPT_LOSS, GET_ROUTING, GET_STATUS, SET_MIN_REPLICAS
+from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD, GET_ROUTING, GET_STATUS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.reach import Reach, reaching
@@ -50,6 +50,47 @@ def min_replicas(reach: Reach, count: int, table_id: int) -> None:
         output.print_json({"table_id": table_id, "min_replicas": count})
     else:
         click.echo(f"writes to chains of table {table_id} need {output.count_of(count, 'copy', 'copies')} from now on")
+
+
+@chain.command(
+    name="accept-unheard",
+    epilog="""
+\b
+Examples:
+  threefs chain accept-unheard 3          node 3 will never come back
+  threefs chain accept-unheard 3 4 --yes
+""",
+)
+@click.argument("nodes", type=click.IntRange(1), nargs=-1, required=True, metavar="NODE...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@reaching
+def accept_unheard(reach: Reach, nodes: tuple[int, ...], yes: bool) -> None:
+    """Let a manager that was restored from a backup go on without what these storage nodes know.
+
+    It serves nothing before all storage nodes have told which replicas served last (`threefs status` shows the awaited
+    ones). If their disks can be brought back, bring them back instead. Where only their copy was up to date, an older
+    one is served then.
+    """
+    url = reach.url()
+    if not yes:
+        click.confirm(
+            f"The chains go on without what node {', '.join(map(str, nodes))} knows. Bytes that were written since the "
+            "backup, and that only their disks have, are lost for good. Go on?",
+            abort=True,
+            err=True,
+        )
+
+    async def work(fs: AsyncFileSystem) -> list[int]:
+        request = pb.AcceptUnheardRequest(nodes=nodes)
+        return list((await _managers(fs, url).call(ACCEPT_UNHEARD, request, timeout_s=_ANSWER_S)).awaited_nodes)
+
+    awaited = reach.run(work)
+    if reach.as_json:
+        output.print_json({"given_up": list(nodes), "awaited": awaited})
+    elif awaited:
+        click.echo(f"awaited still: node {', '.join(map(str, awaited))}")
+    else:
+        click.echo("the chains go on; `threefs status` shows them, and `threefs fsck` what files have lost")
 
 
 @dataclass(frozen=True, slots=True)

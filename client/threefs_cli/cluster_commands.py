@@ -164,6 +164,7 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "manager_epoch": reply.manager_epoch,
         "routing_version": reply.routing_version,
         "lease_ms": reply.lease_ms,
+        "awaited_nodes": list(reply.awaited_nodes),
         "nodes": [_node(row) for row in reply.nodes],
         "tables": [
             {"table_id": table.table_id, "chains": len(table.chains), "min_replicas": table.min_replicas or 1}
@@ -270,6 +271,9 @@ def print_status(found: dict[str, Any]) -> None:
     states = Counter(member["state"] for chain in found["chains"] for member in chain["members"])
     shown = ", ".join(f"{count} {state}" for state, count in states.items())
     click.echo(f"{len(found['chains'])} chains; targets: {shown}")
+    if found["awaited_nodes"]:
+        click.echo(_awaited(found["awaited_nodes"]))
+        return
     for line in _troubles(found["chains"]):
         click.echo(line)
 
@@ -284,6 +288,15 @@ def state_of(node: dict[str, Any]) -> str:
     if node["heard"]:
         return f"silent for {seconds:.1f} s"
     return f"not heard since the manager began, {seconds:.1f} s ago"
+
+
+def _awaited(nodes: list[int]) -> str:
+    awaited = ", ".join(map(str, nodes))
+    return (
+        "the manager was restored from a backup, and nothing is served before all storage nodes have said what they "
+        f"know of their chains; awaited: {awaited}. Start them; if their disks are lost for good: `threefs chain "
+        f"accept-unheard {' '.join(map(str, nodes))}`"
+    )
 
 
 def _troubles(chains: list[dict[str, Any]]) -> Iterator[str]:

@@ -2,12 +2,17 @@
 
 Nodes may know newer versions of the routing and of chains than the backup has. Versions only rise (I5), so all are
 raised beyond those that anybody can know: to numbers made from the clock, which are far above what counting reaches.
+The routing at once, as nobody takes an older one; the chains when all that is known of them has been told
+(`inquiry.py`). Then whoever served a chain last returns to it as if all had died: it has what was acknowledged.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
+from threefs import routing as routing_module
 from threefs.errors import StrangeStore
-from threefs.routing import Chain
+from threefs.ids import ChainId
+from threefs.routing import Chain, ChainMember, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.store import Writer
 
@@ -34,14 +39,48 @@ def check_not_older(known: int, request: pb.RegisterRequest | pb.HeartbeatReques
         )
 
 
-async def settle(writer: Writer, wall_ns: int) -> bool:
-    """Raise the versions of a restored store. False: it is none."""
-    if not await writer.take_restore_mark():
+def check_chains_not_older(routing: Routing, request: pb.RegisterRequest) -> None:
+    """Raises StrangeStore if a store keeps a newer version of its chain than there is here."""
+    for store in request.stores:
+        chain = routing.chains.get(ChainId(store.kept.chain.chain_id))
+        if chain is not None and store.kept.chain.version > chain.version:
+            raise StrangeStore(
+                f"the manager's store is an older copy: target {store.target_id} of node {request.node_id} has seen "
+                f"version {store.kept.chain.version} of chain {chain.chain_id}, and the store has {chain.version}. Put "
+                "the newest one in its place, or restore a backup: `threefs restore BACKUP` (docs/backup.md)"
+            )
+
+
+async def begin(writer: Writer, wall_ns: int) -> bool:
+    """Raise the version of the routing of a restored store. False: it is none, or it is settled."""
+    if not await writer.restored():
         return False
     writer.cluster.routing_version = raised_routing(writer.cluster.routing_version, wall_ns)
-    chains = [raised(chain, wall_ns) for chain in await writer.chains()]
-    writer.put_chains(chains, [], {})
+    writer.put_chains([], [], {})
     return True
+
+
+async def settle(writer: Writer, told: Mapping[ChainId, pb.KeptChain], wall_ns: int) -> None:
+    """Go on with the newest that is known of each chain, here or by what storage nodes have told."""
+    if not await writer.restored():
+        return  # it is done, by an attempt whose outcome was not known
+    writer.settle_restored()
+    for chain in await writer.chains():
+        kept = told.get(chain.chain_id)
+        if kept is not None and kept.chain.version > chain.version:
+            chain = routing_module.chain_from_wire(kept.chain)
+            for target in kept.targets:
+                writer.put_target(target)
+        writer.put_chains([raised(returning(chain), wall_ns)], [], {})
+
+
+def returning(chain: Chain) -> Chain:
+    """As if all members had died at once: each that served has everything that was acknowledged, and none of the others
+    need have it."""
+    served = PublicState.SERVING if chain.serving else PublicState.LASTSRV
+    last = tuple(ChainMember(m.target_id, PublicState.LASTSRV) for m in chain.members if m.state is served)
+    rest = tuple(ChainMember(m.target_id, PublicState.OFFLINE) for m in chain.members if m.state is not served)
+    return dataclasses.replace(chain, members=last + rest)
 
 
 def raised_routing(version: int, wall_ns: int) -> int:

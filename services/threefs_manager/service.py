@@ -21,12 +21,14 @@ from threefs.errors import (
     PeerClosed,
     StrangeStore,
     ThreefsError,
+    Unavailable,
 )
 from threefs.ids import NodeId, TableId, TargetId
 from threefs.kv.port import Engine
-from threefs.routing import Chain, Node, Target
+from threefs.routing import Chain, Node, NodeKind, Target
 from threefs.rpc.methods import (
     ACCEPT_LOSS,
+    ACCEPT_UNHEARD,
     ADMIT_STORE,
     GET_ROUTING,
     GET_STATUS,
@@ -43,6 +45,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager import metadata_store, placement, registrations, restoring
 from threefs_manager.election import Election, Epoch
 from threefs_manager.generations import Generations
+from threefs_manager.inquiry import Inquiry
 from threefs_manager.membership import Membership
 from threefs_manager.overseer import Overseer
 from threefs_manager.placement import FIRST_META_NODE, Disk
@@ -93,6 +96,7 @@ class Manager:
         self._deaths: set[asyncio.Task[None]] = set()  # that are looked into
         self._store: Store | None = None
         self._overseer: Overseer | None = None
+        self._inquiry: Inquiry | None = None  # until what a restored store lacks has been told
         self.began = asyncio.Event()  # set while this manager is primary
 
     async def run(self) -> None:
@@ -123,28 +127,46 @@ class Manager:
         wall_ns = self._clock.wall_ns()
         try:
             was_restored, routing = await _patiently(
-                lambda: store.change(lambda writer: restoring.settle(writer, wall_ns)), self._clock
+                lambda: store.change(lambda writer: restoring.begin(writer, wall_ns)), self._clock
             )
         except Fenced:
             return  # another manager is primary already
         if self._belongs_to not in ("", routing.cluster_id):
             raise StrangeStore(restoring.lost(self._belongs_to, routing.cluster_id))
-        if was_restored:
-            _LOG.warning("serving from a restored store", routing_version=routing.version)
         seen = await _patiently(store.seen, self._clock)
         self._membership = Membership(self._clock, Generations(seen))  # everyone has the time T from now on
         self._publication.begin(routing)
         self._overseer = Overseer(store, self._publication, self._membership, clock=self._clock)
         self._store = store
+        self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
             self._on_cluster(routing.cluster_id)
         self.began.set()
         _LOG.info("primary", epoch=store.epoch)
+        try:
+            if self._inquiry is not None:
+                await self._inquire(store, self._inquiry)
+        except Fenced:
+            return
         await self._overseer.run()
+
+    async def _inquire(self, store: Store, inquiry: Inquiry) -> None:
+        """Nothing is served from a restored store before it is known what it lacks. Raises Fenced."""
+        if not inquiry.done.is_set():
+            _LOG.warning("nothing is served yet", reason=inquiry.why())
+        await inquiry.done.wait()
+        wall_ns = self._clock.wall_ns()
+        _, routing = await _patiently(
+            lambda: store.change(lambda writer: restoring.settle(writer, inquiry.newest, wall_ns)), self._clock
+        )
+        self._publication.publish(routing)
+        self._membership.absolve(routing)
+        self._inquiry = None
+        _LOG.warning("serving from a restored store", routing_version=routing.version)
 
     def _end_term(self) -> None:
         self.began.clear()
-        self._store = self._overseer = None
+        self._store = self._overseer = self._inquiry = None
         self._publication.end()
         self._presences.end_all()
 
@@ -165,6 +187,7 @@ class Manager:
         server.serve(GET_ROUTING, self.get_routing)
         server.serve(GET_STATUS, self.get_status)
         server.serve(ACCEPT_LOSS, self.accept_loss)
+        server.serve(ACCEPT_UNHEARD, self.accept_unheard)
         server.serve(SET_MIN_REPLICAS, self.set_min_replicas)
         server.serve(ADMIT_STORE, self.admit_store)
 
@@ -227,6 +250,9 @@ class Manager:
             self._belongs_to = self._belongs_to or request.cluster_id
         elif request.cluster_id == routing.cluster_id:
             restoring.check_not_older(routing.version, request)
+        if request.cluster_id in ("", routing.cluster_id):
+            self._ask(request)
+            restoring.check_chains_not_older(routing, request)
         known = next((n for n in self._publication.message(routing).nodes if n.node_id == request.node_id), None)
         if request.cluster_id in ("", routing.cluster_id) and known is not None:
             registrations.check_incarnation(request, known, membership, routing.lease_s)
@@ -246,6 +272,12 @@ class Manager:
             node_id=node_id, cluster_id=routing.cluster_id, routing=self._publication.message(routing)
         )
 
+    def _ask(self, request: pb.RegisterRequest) -> None:
+        """With a restored store no storage node is taken in before all have told what they know. Raises Unavailable."""
+        if self._inquiry is not None and request.kind == pb.STORAGE:
+            self._inquiry.hear(request)
+            raise Unavailable(self._inquiry.why())
+
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         """Grants leases. Raises NotPrimary; NotFound if the node has to register (again)."""
         _, overseer = self._leading()
@@ -254,6 +286,8 @@ class Manager:
         routing = self._publication.routing
         restoring.check_not_older(routing.version, request)
         node = self._current(request.node_id, request.incarnation)
+        if self._inquiry is not None and node.kind is NodeKind.STORAGE:
+            raise NotFound("the store of the manager was restored: register again, and say what is known there")
         for report in request.targets:
             target = routing.targets.get(TargetId(report.target_id))
             if target is None or target.node_id != node.node_id:
@@ -330,12 +364,24 @@ class Manager:
             chains=routing.chains,
             lease_ms=known.lease_ms,
             tables=routing.tables,
+            awaited_nodes=self._inquiry.nodes if self._inquiry is not None else (),
         )
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:
         """A chain goes on without the disks that served it last. Raises NotFound, InvalidArgument."""
         _, overseer = self._leading()
+        if self._inquiry is not None:
+            raise Unavailable(self._inquiry.why())
         return pb.AcceptLossReply(chain=routing_module.chain_to_wire(await overseer.accept_loss(request)))
+
+    async def accept_unheard(self, request: pb.AcceptUnheardRequest) -> pb.AcceptUnheardReply:
+        """A restored store goes on without what these nodes know. Raises InvalidArgument, Unavailable."""
+        self._leading()
+        if self._inquiry is None:
+            raise InvalidArgument("no node is waited for")
+        self._inquiry.give_up(request.nodes)
+        _LOG.warning("what storage nodes know was given up", nodes=list(request.nodes), awaited=self._inquiry.nodes)
+        return pb.AcceptUnheardReply(awaited_nodes=self._inquiry.nodes)
 
     async def set_min_replicas(self, request: pb.SetMinReplicasRequest) -> pb.SetMinReplicasReply:
         """How many targets of a chain must serve, for it to take writes. Raises NotFound, InvalidArgument."""

@@ -68,12 +68,12 @@ class Writer:
         self._changed = True
         self._tx.clear(_key(b"NODE", node_id))
 
-    async def take_restore_mark(self) -> bool:
-        """Whether the store was loaded from a backup and not settled yet: it is now. Raises StrangeStore."""
-        if await restored.read_mark(self._tx) is None:
-            return False
+    async def restored(self) -> bool:
+        """Whether the store was loaded from a backup and not settled yet. Raises StrangeStore."""
+        return await restored.read_mark(self._tx) is not None
+
+    def settle_restored(self) -> None:
         restored.settle(self._tx)
-        return True
 
     async def chains(self) -> list[Chain]:
         return [routing_module.chain_from_wire(chain) for chain in await _all(self._tx, b"CHAI", pb.Chain)]

@@ -98,6 +98,9 @@ class StorageNode:
         await self._cluster.start(_MANAGER_S)
         await self.targets.open(self._cluster.routing)
         await self._registration.start(self.address)
+        # Not before: a store that is new knows nothing until its node is taken in.
+        self._cluster.keep = self.targets.keep
+        await self.targets.keep(self._cluster.routing)
         self._server.join(self._registration.cluster_id)
         self.storage.start(self._server)
         self._registration.report()

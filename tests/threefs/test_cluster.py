@@ -173,10 +173,30 @@ def test_a_callback_that_fails_harms_nobody_else() -> None:
     run({"a": snapshot(3)}, body)
 
 
+def test_a_snapshot_is_kept_before_it_is_used() -> None:
+    async def body(peers: Managers, cluster: Cluster) -> None:
+        await cluster.start(5)
+        kept = asyncio.Event()
+        asked: list[int] = []
+
+        async def keep(routing: Routing) -> None:
+            asked.append(routing.version)
+            await kept.wait()
+
+        cluster.keep = keep
+        peers.now(a=snapshot(4))
+        await turns()
+        assert asked == [4] and cluster.routing.version == 3
+        kept.set()
+        assert (await cluster.refresh(3, 5)).version == 4
+
+    run({"a": snapshot(3)}, body)
+
+
 def test_a_foreign_cluster_is_named() -> None:
     async def body(peers: Managers, cluster: Cluster) -> None:
         await cluster.start(5)
         with pytest.raises(WrongCluster, match="at a now speaks for cluster other, not c"):
-            cluster._take("a", snapshot(9, "other"))
+            await cluster._take("a", snapshot(9, "other"))
 
     run({"a": snapshot(3)}, body)

@@ -43,6 +43,7 @@ GET_STATUS = _method(_M, "Manager", "GetStatus", _M.GetStatusRequest, _M.GetStat
 PRESENCE = _method(_M, "Manager", "Presence", _M.PresenceRequest, _M.PresenceReply)
 ACCEPT_LOSS = _method(_M, "Manager", "AcceptLoss", _M.AcceptLossRequest, _M.AcceptLossReply)
 SET_MIN_REPLICAS = _method(_M, "Manager", "SetMinReplicas", _M.SetMinReplicasRequest, _M.SetMinReplicasReply)
+ACCEPT_UNHEARD = _method(_M, "Manager", "AcceptUnheard", _M.AcceptUnheardRequest, _M.AcceptUnheardReply)
 ADMIT_STORE = _method(_M, "Manager", "AdmitStore", _M.AdmitStoreRequest, _M.AdmitStoreReply)
 
 CREATE = _method(_F, "Meta", "Create", _F.CreateRequest, _F.CreateReply)

@@ -144,12 +144,22 @@ class InitReply(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ...) -> None: ...
 
 class Store(_message.Message):
-    __slots__ = ("target_id", "store_id")
+    __slots__ = ("target_id", "store_id", "kept")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     store_id: int
-    def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ...) -> None: ...
+    kept: KeptChain
+    def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., kept: _Optional[_Union[KeptChain, _Mapping]] = ...) -> None: ...
+
+class KeptChain(_message.Message):
+    __slots__ = ("chain", "targets")
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    chain: Chain
+    targets: _containers.RepeatedCompositeFieldContainer[Target]
+    def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version")
@@ -315,6 +325,18 @@ class AcceptLossReply(_message.Message):
     chain: Chain
     def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ...) -> None: ...
 
+class AcceptUnheardRequest(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, nodes: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class AcceptUnheardReply(_message.Message):
+    __slots__ = ("awaited_nodes",)
+    AWAITED_NODES_FIELD_NUMBER: _ClassVar[int]
+    awaited_nodes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, awaited_nodes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class SetMinReplicasRequest(_message.Message):
     __slots__ = ("table_id", "min_replicas")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -348,7 +370,7 @@ class NodeStatus(_message.Message):
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: _Optional[bool] = ..., ended: _Optional[bool] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -356,6 +378,7 @@ class GetStatusReply(_message.Message):
     CHAINS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_NODES_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
     cluster_id: str
     manager_epoch: int
@@ -363,7 +386,8 @@ class GetStatusReply(_message.Message):
     chains: _containers.RepeatedCompositeFieldContainer[Chain]
     lease_ms: int
     tables: _containers.RepeatedCompositeFieldContainer[ChainTable]
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ...) -> None: ...
+    awaited_nodes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "length_ms")

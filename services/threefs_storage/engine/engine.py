@@ -98,7 +98,7 @@ class ChunkEngine:
         self.fences: Mapping[int, int] = store.fences
         self.lost_chunks: Set[ChunkId] = store.lost
         self.corrected = store.corrected
-        self.recall, self.remember = store.recall, store.remember
+        self.recall, self.remember, self.keep = store.recall, store.remember, store.keep
 
     @classmethod
     async def open(

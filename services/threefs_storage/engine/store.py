@@ -49,6 +49,7 @@ class RecordStore:
         self.fences: dict[int, int] = {}  # by inode: writes that carry no higher number are refused
         self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # the table cannot be read any more
         self._table = table
+        self._owed: dict[bytes, bytes] = {}  # to be kept, for which there was no room
         self._half = max(1, cached_records // 2)
         self._young: dict[ChunkId, Record | None] = {}
         self._old: dict[ChunkId, Record | None] = {}
@@ -121,6 +122,15 @@ class RecordStore:
         """Beside the records; None: nothing any more. Not durable at once. Raises NoSpace, Unavailable."""
         self._table.write({_NOTES + name.encode(): value})
 
+    async def keep(self, name: str, value: bytes) -> None:
+        """Durable when it returns. Raises NoSpace: then it is kept before any other change is taken again. Raises
+        Unavailable, Corrupt."""
+        key = _NOTES + name.encode()
+        self._owed[key] = value
+        await self._table.flush(self._table.write({key: value}))
+        if self._owed.get(key) is value:
+            del self._owed[key]
+
     def note(self, chunk: ChunkId, record: Record | None) -> None:
         """Keep `pending`, `lost` and `fences` true. To be called for every record when the table is opened."""
         if chunk.number == FENCE_CHUNK:
@@ -159,6 +169,9 @@ class RecordStore:
     async def reopen(self) -> None:
         """After a full disk: take writes again. Raises NoSpace, Unavailable."""
         await self._table.reopen()
+        if self._owed:
+            await self._table.flush(self._table.write(self._owed))
+            self._owed = {}
 
     async def close(self) -> None:
         await self._table.close()

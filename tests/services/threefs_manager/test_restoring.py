@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from threefs_manager.restoring import raised, raised_routing
+from threefs_manager.restoring import raised, raised_routing, returning
 from threefs_manager.store import read_routing
 
 from tests.services.threefs_manager.test_service import PLAN, Bench, storage
@@ -26,6 +26,16 @@ def test_versions_rise_beyond_what_counting_reaches_and_never_fall() -> None:
     assert raised(Chain(ChainId(1), 7, MEMBERS), (1_735_689_600 + 30 * 365 * 86400) * 10**9).version < 1 << 32
 
 
+def test_whoever_served_last_returns_as_if_all_had_died() -> None:
+    def chain(*states: PublicState) -> Chain:
+        return Chain(ChainId(1), 7, tuple(ChainMember(TargetId(n), state) for n, state in enumerate(states)))
+
+    served, last, out = PublicState.SERVING, PublicState.LASTSRV, PublicState.OFFLINE
+    assert returning(chain(served, served, PublicState.SYNCING)) == chain(last, last, out)
+    assert returning(chain(served, PublicState.WAITING, out)) == chain(last, out, out)
+    assert returning(chain(last, last, out)) == chain(last, last, out)
+
+
 def test_the_primary_raises_them_once_after_a_restore() -> None:
     async def body() -> None:
         bench = Bench()
@@ -35,7 +45,11 @@ def test_the_primary_raises_them_once_after_a_restore() -> None:
         tx = bench.engine.begin()
         write_mark(tx, complete=True)
         await tx.commit()
-        await bench.start()
+        manager = await bench.start()
+        bench.clock.advance(10.0)
+        await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1, 2, 3]))
+        while manager._inquiry is not None:
+            await asyncio.sleep(0)
         after = await read_routing(bench.engine.begin())
         assert after.version > before.version and await read_mark(bench.engine.begin()) is None
         assert all(after.chains[chain].version > before.chains[chain].version for chain in before.chains)
@@ -64,6 +78,22 @@ def test_a_manager_with_an_older_copy_of_its_store_grants_nothing() -> None:
             await manager.register(request)
         with pytest.raises(StrangeStore):
             await manager.heartbeat(beat)
+        await bench.stop()
+
+    asyncio.run(body())
+
+
+def test_a_store_that_keeps_a_newer_chain_tells_an_older_copy() -> None:
+    async def body() -> None:
+        bench = Bench()
+        manager = await bench.start()
+        cluster_id = (await manager.init(PLAN)).cluster_id
+        request = storage(1, "h:1", cluster_id=cluster_id)
+        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1)))
+        await manager.register(request)
+        request.stores[0].kept.chain.version = 2
+        with pytest.raises(StrangeStore, match=r"older copy: target 101 of node 1 has seen version 2 of chain 1"):
+            await manager.register(request)
         await bench.stop()
 
     asyncio.run(body())

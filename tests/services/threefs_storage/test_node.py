@@ -85,6 +85,32 @@ def test_a_clean_stop_hands_over_at_once_and_a_start_comes_back(tmp_path: Path) 
     run(test)
 
 
+def test_a_chain_version_is_durable_in_the_store_before_the_node_acts_in_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Bench(tmp_path) as bench:
+            one, two = await bench.node(1), await bench.node(2)
+            (target,) = one.targets
+            assert one.targets.stores()[0].kept.chain.version == target.chain.version, "since it was taken in"
+            before, held = target.chain.version, asyncio.Event()
+            keep = target.engine.keep
+
+            async def slow(name: str, value: bytes) -> None:
+                await held.wait()
+                await keep(name, value)
+
+            target.engine.keep = slow
+            await two.stop()
+            await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.OFFLINE})
+            await asyncio.sleep(0.1)
+            assert target.chain.version == before
+            held.set()
+            await until(lambda: target.chain.version > before)
+            assert one.targets.stores()[0].kept.chain.version == target.chain.version
+            await one.stop()
+
+    run(test)
+
+
 def test_the_store_keeps_its_identity_until_it_is_wiped(tmp_path: Path) -> None:
     async def test() -> None:
         async with Bench(tmp_path) as bench:

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ from threefs_storage.engine.store import RecordStore, living
 
 from tests.sim.table import SimTable, open_table
 from tests.support.simulated_disk import new_disk, new_table, simulate
-from threefs.errors import Corrupt
+from threefs.errors import Corrupt, NoSpace
 from threefs.ids import ChunkId
 
 
@@ -87,3 +88,33 @@ def test_living() -> None:
     assert living(Record()) is None
     assert living(record(1, removed=True)) is None
     assert living(record(1)) == record(1).committed
+
+
+def test_what_found_no_room_is_kept_before_any_other_change_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        store = RecordStore(await open_table(new_disk(), Path("/records")), 4)
+        await store.keep("chain", b"one")
+        assert store.durable == 1 and store.recall("chain") == b"one"
+        table = store._table
+        table.failure = NoSpace("full")
+        with pytest.raises(NoSpace):
+            await store.keep("chain", b"two")
+        with pytest.raises(NoSpace):
+            await store.keep("chain", b"three")
+        assert store.recall("chain") == b"one"
+        order: list[bytes] = []
+        write = table.write
+
+        def watched(changes: Mapping[bytes, bytes | None]) -> int:
+            order.extend(value or b"" for value in changes.values())
+            return write(changes)
+
+        monkeypatch.setattr(table, "write", watched)
+        await store.reopen()
+        assert store.recall("chain") == b"three" and order == [b"three"] and store.durable == table.written
+        await store.keep("chain", b"four")
+        table.failure = NoSpace("full")
+        await store.reopen()
+        assert order == [b"three", b"four"], "once"
+
+    simulate(main())

@@ -1,0 +1,143 @@
+"""The manager's disk is lost, and a backup is restored that is older than the last changes of chains: a replica that
+was put out of its chain since must not serve again with the old bytes that it has."""
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from threefs_cli.main import main
+
+from tests.support.cluster import LocalCluster
+from tests.support.command_line import CommandLine
+from threefs.errors import ThreefsError
+
+BEFORE, SINCE = b"before the backup " * 5_000, b"since the backup. " * 5_000
+pytestmark = pytest.mark.timeout(300)
+
+
+def keep_ports(cluster: LocalCluster) -> None:
+    """Started again, the manager is where the others look for it."""
+    ports = [int(address.rpartition(":")[2]) for address in cluster.manager.addresses]
+    cluster.manager.settings["port"], cluster.manager.settings["control_port"] = ports
+
+
+def status(threefs: CommandLine) -> Any:
+    """Its exit code says whether all nodes answer."""
+    return json.loads(threefs.run("status", "--json").stdout)
+
+
+def states(threefs: CommandLine) -> dict[int, str]:
+    return {m["target_id"]: m["state"] for chain in status(threefs)["chains"] for m in chain["members"]}
+
+
+def wait_for_states(threefs: CommandLine, expected: dict[int, str]) -> None:
+    deadline = time.monotonic() + 60
+    while (found := states(threefs)) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def wait_for_awaited(threefs: CommandLine, expected: list[int]) -> None:
+    deadline = time.monotonic() + 60
+    while (found := status(threefs)["awaited_nodes"]) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def restore_manager(cluster: LocalCluster, directory: Path) -> None:
+    """Its disk is a new one, and has what the backup has."""
+    data = directory / "manager" / "data"
+    shutil.rmtree(data)
+    arguments = ["restore", str(directory / "backup"), "--store", "manager", "--data-dir", str(data)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    cluster.manager.start()
+
+
+@contextlib.contextmanager
+def restored(directory: Path) -> Iterator[tuple[LocalCluster, CommandLine]]:
+    """Node 2 was put out after the backup, then node 1 alone took a write; then the power was cut, and the manager's
+    disk is lost and restored. Nothing but the manager and the metadata runs."""
+    with LocalCluster(directory, storage=2, replicas=2, targets_per_disk=1, lease_s=1.0) as cluster:
+        keep_ports(cluster)
+        threefs = CommandLine(cluster.address)
+        with cluster.connect() as fs:
+            fs.write_file("/file", BEFORE)
+        threefs.ok("backup", "--once", str(directory / "backup"))
+        cluster.storage[2].kill()
+        wait_for_states(threefs, {101: "serving", 201: "offline"})
+        with cluster.connect() as fs:
+            fs.write_file("/file", SINCE)
+        for program in (cluster.storage[1], cluster.meta, cluster.manager):
+            program.kill()
+        restore_manager(cluster, directory)
+        cluster.meta.launch()
+        yield cluster, threefs
+
+
+def read(cluster: LocalCluster) -> bytes:
+    with cluster.connect(timeout_s=60.0) as fs:
+        return fs.read_file("/file")
+
+
+def test_a_replica_that_left_since_the_backup_does_not_serve_again(tmp_path: Path) -> None:
+    with restored(tmp_path) as (cluster, threefs):
+        cluster.storage[2].launch()
+        wait_for_awaited(threefs, [1])
+        assert "accept-unheard 1" in threefs.run("status").stdout
+        with cluster.connect(timeout_s=3.0) as fs, pytest.raises(ThreefsError):
+            fs.read_file("/file")
+        cluster.storage[1].launch()
+        for program in (cluster.meta, *cluster.storage.values()):
+            program.wait_ready()
+        assert read(cluster) == SINCE
+        wait_for_states(threefs, {101: "serving", 201: "serving"})
+        cluster.storage[1].kill()
+        wait_for_states(threefs, {101: "offline", 201: "serving"})
+        assert read(cluster) == SINCE
+        cluster.storage[1].start()
+
+
+def test_it_goes_on_without_a_node_that_is_gone_for_good(tmp_path: Path) -> None:
+    with restored(tmp_path) as (cluster, threefs):
+        shutil.rmtree(tmp_path / "storage-1" / "data")
+        cluster.storage[2].launch()
+        cluster.storage[1].launch()  # with an empty disk: it knows nothing of what was in its place
+        wait_for_awaited(threefs, [1])
+        time.sleep(2.0)
+        assert status(threefs)["awaited_nodes"] == [1]
+        refused = threefs.run("chain", "accept-unheard", "2", "--yes")
+        assert refused.exit_code == 2 and "node 2 is not waited for; those that are: 1" in refused.stderr
+        assert threefs.json("chain", "accept-unheard", "1", "--yes")["awaited"] == []
+        for program in (cluster.meta, *cluster.storage.values()):
+            program.wait_ready()
+        assert read(cluster) == BEFORE[: len(SINCE)], "the loss that was accepted"
+        wait_for_states(threefs, {101: "serving", 201: "serving"})
+
+
+def test_processes_that_outlive_the_manager_tell_it_too(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1, lease_s=1.0) as cluster:
+        keep_ports(cluster)
+        threefs = CommandLine(cluster.address)
+        with cluster.connect() as fs:
+            fs.write_file("/file", BEFORE)
+        threefs.ok("backup", "--once", str(tmp_path / "backup"))
+        cluster.storage[2].kill()
+        wait_for_states(threefs, {101: "serving", 201: "offline"})
+        with cluster.connect() as fs:
+            fs.write_file("/file", SINCE)
+        cluster.manager.kill()
+        restore_manager(cluster, tmp_path)
+        wait_for_awaited(threefs, [2])
+        assert all(state == "serving" for state in states(threefs).values()), "as in the backup, and without leases"
+        with cluster.connect(timeout_s=3.0) as fs, pytest.raises(ThreefsError):
+            fs.read_file("/file")
+        cluster.storage[2].start()
+        assert read(cluster) == SINCE
+        wait_for_states(threefs, {101: "serving", 201: "serving"})
