@@ -52,8 +52,14 @@ class Base:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """One process at a time writes to a backup. Raises Unavailable."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """One process at a time writes to a backup. Raises Unavailable, NotFound: a parent that is not there is a name that
+    was mistyped, or a disk that is not mounted."""
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        raise NotFound(
+            f"{directory.parent} does not exist: mount the disk, correct the name, or make that directory first"
+        ) from None
     with (directory / "lock").open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

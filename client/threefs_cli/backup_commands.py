@@ -31,6 +31,8 @@ ROUND_S = 1.0
 LATE_S = 10.0
 _STATUS_S = 5.0
 _MANAGER, _META = "manager", "meta"
+#: What a manager or meta service leaves in its data_dir; of a disk of its own also what the file system puts there.
+_OF_A_SERVICE = frozenset({"kv", "lock", "cluster_id", "incarnation", "routing_version", "lost+found"})
 
 Tell = Callable[[str], None]
 
@@ -197,6 +199,8 @@ async def _restore_one(
     directory: Path, role: str, cluster_id: str, data: Path | None, url: engines.EngineUrl
 ) -> list[tuple[str, Copy]]:
     copy = find(directory, role)
+    if data is not None:
+        _check_is_for_data(data)
     with _taken(data, cluster_id):
         store = await engines.open_engine(url)
         try:
@@ -206,6 +210,15 @@ async def _restore_one(
         finally:
             await store.close()
     return [(role, copy)]
+
+
+def _check_is_for_data(data: Path) -> None:
+    """Raises AlreadyExists: what lies there is not of a service, so the name may have been mistyped."""
+    strange = sorted(entry.name for entry in data.iterdir() if entry.name not in _OF_A_SERVICE) if data.is_dir() else []
+    if strange:
+        raise AlreadyExists(
+            f"{data} holds other things (there is {strange[0]}); name the data_dir of the service, or one that is empty"
+        )
 
 
 async def _restore_lost(directory: Path, cluster_id: str, home: Path, roles: Sequence[str]) -> list[tuple[str, Copy]]:

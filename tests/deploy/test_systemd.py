@@ -10,6 +10,7 @@ import pytest
 
 UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 SERVICES = ("threefs-manager.service", "threefs-meta.service", "threefs-storage@.service")
+BACKUP = "threefs-backup.service"
 #: 0 is closed, 10 is open.
 MOST_EXPOSED = 2.5
 
@@ -45,7 +46,7 @@ def test_systemd_understands_them(root: Path) -> None:
     assert found.returncode == 0 and not own, found.stderr
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", [*SERVICES, BACKUP])
 def test_they_are_hardened(service: str, root: Path) -> None:
     unit = root / service.replace("@.", "@disk1.")
     found = subprocess.run(
@@ -54,6 +55,20 @@ def test_they_are_hardened(service: str, root: Path) -> None:
     level = re.search(r"Overall exposure level.*?: ([0-9.]+)", found.stdout)
     assert level is not None, found.stdout + found.stderr
     assert float(level.group(1)) <= MOST_EXPOSED, found.stdout
+
+
+def test_every_unit_is_looked_at() -> None:
+    assert {unit.name for unit in UNITS.glob("*.service")} == {*SERVICES, BACKUP}
+
+
+def test_the_backup_goes_to_a_disk_of_its_own() -> None:
+    """Without it systemd would make the directory, on the disk whose loss it is made for."""
+    text = (UNITS / BACKUP).read_text()
+    directory = re.findall("^ExecStart=.* (/.*)$", text, re.MULTILINE)
+    assert directory == re.findall("^AssertPathIsMountPoint=(.*)$", text, re.MULTILINE)
+    assert directory == re.findall("^RequiresMountsFor=(.*)$", text, re.MULTILINE)
+    for line in ("Type=notify", "Restart=always", "User=threefs", "ProtectSystem=strict", "EnvironmentFile=/etc"):
+        assert f"\n{line}" in text, line
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -95,3 +95,17 @@ def test_what_cannot_be_is_said(backup: Path, tmp_path: Path) -> None:
     log.write_bytes(content)
     assert "base.dump: " in run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "y"), code=1)
     assert not (tmp_path / "y").exists()
+
+
+def test_a_place_that_was_mistyped_is_said(backup: Path, tmp_path: Path) -> None:
+    told = run("backup", "--once", str(tmp_path / "not-mounted" / "backup"), code=1)
+    assert f"{tmp_path / 'not-mounted'} does not exist: mount the disk" in told
+    assert not (tmp_path / "not-mounted").exists()
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "thesis.txt").write_text("")
+    told = run("restore", str(backup), "--store", "meta", "--data-dir", str(home), code=1)
+    assert "holds other things (there is thesis.txt)" in told and sorted(home.iterdir()) == [home / "thesis.txt"]
+    (tmp_path / "disk" / "lost+found").mkdir(parents=True)
+    (tmp_path / "disk" / "cluster_id").write_text("c" * 32 + "\n")
+    run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "disk"))
