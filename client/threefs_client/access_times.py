@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.relatime import DAY_NS
@@ -43,6 +44,7 @@ class AccessTimes:
         self._read_at: dict[int, float] = {}
         self._going: list[int] = []  # the files of the call that is under way
         self._calls = asyncio.Lock()  # one at a time
+        self._background = BackgroundTasks()
         self._teller: asyncio.Task[None] | None = None
 
     def note(self, file: Accessed) -> None:
@@ -56,7 +58,7 @@ class AccessTimes:
         if len(self._read_at) < _MOST_FILES:
             self._read_at[file.inode] = self._clock.monotonic()
             if self._teller is None or self._teller.done():
-                self._teller = asyncio.create_task(self._tell_later())
+                self._teller = self._background.run("telling of access times", self._tell_later())
 
     def waits(self, inode: int) -> bool:
         """Whether the meta service may not know yet that this file was read."""
@@ -76,7 +78,10 @@ class AccessTimes:
     async def _tell_later(self) -> None:
         while self._read_at:
             await self._clock.sleep(PAUSE_S)
-            await self.settle()
+            try:
+                await self.settle()
+            except Exception:
+                _LOG.exception("access times could not be told")
 
     async def tell(self, timeout_s: float) -> None:
         """All that is known. How long ago counts: clocks of two machines are not compared."""
@@ -94,7 +99,5 @@ class AccessTimes:
                     self._going = []
 
     async def close(self) -> None:
-        if self._teller is not None:
-            self._teller.cancel()
-            await asyncio.gather(self._teller, return_exceptions=True)
+        await self._background.stop()
         await self.settle(_FAREWELL_S)

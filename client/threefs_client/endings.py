@@ -7,6 +7,7 @@ all of it. While there is a write session, a removed file keeps its room.
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import NotFound, SessionLost, ThreefsError
 from threefs.telemetry.library import LibraryLogger
@@ -33,6 +34,7 @@ class Endings:
         self._lease = lease
         self._clock = clock
         self._owed: dict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]] = {}  # by session
+        self._background = BackgroundTasks()
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -50,7 +52,7 @@ class Endings:
             self._done(oldest)
         self._owed[request.session] = request, caller, lease
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = self._background.run("ending of write sessions", self._run())
 
     async def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -81,9 +83,7 @@ class Endings:
 
     async def close(self) -> None:
         """Once more; then they are left to the lease."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 await self._try_all(_FAREWELL_S)

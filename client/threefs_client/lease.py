@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import islice
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.leases import RENEWALS, client_lease_s
@@ -40,6 +41,7 @@ class Lease:
         self._reading: dict[int, list[float | int]] = {}  # inode -> [since, how often]
         self._reported: set[int] = set()  # held at the meta service
         self._turn = asyncio.Lock()
+        self._background = BackgroundTasks()
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -107,7 +109,7 @@ class Lease:
 
     def _keep(self) -> None:
         if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.create_task(self._keep_on())
+            self._keeper = self._background.run("keeping of the lease", self._keep_on())
 
     async def _keep_on(self) -> None:
         while True:
@@ -168,9 +170,7 @@ class Lease:
 
     async def close(self) -> None:
         """Let go of everything at once, so that nobody has to wait for the end of the lease."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._background.stop()
         if self.number:
             try:
                 await self._give_up()

@@ -1,13 +1,13 @@
 """Asks for the claims that `claims` wants, for the names of their directories, and gives back what it needs no more."""
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
 
 import structlog
 from threefs_client.link import Link
 
+from threefs.background import BackgroundTasks
 from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -47,7 +47,7 @@ class Claimer:
         self.claims = Claims(self._start, self._give_back, enabled=cache_s > 0, first_names=first_names)
         self._link = link
         self._client = link.meta.mutation().client
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
         self._given_back: list[tuple[int, int]] = []
         self._returning = self._sweeping = False
 
@@ -80,13 +80,8 @@ class Claimer:
             claims.found(addition)
         return number, reply
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _start(self, directory: int) -> None:
-        self._spawn(self._claim(directory))
+        self._background.run("claiming of a directory", self._claim(directory))
 
     async def _claim(self, directory: int) -> None:
         clock, claims = self._link.clock, self.claims
@@ -95,7 +90,7 @@ class Claimer:
         claim, oldest = claims.ask(directory, mutation.request, asked_s)
         if not self._sweeping:
             self._sweeping = True
-            self._spawn(self._sweep())
+            self._background.run("sweeping of claims", self._sweep())
         request = pb.ClaimRequest(mutation=mutation, directory=directory, oldest=oldest)
         try:
             reply = await self._link.meta.call(methods.CLAIM, request, timeout_s=_PATIENCE_S)
@@ -113,6 +108,9 @@ class Claimer:
         except ThreefsError as error:
             _LOG.debug("a directory was not claimed", error=str(error))
             claims.unknown(claim, clock.monotonic())
+        except Exception:
+            _LOG.exception("a directory was not claimed")
+            claims.unknown(claim, clock.monotonic())
 
     async def _sweep(self) -> None:
         """Together, so that what is used no more costs little."""
@@ -124,7 +122,7 @@ class Claimer:
         self._given_back.append((directory, number))
         if not self._returning:
             self._returning = True
-            self._spawn(self._return())
+            self._background.run("returning of claims", self._return())
 
     async def _return(self) -> None:
         """At once: somebody may wait for it."""
@@ -145,9 +143,6 @@ class Claimer:
         """Nothing is asked any more."""
         self._returning = True
         self.claims.clear()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._background.stop()
         if self._given_back:
             await self._unclaim(self._given_back[:MOST_CLAIMS], _GOODBYE_S)

@@ -5,6 +5,7 @@ import sys
 import click
 import uvloop
 
+from threefs.background import TaskDied
 from threefs.errors import ThreefsError
 from threefs.telemetry import logs
 from threefs_mount import server, supervisor
@@ -41,5 +42,5 @@ def main(
     options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, others=not private, flags=flags, key_file=key_file)
     try:
         uvloop.run(server.serve(address, point, options, ready))
-    except (ThreefsError, OSError) as error:
+    except (ThreefsError, TaskDied, OSError) as error:
         sys.exit(str(error))

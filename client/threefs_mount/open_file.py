@@ -65,6 +65,7 @@ class OpenFile:
         self.errors = Errseq()  # of sending
         self.lost: Callable[[int], None] = lambda inode: None  # is told when something is lost
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
+        self._dirty_since_s = 0.0  # monotonic time of the first one
         self._reach = 0  # end of the writes since then
         self.turn = asyncio.Lock()  # who holds it may open or end the session
 
@@ -131,8 +132,8 @@ class OpenFile:
         return not (self.unsettled or self.holding or self._handle.unsettled or self._sending.locked())
 
     def waits_long(self, seconds: float) -> bool:
-        """It was written that long ago, and others cannot see it yet."""
-        return self.dirty and self._link.clock.wall_ns() - self._dirty_ns > seconds * 1e9
+        """Something was written that long ago, and others cannot see it yet."""
+        return self.dirty and self._link.clock.monotonic() - self._dirty_since_s > seconds
 
     # ---- sessions ----
 
@@ -317,14 +318,19 @@ class OpenFile:
 
     def _hold_appended(self, data: bytes | memoryview) -> None:
         self._tail += data
-        self._dirty_ns = self._link.clock.wall_ns()
+        self._note_write()
 
     def _hold(self, offset: int, data: bytes | memoryview) -> None:
         kept = self._held.add(offset, data)
         self._room.give(len(data) - kept)
-        self._dirty_ns = self._link.clock.wall_ns()
+        self._note_write()
         self._reach = max(self._reach, offset + len(data))
         self.has_pages = True
+
+    def _note_write(self) -> None:
+        if not self._dirty_ns:
+            self._dirty_since_s = self._link.clock.monotonic()
+        self._dirty_ns = self._link.clock.wall_ns()
 
     def written_by(self, caller: pb.Caller) -> bool:
         """Somebody writes in whose hands the file loses its privileges. Whether it has any."""
@@ -365,8 +371,9 @@ class OpenFile:
     async def _noting(self, part: Callable[[], Awaitable[None]]) -> None:
         try:
             await part()
-        except ThreefsError as error:
-            _LOG.warning("what was written is lost", inode=self.inode.inode, error=str(error))
+        except Exception as error:  # of whatever kind: what was taken to be sent is nowhere else
+            unforeseen = not isinstance(error, ThreefsError)
+            _LOG.warning("what was written is lost", inode=self.inode.inode, error=str(error), exc_info=unforeseen)
             self.errors.record(error)
             self.lost(self.inode.inode)
 
@@ -410,6 +417,7 @@ class OpenFile:
 
     async def _settle(self, finish: Callable[[], Awaitable[None]]) -> None:
         failure: ThreefsError | None = None
+        began_s = self._link.clock.monotonic()
         try:
             await self.send()
         except ThreefsError as error:  # the length of what did arrive is settled all the same
@@ -419,6 +427,7 @@ class OpenFile:
         if self._dirty_ns == dirty_ns and not self.holding:
             self._dirty_ns = self._reach = 0
             self._handle.caller = None
+        self._dirty_since_s = began_s  # what is left came later
         if failure is not None:
             raise failure
 
@@ -461,7 +470,7 @@ class OpenFile:
         await destination.settle()
         async with destination._sending:
             copied = await copy_range(self._handle, offset, destination._handle, at, length)
-            destination._dirty_ns = self._link.clock.wall_ns()
+            destination._note_write()
         await destination.settle()
         return copied
 

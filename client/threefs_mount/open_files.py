@@ -11,6 +11,7 @@ from threefs_client import paths
 from threefs_client.link import Link
 from threefs_fuse.protocol import OpenFlag
 
+from threefs.background import BackgroundTasks
 from threefs.budget import ByteBudget
 from threefs.errors import LockLost, NotFound, SessionLost, ThreefsError, Unavailable
 from threefs.rpc import methods
@@ -93,7 +94,8 @@ class OpenFiles:
         self.changed: Callable[[int], None] = lambda inode: None
         self.lost: Callable[[int], None] = lambda inode: None  # what the kernel has of its content may not be stored
         self.touched: Callable[[int], None] = lambda inode: None  # what was known of it before is not so any more
-        self._ticker: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
+        self._settling: set[OpenFile] = set()
         self._lingering: dict[int, OpenFile] = {}  # without writers, but with a session
         self._timer: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -396,30 +398,39 @@ class OpenFiles:
     # ---- in the background ----
 
     def start(self) -> None:
-        self._ticker = asyncio.create_task(self._tick())
+        self._background.start("settling of files", self._tick())
 
     async def _tick(self) -> None:
         while True:
             await self._link.clock.sleep(SETTLE_S)
-            await self._settle(file.settle for file in list(self._files.values()) if file.waits_long(SETTLE_S))
+            for file in list(self._files.values()):
+                if file.waits_long(SETTLE_S) and file not in self._settling:
+                    self._settling.add(file)
+                    self._background.run("settling of a file", self._settle_one(file))
 
-    async def _settle(self, jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        for result in await asyncio.gather(*(job() for job in jobs), return_exceptions=True):
-            if isinstance(result, ThreefsError):
-                _LOG.warning("what was written could not be stored", error=str(result))
-            elif isinstance(result, BaseException):
-                raise result
+    async def _settle_one(self, file: OpenFile) -> None:
+        """No other file waits for it: its chains may not answer."""
+        try:
+            await self._try(file.settle)
+        finally:
+            self._settling.discard(file)
+
+    async def _try(self, job: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await job()
+        except ThreefsError as error:
+            _LOG.warning("what was written could not be stored", error=str(error))
+        except Exception:
+            _LOG.exception("what was written could not be stored")
 
     async def stop(self) -> None:
         """Store everything and end all sessions."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
+        await self._background.stop()
         if self._timer is not None:
             self._timer.cancel()
         while self._ending:
             await asyncio.gather(*self._ending, return_exceptions=True)
-        await self._settle(file.leave for file in list(self._files.values()))
+        await asyncio.gather(*(self._try(file.leave) for file in list(self._files.values())))
 
 
 class _Room:

@@ -1,12 +1,11 @@
 """Fetches the pages that `ahead` wishes for, while the kernel goes on asking."""
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.wire import meta_pb2 as pb
@@ -27,16 +26,11 @@ class Prefetcher:
         self.walked: Walked | None = None
         self._fetch = fetch
         self._clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
         self._sweeping = False
 
     def _start(self, wish: Wish) -> None:
-        self._spawn(self._get(wish))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._background.run("fetching of attributes", self._get(wish))
 
     async def _get(self, wish: Wish) -> None:
         try:
@@ -45,11 +39,15 @@ class Prefetcher:
             _LOG.debug("nothing was fetched ahead", error=str(error))
             self.ahead.failed(wish)
             return
+        except Exception:
+            _LOG.exception("nothing was fetched ahead")
+            self.ahead.failed(wish)
+            return
         last = entries[-1].name if more and entries else b""
         self.ahead.arrived(wish, [(one.name, one.attributes) for one in entries], last, self._clock.monotonic())
         if not self._sweeping:
             self._sweeping = True
-            self._spawn(self._sweep())
+            self._background.run("sweeping of attributes", self._sweep())
         if not last and self.walked is not None and self.ahead.count(wish.directory) > SMALL:
             with contextlib.suppress(ThreefsError):  # whoever lists it will be told
                 await self.walked(wish.directory)
@@ -61,7 +59,4 @@ class Prefetcher:
         self._sweeping = False
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._background.stop()

@@ -6,10 +6,10 @@ attributes is not enough: it ignores an answer that has crossed with another one
 For the same reason it is told nothing where nothing has changed, and what was asked of the file before is asked again.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
+from threefs.background import BackgroundTasks
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.open_files import OpenFiles
 
@@ -27,7 +27,7 @@ class Renewals:
         self._files = files
         self._stat = stat
         self._drop = drop
-        self._dropping: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
 
     async def locked(self, inode: int) -> None:
         """Somebody has got a lock on it. Raises what `stat` and `drop` raise."""
@@ -45,9 +45,7 @@ class Renewals:
 
     def lost(self, inode: int) -> None:
         """What was written is not stored: whoever reads it again sees that. Not waited for, as the kernel may be."""
-        task = asyncio.get_running_loop().create_task(self._drop_soon(inode))
-        self._dropping.add(task)
-        task.add_done_callback(self._dropping.discard)
+        self._background.run("dropping of pages", self._drop_soon(inode))
 
     async def _drop_soon(self, inode: int) -> None:
         with contextlib.suppress(OSError):

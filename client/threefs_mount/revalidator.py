@@ -5,13 +5,13 @@ files of which the kernel may have pages are looked at again and again, many in 
 one since, the kernel gives up its pages, and mappings read them anew.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 from threefs_client import paths
 from threefs_client.link import Link
 
+from threefs.background import BackgroundTasks
 from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -35,15 +35,13 @@ class Revalidator:
         self._files = files
         self._drop = drop
         self._period_s = max(PERIOD_S, cache_s)
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._background.start("looking at open files", self._run())
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self) -> None:
         while True:
@@ -54,6 +52,8 @@ class Revalidator:
                     await self.look(files[first : first + _AT_ONCE])
                 except (ThreefsError, OSError) as error:
                     _LOG.info("whether open files have changed is not known now", error=str(error))
+                except Exception:
+                    _LOG.exception("whether open files have changed is not known")
 
     async def look(self, files: Sequence[OpenFile]) -> None:
         """Raises ThreefsError, and OSError when the kernel takes no notices any more."""

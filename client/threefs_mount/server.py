@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from threefs_fuse import mounting
 from threefs_fuse.negotiation import Wishes
 from threefs_fuse.session import Session
 
+from threefs import background
+from threefs.background import TaskDied
 from threefs.env import garbage
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
@@ -21,6 +24,8 @@ from threefs_mount.operations import Operations
 from threefs_mount.options import MountOptions
 
 _CONNECT_S = 10.0
+#: What is useless stores what it holds, if it can, but not for ever.
+_LAST_S = 30.0
 
 _LOG = structlog.get_logger()
 
@@ -28,9 +33,19 @@ _LOG = structlog.get_logger()
 async def serve(url: str, point: str, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, call `ready`, and return after the unmount, or after SIGTERM or SIGINT, which unmount.
 
-    A dead mount of threefs at the same place gives way. Raises what `connect` raises, and Unavailable when the kernel
-    does not mount it.
+    A dead mount of threefs at the same place gives way. Raises what `connect` raises, Unavailable when the kernel does
+    not mount it, and TaskDied when a task has ended without which the mount is useless. Then the dead mount stays, so
+    that no program writes into the directory below it.
     """
+    stop = asyncio.Event()
+    deaths: list[TaskDied] = []
+
+    def died(name: str, error: BaseException | None) -> None:
+        deaths.append(TaskDied(f"the task {name!r} has ended: {error!r}"))
+        stop.set()
+        asyncio.get_running_loop().call_later(_LAST_S, os._exit, 1)
+
+    background.on_death(died)
     async with await connect_async(
         url,
         timeout_s=options.timeout_s,
@@ -54,7 +69,6 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             raise Unavailable(f"the kernel does not mount it: {error.strerror}") from None
         session = Session(fd, operations, Wishes(FEATURES))
         operations.tell, operations.tell_patiently = session.tell, session.tell_patiently
-        stop = asyncio.Event()
         session.ended.add_done_callback(lambda _: stop.set())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -67,12 +81,14 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         finally:
             await operations.close()
             await files.stop()
-            if not session.ended.done() or session.ended.exception() is not None:
+            if not deaths and (not session.ended.done() or session.ended.exception() is not None):
                 with contextlib.suppress(OSError):  # somebody else has been faster
                     mounting.unmount(point)
             await session.close()
         if session.ended.done():
             session.ended.result()
+    if deaths:
+        raise deaths[0]
     _LOG.info("unmounted", mountpoint=point)
 
 

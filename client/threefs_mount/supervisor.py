@@ -4,6 +4,7 @@ Between the two the dead mount stays where it is: programs get ENOTCONN, and do 
 """
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable, Sequence
 
@@ -27,26 +28,41 @@ async def supervise(command: Sequence[str], point: str, ready: Callable[[], None
     last exit status.
     """
     pause_s, was_ready = _FIRST_PAUSE_S, False
+    asked = asyncio.Event()  # to end, also while nothing runs
     while True:
         began = clock.monotonic()
-        status, is_ready = await _run(command, (lambda: None) if was_ready else ready)
+        status, is_ready = await _run(command, (lambda: None) if was_ready else ready, asked)
         was_ready = was_ready or is_ready
-        if status == 0 or not was_ready or status in (-signal.SIGTERM, -signal.SIGINT):
+        if status == 0 or not was_ready or asked.is_set():
             return status
         _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
         pause_s = _FIRST_PAUSE_S if clock.monotonic() - began > _GOOD_S else min(2 * pause_s, _LONGEST_PAUSE_S)
         was_dead = mountpoints.find(point) is not None
-        await clock.sleep(pause_s)
+        if await _asked_within(pause_s, asked, clock):
+            return status
         if was_dead and mountpoints.find(point) is None:
             return 0  # somebody has unmounted it meanwhile
 
 
-async def _run(command: Sequence[str], ready: Callable[[], None]) -> tuple[int, bool]:
+async def _asked_within(seconds: float, asked: asyncio.Event, clock: Clock) -> bool:
+    waiting = [asyncio.ensure_future(asked.wait()), asyncio.ensure_future(clock.sleep(seconds))]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for one in waiting:
+        one.cancel()
+    return asked.is_set()
+
+
+async def _run(command: Sequence[str], ready: Callable[[], None], asked: asyncio.Event) -> tuple[int, bool]:
     """Its exit status, and whether it was mounted."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    loop = asyncio.get_running_loop()
+
+    def pass_on(number: int) -> None:
+        asked.set()
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            process.send_signal(number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, process.send_signal, number)
+        asyncio.get_running_loop().add_signal_handler(number, pass_on, number)
     assert process.stdout is not None
     is_ready = (await process.stdout.readline()).startswith(b"ready ")
     if is_ready:

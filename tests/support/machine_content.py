@@ -42,6 +42,7 @@ class ContentRules(TwoTrees):
     @rule(door=DOORS, path=PATHS, mode=st.sampled_from(("rb", "rb", "r+b", "r+b", "wb", "w+b", "xb", "ab", "a+b")))
     def open(self, door: str, path: str, mode: str) -> None:
         self.settle(door)
+        self.tell(door, lambda: (path, mode))
         mine = outcome(lambda: self.local.open(path, mode))
         theirs = outcome(lambda: self.door(door).open(path, mode))
         if mine.error or theirs.error:

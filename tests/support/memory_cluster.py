@@ -184,7 +184,7 @@ class MemoryPeers:
         self.storage = storage
         self.meta = meta
         self.meta_calls: list[tuple[str, str, Any]] = []
-        self.meta_faults: list[tuple[bool, ThreefsError]] = []  # (after it was served, what happens instead)
+        self.meta_faults: list[tuple[bool, Exception]] = []  # (after it was served, what happens instead)
 
     async def call(self, address: str, method: Method[Any, Any], request: Any, **more: Any) -> Any:
         if not address.startswith("meta"):

@@ -1,13 +1,18 @@
 """What a state machine of the file system knows: a tree of threefs, a local tree that must be the same, open files."""
 
 import contextlib
+import functools
+import inspect
+import sys
 import time
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine
 from threefs_client import AsyncFileSystem
 
@@ -46,6 +51,7 @@ class World:
     alone: bool = False  # everything goes through the mount
     examples: int = 0
     fault: str = ""  # what happens once in each example
+    failures: list[str] = field(default_factory=list)  # each with the calls before it: the next try may go well
 
 
 @dataclass(eq=False)
@@ -84,6 +90,7 @@ class TwoTrees(RuleBasedStateMachine):
         self.second = None if self.world.second is None else KernelDoor(self.world.second.point / self.top)
         self.last = CLIENT  # through which the last call went
         self.opened: list[Opened] = []
+        self.story: list[str] = []  # the calls
         self.unsynced: dict[int, list[bytes]] = {}  # of local inodes: what each byte may be after a crash of the mount
         self.lost_locks: set[int] = set()  # local inodes that a mount had locked when it was killed
         self.open_mount()
@@ -116,6 +123,7 @@ class TwoTrees(RuleBasedStateMachine):
     def same(self, door: str, call: Callable[[Door], Any], *, uid: int = 0, places: int = 1) -> Outcome:
         """Both trees must answer alike. Of two places, either may be told to be wrong first: POSIX leaves that open."""
         self.settle(door)
+        self.tell(door, call)
         expected = _outcome(self.local, call, uid)
         got = _outcome(self.door(door), call, uid)
         self.note_versions()
@@ -123,6 +131,16 @@ class TwoTrees(RuleBasedStateMachine):
             return expected
         assert got == expected, f"{door}: {got}; a local directory: {expected}"
         return expected
+
+    def tell(self, door: str, call: Callable[..., Any]) -> None:
+        """For the story of a failure."""
+        words = {}
+        while isinstance(call, functools.partial):
+            words.update(call.keywords)
+            call = call.func
+        words.update(inspect.getclosurevars(call).nonlocals)
+        shown = ", ".join(f"{name}={word!r}"[:60] for name, word in words.items() if name != "self")
+        self.story.append(f"{time.monotonic():.3f} {self.name_of(door)}: {call.__qualname__} {shown}")
 
     def settle(self, door: str, but: Opened | None = None) -> None:
         """What others are to see must have been synced. On one mount all see each other at once."""
@@ -154,6 +172,7 @@ class TwoTrees(RuleBasedStateMachine):
         """The same for a call on an open file."""
         self.settle(one.door, one)
         self.door(one.door)
+        self.tell(one.door, call)
         expected = outcome(lambda: call(one.mine))
         got = outcome(lambda: call(one.theirs))
         assert got == expected, f"{one.door}, an open file ({one.mode}): {got}; a local one: {expected}"
@@ -185,6 +204,7 @@ class TwoTrees(RuleBasedStateMachine):
 
     def compare(self, door: str) -> None:
         self.settle(door)
+        self.story.append(f"{time.monotonic():.3f} {self.name_of(door)}: compare")
         expected, got = self.local.tree(), self.door(door).tree()
         assert got == expected, f"{door}:\n" + differences(got, expected)
 
@@ -220,14 +240,24 @@ class TwoTrees(RuleBasedStateMachine):
                 each.utime(path, LONG_AGO_NS)
 
     def teardown(self) -> None:
+        self.note_failure()
         try:
             for one in list(self.opened):
                 self.close_file(one)
             for door in {self.name_of(each) for each in (MOUNT, SECOND, CLIENT)}:
                 self.compare(door)
             assert self.client.tree() == self.local.tree()
+        except Exception:
+            self.note_failure()
+            raise
         finally:
             self.abandon()
+
+    def note_failure(self) -> None:
+        """Of the rule, or of the end, that is just failing."""
+        error = sys.exception()
+        if isinstance(error, Exception) and not isinstance(error, HypothesisException):
+            self.world.failures.append("\n".join([*self.story, *traceback.format_exception(error)]))
 
     def abandon(self) -> None:
         """Leave nothing open, however the example ended."""

@@ -1,10 +1,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.handles import Handle
 from threefs_mount.open_file import SEND_BYTES, SEND_PIECES, OpenFile, written
 
 from tests.support.memory_cluster import MemoryFiles
@@ -210,6 +213,24 @@ def test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not() -
         assert bytes(await file.read(0, 10)) == b"\0y", "what is lost is not shown as if it were there"
 
     play(scene, timeout_s=0.05)
+
+
+def test_what_is_lost_for_a_reason_that_nobody_foresaw_is_noted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unforeseen(*_: Any) -> None:
+        raise RuntimeError("a fault of ours")
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        before = file.errors.now
+        with monkeypatch.context() as patch:
+            patch.setattr(Handle, "apply", unforeseen)
+            await file.write(0, b"x")
+            file.start_sending()
+            await files.link.clock.sleep(1)
+        assert not file.holding and isinstance(file.errors.since(before), RuntimeError)
+        await file.settle()
+        assert isinstance(file.errors.since(before), RuntimeError), "nobody has been told"
+
+    play(scene)
 
 
 def test_who_stops_waiting_for_what_is_sent_loses_nothing() -> None:

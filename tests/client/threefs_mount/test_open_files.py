@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount import open_files
-from threefs_mount.open_files import LINGER_S, OpenFiles
+from threefs_mount.open_files import LINGER_S, SETTLE_S, OpenFiles
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
@@ -146,6 +146,44 @@ def test_at_the_end_everything_is_stored() -> None:
         await files.write(number, 0, b"x" * (3 << 20))  # more than all may hold
         await files.stop()
         assert memory.meta.files[b"a"].length == 3 << 20 and not memory.meta.sessions
+
+    play(scene)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_file_that_cannot_be_settled_holds_up_no_other(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never() -> None:
+        if fails:
+            raise RuntimeError("a fault of ours")
+        await asyncio.Event().wait()
+
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        files.start()
+        stuck, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.link.meta.mutation())
+        other, _ = await files.create(request, os.O_WRONLY, ROOT)
+        with monkeypatch.context() as patch:
+            patch.setattr(files.handle(stuck).file, "settle", never)
+            await files.write(stuck, 0, b"x")
+            for length in (10, 20, 30):
+                await files.write(other, 0, b"x" * length)
+                await memory.link.clock.sleep(3 * SETTLE_S)
+                assert memory.meta.files[b"new"].length == length, "others see what was written a while ago"
+        await files.stop()
+        assert not memory.meta.sessions
+
+    play(scene)
+
+
+def test_what_is_written_without_a_pause_is_seen_by_others_all_the_same() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        files.start()
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        for written in range(1, 30):
+            await files.write(number, written, b"x")
+            await memory.link.clock.sleep(SETTLE_S / 3)
+            assert memory.meta.files[b"a"].length >= written - 9, "at most three seconds late"
+        await files.stop()
 
     play(scene)
 

@@ -59,7 +59,7 @@ def test_what_comes_is_known_and_given_up_when_it_is_old() -> None:
         await slept.wait()
         assert clock.monotonic() == 1001.0
         await turns()
-        assert not prefetcher.ahead._places and not prefetcher._tasks
+        assert not prefetcher.ahead._places and not prefetcher._background._tasks
         await prefetcher.close()
 
     asyncio.run(scene())
@@ -126,6 +126,6 @@ def test_nothing_goes_on_behind_the_close() -> None:
         await looked(prefetcher)
         await prefetcher.close()
         await turns()
-        assert not prefetcher._tasks and not prefetcher.ahead._pages
+        assert not prefetcher._background._tasks and not prefetcher.ahead._pages
 
     asyncio.run(scene())

@@ -115,12 +115,13 @@ def test_our_own_changes_leave_the_pages() -> None:
     play(scene)
 
 
-def test_it_goes_on_after_an_error() -> None:
+@pytest.mark.parametrize("error", [PermissionDenied("not now"), RuntimeError("a fault of ours")])
+def test_it_goes_on_after_an_error(error: Exception) -> None:
     async def scene(bench: Bench) -> None:
         await bench.read(await bench.open())
         assert await bench.passes() == []  # nor are there access times to be told now
         bench.inodes[0].change += 1
-        bench.memory.peers.meta_faults.append((False, PermissionDenied("not now")))
+        bench.memory.peers.meta_faults.append((False, error))
         assert await bench.passes(1) == []
         assert await bench.passes(1) == [bench.inodes[0].inode]
 

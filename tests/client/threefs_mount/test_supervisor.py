@@ -57,3 +57,8 @@ def test_what_was_killed_or_has_crashed_is_started_again_until_it_works(tmp_path
 
 def test_a_signal_is_passed_on_and_ends_it(tmp_path: Path) -> None:
     assert outcome(tmp_path, "killed,stays", end_after_s=3.0) == (-signal.SIGTERM, 2, 1)
+
+
+def test_a_signal_between_two_runs_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_FIRST_PAUSE_S", 20.0)
+    assert outcome(tmp_path, "killed,stays", end_after_s=3.0) == (-signal.SIGKILL, 1, 1)
