@@ -1,6 +1,5 @@
 """Attributes that the kernel wants to be set, as the meta service is asked for them."""
 
-from threefs_client import paths
 from threefs_fuse.requests import Setting
 
 from threefs.wire import meta_pb2 as pb
@@ -9,14 +8,14 @@ _PERMISSIONS = 0o7777
 _NOTHING = Setting()
 
 
-def request(inode: int, setting: Setting) -> pb.SetAttrRequest | None:
+def request(place: pb.Place, setting: Setting) -> pb.SetAttrRequest | None:
     """None if there is nothing else to be set than a length.
 
     Nothing at all is what chown(2) without a new owner asks for, and the kernel before fallocate(2) of a file with
     set-user-id: both take that away.
     """
     asked = pb.SetAttrRequest(
-        place=paths.of_inode(inode),
+        place=place,
         mode=None if setting.mode is None else setting.mode & _PERMISSIONS,
         uid=setting.uid,
         gid=setting.gid,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import structlog
-from threefs_client import allocation, extents, paths
+from threefs_client import allocation, extents
 from threefs_client.copying import copy_range
 from threefs_client.handles import Handle
 from threefs_client.link import Link
@@ -438,7 +438,7 @@ class OpenFile:
         await self.send()
         request = pb.TruncateRequest(
             mutation=self._link.meta.mutation(),
-            place=paths.of_inode(self.inode.inode),
+            place=pb.Place(base=self.inode.inode, named=not through_handle),
             length=length,
             session=self.session if through_handle else b"",
         )

@@ -109,6 +109,10 @@ class OpenFiles:
         """Which of them are open here."""
         return self._files.keys() & inodes
 
+    def place(self, inode: int) -> pb.Place:
+        """Where nobody here has it open, the kernel has found it by its name."""
+        return pb.Place(base=inode, named=inode not in self._files)
+
     def handle(self, number: int) -> OpenHandle:
         return self._handles[number]
 
@@ -154,10 +158,10 @@ class OpenFiles:
         try:
             reply = await self._begin(methods.OPEN, request, caller)
         except NotFound:
-            raise _replaced() from None
+            raise replaced() from None
         if not reply.inode.nlink:
             await self._give_up(reply.inode, session)
-            raise _replaced()
+            raise replaced()
         return await self._admit(reply, session, flags)
 
     async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.CreateReply]:
@@ -289,6 +293,13 @@ class OpenFiles:
         file = await self._for_writing(number)
         self._kept.pop(file.inode.inode, None)
         return await file.truncate(length, caller, through_handle=True)
+
+    async def truncate_by_name(self, file: OpenFile, length: int, caller: pb.Caller) -> pb.Inode:
+        """Raises SessionLost if it has no name any more."""
+        try:
+            return await file.truncate(length, caller)
+        except NotFound:
+            raise replaced() from None
 
     def release(self, number: int) -> Coroutine[Any, Any, None] | None:
         """The last descriptor of a handle is gone. With the last writer goes the session.
@@ -459,7 +470,7 @@ def _raise_first(*errors: Exception | None) -> None:
             raise error
 
 
-def _replaced() -> SessionLost:
+def replaced() -> SessionLost:
     """The kernel knows the inode by a name that may stand for another one by now: with ESTALE it looks it up again."""
     return SessionLost("the name that was opened stands for another file by now")
 

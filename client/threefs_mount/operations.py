@@ -32,9 +32,8 @@ from threefs_mount.renewals import Renewals
 from threefs_mount.revalidator import Revalidator
 from threefs_mount.same_time import SameTime
 from threefs_mount.unasked import Unasked
+from threefs_mount.xattrs import Xattrs
 
-_CAPABILITY = b"security.capability"
-_KERNEL = Caller(0, 0, 0)
 _PERMISSIONS = 0o7777
 _NO_REPLACE, _EXCHANGE, _WHITEOUT = 1, 2, 4
 #: So much is copied for one request: a program that asks for more does so again.
@@ -68,6 +67,7 @@ class Operations(FileSystem):
         self._attributes = SameTime(self._getattr)
         self._claimer = Claimer(link, cache_s)
         self._claims = self._claimer.claims
+        self._xattrs = Xattrs(link, files, self._call, self._change_file)
 
     async def close(self) -> None:
         """Nothing is asked any more."""
@@ -106,6 +106,14 @@ class Operations(FileSystem):
             if inode:
                 self._ahead.touch(inode)
                 self._known.forget(inode)
+
+    async def _change_file(self, method: Method[Req, Rep], request: Req, caller: Caller, inode: int) -> Rep:
+        """The same for a file, or a directory, that was found by its name. Raises SessionLost, after which the kernel
+        looks the name up again, if it stands for another file by now."""
+        try:
+            return await self._change(method, request, caller, inode=inode)
+        except NotFound:
+            raise open_files.replaced() from None
 
     def _changed(self, inode: int) -> None:
         self.tell(notices.attributes_changed(inode))
@@ -230,10 +238,13 @@ class Operations(FileSystem):
         if file is not None and not file.inode.nlink:
             await file.settle()  # what nobody could see so far is whole when they can
         request = pb.LinkRequest(
-            mutation=self._mutation(), source=paths.of_inode(inode), destination=paths.below(parent, name)
+            mutation=self._mutation(), source=self._files.place(inode), destination=paths.below(parent, name)
         )
         change = self._change(methods.LINK, request, caller, (parent, name), inode=inode)
-        return self._named(parent, await self._claimer.adding(parent, name, request, change))
+        try:
+            return self._named(parent, await self._claimer.adding(parent, name, request, change))
+        except NotFound:
+            raise open_files.replaced() from None
 
     def _named(self, parent: int, reply: pb.InodeReply) -> Entry:
         """It has got a name in that directory."""
@@ -295,10 +306,10 @@ class Operations(FileSystem):
         file = self._files.get(inode)
         if file is not None and (setting.mtime_now or setting.mtime_ns is not None):
             await file.settle()  # or the end of the writes would set another time later
-        request = attributes.request(inode, setting)
+        request = attributes.request(self._files.place(inode), setting)
         if request is not None:
             request.mutation.CopyFrom(self._link.meta.mutation())
-            found = (await self._change(methods.SET_ATTR, request, caller, inode=inode)).inode
+            found = (await self._change_file(methods.SET_ATTR, request, caller, inode)).inode
             self._changed_here(found)
         return self._entry(found if found is not None else await self._stat(inode))
 
@@ -308,45 +319,23 @@ class Operations(FileSystem):
             return await self._files.truncate(handle, length, callers.of(caller))
         file = self._files.get(inode)
         if file is not None:
-            return await file.truncate(length, callers.of(caller))
-        request = pb.TruncateRequest(mutation=self._mutation(), place=paths.of_inode(inode), length=length)
-        return (await self._change(methods.TRUNCATE, request, caller, inode=inode)).inode
+            return await self._files.truncate_by_name(file, length, callers.of(caller))
+        request = pb.TruncateRequest(mutation=self._mutation(), place=self._files.place(inode), length=length)
+        return (await self._change_file(methods.TRUNCATE, request, caller, inode)).inode
 
     # ---- extended attributes, and ACLs, which come as such ----
 
     def getxattr(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
-        file = self._files.get(inode)
-        bare = name == _CAPABILITY and file is not None and not file.inode.xattr_bytes  # asked for before writes
-        if bare or self._files.told.lacks(inode, name, self._link.clock.monotonic()):
-            raise errnos.error(errno.ENODATA)
-        return self._getxattr(inode, caller, name)
-
-    async def _getxattr(self, inode: int, caller: Caller, name: bytes) -> bytes:
-        request = pb.GetXattrRequest(place=paths.of_inode(inode), name=name)
-        return (await self._call(methods.GET_XATTR, request, caller)).value
+        return self._xattrs.get(inode, caller, name)
 
     async def listxattr(self, inode: int, caller: Caller) -> Sequence[bytes]:
-        return (await self._call(methods.LIST_XATTR, pb.ListXattrRequest(place=paths.of_inode(inode)), caller)).names
+        return await self._xattrs.names(inode, caller)
 
     async def setxattr(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> None:
-        request = pb.SetXattrRequest(
-            mutation=self._mutation(),
-            place=paths.of_inode(inode),
-            name=name,
-            value=value,
-            create=bool(flags & os.XATTR_CREATE),
-            replace=bool(flags & os.XATTR_REPLACE),
-        )
-        try:
-            self._changed_here((await self._change(methods.SET_XATTR, request, caller, inode=inode)).inode)
-        finally:
-            self._files.told.forget(inode)
+        await self._xattrs.put(inode, caller, name, value, flags)
 
     async def removexattr(self, inode: int, caller: Caller, name: bytes) -> None:
-        if name == _CAPABILITY:  # who writes may not take it away, but the kernel does then, and asks like this
-            caller = _KERNEL
-        request = pb.RemoveXattrRequest(mutation=self._mutation(), place=paths.of_inode(inode), name=name)
-        self._changed_here((await self._change(methods.REMOVE_XATTR, request, caller, inode=inode)).inode)
+        await self._xattrs.remove(inode, caller, name)
 
     def _changed_here(self, inode: pb.Inode) -> None:
         file = self._files.get(inode.inode)

@@ -145,7 +145,7 @@ async def find(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
     if spot.name:
         return spot, await names.named(spot.entry.inode)
     inode = await names.inode(spot.entry.inode)
-    if inode is None:  # '..' or a base of which the record is gone
+    if inode is None or (place.named and not inode.nlink):  # '..' or a base of which the record is gone
         raise not_found(place)
     return spot, inode
 

@@ -86,6 +86,67 @@ def test_a_replaced_file_is_the_new_one_when_it_is_opened(both: tuple[Path, Path
         assert (there / "a").read_bytes() == b"%d" % number
 
 
+_BY_NAME: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any], Any]] = {
+    "truncate": (lambda path: os.truncate(path, 3), lambda path: path.read_bytes(), b"new"),
+    "chmod": (lambda path: path.chmod(0o604), lambda path: path.stat().st_mode & 0o777, 0o604),
+    "chown": (lambda path: os.chown(path, 7, 8), lambda path: (path.stat().st_uid, path.stat().st_gid), (7, 8)),
+    "utime": (lambda path: os.utime(path, ns=(9, 9)), lambda path: path.stat().st_mtime_ns, 9),
+    "xattr": (lambda path: os.setxattr(path, "user.a", b"v"), lambda path: os.getxattr(path, "user.a"), b"v"),
+    "link": (lambda path: os.link(path, path.with_name("b")), lambda path: path.stat().st_nlink, 2),
+}
+
+
+def _or_none(look: Callable[[Path], Any], path: Path) -> Any:
+    try:
+        return look(path)
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("call", _BY_NAME)
+def test_a_change_by_name_is_one_of_what_has_replaced_the_file(
+    cluster: LocalCluster, two: tuple[Path, Path], tmp_path: Path, call: str
+) -> None:
+    """However long a mount keeps names; and whoever has the old one open finds it as it was."""
+    change, look, expected = _BY_NAME[call]
+    with Mount(cluster.address, tmp_path / "mnt", "--cache", "600") as remembering:
+        here, there = two[0] / f"by-name-{call}", remembering / f"by-name-{call}"
+        here.mkdir()
+        (here / "a").write_bytes(b"old content")
+        with open(here / "a", "rb") as old:
+            before = os.fstat(old.fileno())
+            assert (there / "a").stat().st_size == 11
+            (here / "new").write_bytes(b"new content")
+            (here / "new").rename(here / "a")
+            change(there / "a")
+            assert soon(lambda: _or_none(look, here / "a") == expected)
+            after = os.fstat(old.fileno())
+            assert old.read() == b"old content"
+            assert (after.st_mode, after.st_uid, after.st_mtime_ns) == (
+                before.st_mode,
+                before.st_uid,
+                before.st_mtime_ns,
+            )
+            assert after.st_nlink == 0
+
+
+def test_what_is_open_can_be_changed_without_a_name(both: tuple[Path, Path]) -> None:
+    """Removed here or elsewhere."""
+    for remover in both:
+        (both[0] / "a").write_bytes(b"content")
+        with open(both[1] / "a", "r+b") as file:
+            (remover / "a").unlink()
+            os.fchmod(file.fileno(), 0o604)
+            os.fchown(file.fileno(), 7, 8)
+            os.utime(file.fileno(), ns=(9, 9))
+            os.ftruncate(file.fileno(), 3)
+            os.setxattr(file.fileno(), "user.a", b"v")
+            assert os.getxattr(file.fileno(), "user.a") == b"v"
+            found = os.fstat(file.fileno())
+            assert (found.st_mode & 0o777, found.st_uid, found.st_size, found.st_nlink) == (0o604, 7, 3, 0)
+            assert file.read() == b"con"
+
+
 def test_names_made_elsewhere_are_there_at_once(both: tuple[Path, Path]) -> None:
     here, there = both
     for number in range(10):

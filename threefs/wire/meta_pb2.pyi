@@ -132,12 +132,14 @@ SHARED: LockType
 EXCLUSIVE: LockType
 
 class Place(_message.Message):
-    __slots__ = ("base", "path")
+    __slots__ = ("base", "path", "named")
     BASE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
     base: int
     path: bytes
-    def __init__(self, base: _Optional[int] = ..., path: _Optional[bytes] = ...) -> None: ...
+    named: bool
+    def __init__(self, base: _Optional[int] = ..., path: _Optional[bytes] = ..., named: _Optional[bool] = ...) -> None: ...
 
 class Mutation(_message.Message):
     __slots__ = ("client", "request")

@@ -1,0 +1,72 @@
+"""Extended attributes, and ACLs, which the kernel asks for as such."""
+
+import errno
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from threefs_client.link import Link
+from threefs_fuse.filesystem import Answer
+from threefs_fuse.requests import Caller
+
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_mount import errnos
+from threefs_mount.open_files import OpenFiles
+
+_CAPABILITY = b"security.capability"
+_KERNEL = Caller(0, 0, 0)
+
+
+class Xattrs:
+    """`call` asks the meta service something for a caller, `change` has it change an inode."""
+
+    def __init__(
+        self, link: Link, files: OpenFiles, call: Callable[..., Awaitable[Any]], change: Callable[..., Awaitable[Any]]
+    ) -> None:
+        self._link = link
+        self._files = files
+        self._call = call
+        self._change = change
+
+    def get(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
+        file = self._files.get(inode)
+        bare = name == _CAPABILITY and file is not None and not file.inode.xattr_bytes  # asked for before writes
+        if bare or self._files.told.lacks(inode, name, self._link.clock.monotonic()):
+            raise errnos.error(errno.ENODATA)
+        return self._get(inode, caller, name)
+
+    async def _get(self, inode: int, caller: Caller, name: bytes) -> bytes:
+        request = pb.GetXattrRequest(place=pb.Place(base=inode), name=name)
+        value: bytes = (await self._call(methods.GET_XATTR, request, caller)).value
+        return value
+
+    async def names(self, inode: int, caller: Caller) -> Sequence[bytes]:
+        request = pb.ListXattrRequest(place=pb.Place(base=inode))
+        names: Sequence[bytes] = (await self._call(methods.LIST_XATTR, request, caller)).names
+        return names
+
+    async def put(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> None:
+        request = pb.SetXattrRequest(
+            mutation=self._link.meta.identity(),
+            place=self._files.place(inode),
+            name=name,
+            value=value,
+            create=bool(flags & os.XATTR_CREATE),
+            replace=bool(flags & os.XATTR_REPLACE),
+        )
+        try:
+            self._changed((await self._change(methods.SET_XATTR, request, caller, inode)).inode)
+        finally:
+            self._files.told.forget(inode)
+
+    async def remove(self, inode: int, caller: Caller, name: bytes) -> None:
+        if name == _CAPABILITY:  # who writes may not take it away, but the kernel does then, and asks like this
+            caller = _KERNEL
+        request = pb.RemoveXattrRequest(mutation=self._link.meta.identity(), place=self._files.place(inode), name=name)
+        self._changed((await self._change(methods.REMOVE_XATTR, request, caller, inode)).inode)
+
+    def _changed(self, inode: pb.Inode) -> None:
+        file = self._files.get(inode.inode)
+        if file is not None:
+            file.changed(inode)
