@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from threefs.errors import IsADirectory, NotSupported
@@ -79,15 +79,18 @@ class LocalTree:
             self._level(depth).append(destination)
             waiting += self._scan(source, destination, depth, top)
 
-    def _scan(self, source: str, destination: str, depth: int, top: str) -> Iterator[tuple[str, str, int]]:
+    def _scan(self, source: str, destination: str, depth: int, top: str) -> list[tuple[str, str, int]]:
+        """The directories in it."""
+        directories = []
         with os.scandir(source) as entries:
             for entry in entries:
                 below = f"{destination.rstrip('/')}/{entry.name}"
                 if entry.is_symlink():
                     self.symlinks.append((os.readlink(entry.path), below))
                 elif entry.is_dir(follow_symlinks=False):
-                    yield entry.path, below, depth + 1
+                    directories.append((entry.path, below, depth + 1))
                 elif entry.is_file(follow_symlinks=False):
                     self._add_file(entry.path, below, entry.stat(follow_symlinks=False), top)
                 else:
                     self.skipped.append(entry.path)
+        return directories

@@ -41,7 +41,7 @@ class AsyncFile:
 
     def __init__(self, handle: Handle, mode: Mode, name: str) -> None:
         self.handle = handle
-        self.name = name
+        self.name = handle.name = name
         self._mode = mode
         self._position = 0
         self._closed = False
@@ -307,7 +307,9 @@ class AsyncFile:
         """
         self.check()
         if self._lock is None:
-            self._lock = LockOwner(self.handle.link, self.handle.inode, self.handle.link.random.below(1 << 63))
+            self._lock = LockOwner(
+                self.handle.link, self.handle.inode, self.handle.link.random.below(1 << 63), name=self.name
+            )
         await self._lock.acquire(exclusive=exclusive, wait_s=wait_s)
         self._window.drop()
         await self.handle.refresh()

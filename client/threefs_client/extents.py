@@ -45,7 +45,7 @@ async def seek_data(handle: Handle, offset: int) -> int:
     end = await _end(handle, offset)
     async for begin, _ in data_between(handle, offset, end):
         return begin
-    raise NoDataThere(f"inode {handle.inode} has no data from byte {offset} on")
+    raise NoDataThere(f"{handle.name or f'inode {handle.inode}'} has no data from byte {offset} on")
 
 
 async def seek_hole(handle: Handle, offset: int) -> int:

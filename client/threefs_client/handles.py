@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
-from threefs.errors import QuotaExceeded, SessionLost, StaleFence, Unavailable
+from threefs.errors import QuotaExceeded, SessionLost, StaleFence, ThreefsError, Unavailable
 from threefs.ids import ChunkId
 from threefs.layout import spans
 from threefs.rpc import methods
@@ -29,6 +29,7 @@ class Handle:
         self.link = link
         self.caller = caller  # who writes; what was permitted when the file was opened stays so
         self.inode: int = inode.inode
+        self.name = ""  # as the user knows it, for errors
         self.change: int = inode.change  # as of the open, or later as long as only this handle has changed the file
         self.file = reads.of_inode(inode)
         self.layout = self.file.layout
@@ -49,7 +50,11 @@ class Handle:
         self._unsure = False  # a write ended with unknown outcome: the length must be asked of the chains
 
     async def call(self, method: Method[Req, Rep], request: Req) -> Rep:
-        return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s, caller=self.caller)
+        timeout_s = self.link.options.timeout_s
+        try:
+            return await self.link.meta.call(method, request, timeout_s=timeout_s, caller=self.caller)
+        except ThreefsError as error:
+            raise paths.named(error, self.inode, self.name) from None
 
     @property
     def length(self) -> int:
@@ -127,7 +132,8 @@ class Handle:
                 return
             except StaleFence:
                 await self.refence()
-        raise Unavailable(f"locks on inode {self.inode} are taken away from others again and again; try it once more")
+        name = self.name or f"inode {self.inode}"
+        raise Unavailable(f"locks on {name} are taken away from others again and again; try it once more")
 
     async def refence(self) -> None:
         """Go on under the newest fence, if nothing that is held here was lost. Raises SessionLost.

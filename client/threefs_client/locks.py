@@ -7,6 +7,7 @@ from typing import Any
 from threefs.errors import Deadlock, Locked, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
+from threefs_client import paths
 from threefs_client.link import Link
 
 END = (1 << 64) - 1  # of a range: to the end of the file, wherever that will be
@@ -20,7 +21,11 @@ class LockOwner:
     Not to be used by several tasks at once. Owners are told apart by their numbers, within this client.
     """
 
-    def __init__(self, link: Link, inode: int, owner: int, *, kind: pb.LockKind = pb.FLOCK, pid: int = 0) -> None:
+    def __init__(
+        self, link: Link, inode: int, owner: int, *, kind: pb.LockKind = pb.FLOCK, pid: int = 0, name: str = ""
+    ) -> None:
+        """`name` is that of the file as the user knows it, for errors."""
+        self._name = name
         self._link = link
         self._inode = inode
         self._owner = owner
@@ -147,7 +152,10 @@ class LockOwner:
         request: Any = pb.LockRequest(
             mutation=self._link.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
         )
-        reply = await self._link.meta.call(methods.LOCK, request, timeout_s=self._link.options.timeout_s)
+        try:
+            reply = await self._link.meta.call(methods.LOCK, request, timeout_s=self._link.options.timeout_s)
+        except ThreefsError as error:
+            raise paths.named(error, self._inode, self._name) from None
         if reply.lease:
             self._lost = self._lost or (self._held > 0 and self._lease < reply.lease)
             self._lease = reply.lease
@@ -155,7 +163,7 @@ class LockOwner:
         self._held = reply.held
         if reply.blocked:
             self._waiting = True
-            raise Locked(f"inode {self._inode} is locked by somebody else")
+            raise Locked(f"{self._name or f'inode {self._inode}'} is locked by somebody else")
         if wait:
             self._waiting = False  # it was given
 

@@ -1,9 +1,10 @@
 """Paths as the meta service takes them. Refused here is only what could not be said on the wire."""
 
 import os
+import re
 from typing import Any
 
-from threefs.errors import InvalidArgument
+from threefs.errors import InvalidArgument, NotFound, ThreefsError, error_of
 from threefs.wire import meta_pb2 as pb
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -35,7 +36,11 @@ def decode(name: bytes) -> str:
 
 
 def place(path: Path) -> pb.Place:
-    return pb.Place(path=encode(path))
+    """Raises NotFound for an empty path, as POSIX has it: it is not taken for the root."""
+    encoded = encode(path)
+    if not encoded:
+        raise NotFound("an empty path names nothing; the root is /")
+    return pb.Place(path=encoded)
 
 
 def of_inode(inode: int) -> pb.Place:
@@ -49,6 +54,18 @@ def below(inode: int, name: bytes) -> dict[str, Any]:
 
 def join(directory: str, name: str) -> str:
     return f"{directory.rstrip('/')}/{name}"
+
+
+def above(path: Path) -> str:
+    """The directory in which that entry is."""
+    plain = shown(path).rstrip("/")
+    return plain[: plain.rfind("/") + 1] or "/"
+
+
+def named(error: ThreefsError, inode: int, name: str) -> ThreefsError:
+    """The same error with the name that the user knows: the meta service knows open files by their numbers."""
+    message = re.sub(rf"\binode {inode}\b", lambda _: name, error.message)
+    return error if not name or message == error.message else error_of(error.code, message)
 
 
 def shown(path: Path) -> str:

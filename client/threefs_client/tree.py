@@ -212,7 +212,11 @@ class Tree:
         return Attributes((await self._call(methods.MKDIR, request)).inode)
 
     async def remove(self, path: Path, *, recursive: bool = False) -> None:
-        """A file, a link, or a directory: an empty one, or with `recursive` all below it."""
+        """A file, a link, or a directory: an empty one, or with `recursive` all below it.
+
+        By root that is one step. A user removes a tree piece by piece, as `rm -r` does, but looks first whether all
+        directories may be changed: if not, AccessDenied names one of them, and all is as it was.
+        """
         if recursive and self.caller.uid:
             await self._remove_piecewise(path)
         else:
@@ -221,6 +225,7 @@ class Tree:
     async def _remove_piecewise(self, top: Path) -> None:
         """A user may remove a tree only as far as it may remove each thing in it."""
         if (await self.stat(top, follow=False)).is_directory:
+            await self._check_removable(top)
             directories: dict[str, None] = {}
             async for directory, _, others in self.walk(top, with_attributes=False):
                 directories[directory] = None
@@ -230,6 +235,15 @@ class Tree:
                 await self.rmdir(directory)
         else:
             await self.unlink(top)
+
+    async def _check_removable(self, top: Path) -> None:
+        """Raises AccessDenied. Others may change permissions meanwhile, and sticky directories are not looked into."""
+        await self.access(paths.above(top), os.W_OK | os.X_OK)
+        checked = ""
+        async for directory, below, others in self.walk(top, with_attributes=False):
+            if (below or others) and directory != checked:  # an empty one is changed by nobody
+                checked = directory
+                await self.access(directory, os.W_OK | os.X_OK)
 
     async def unlink(self, path: Path) -> None:
         """Anything but a directory."""

@@ -1,4 +1,5 @@
-"""Where a directory is, told from its number: for people, who know directories by their paths."""
+"""Where a directory is, told from its number: for people, who know directories by their paths. No error names one in
+any other way, unless it has been removed."""
 
 from threefs.ids import ROOT
 from threefs.kv import records
@@ -20,3 +21,9 @@ async def path_of(tx: Transaction, directory: int) -> bytes:
         parts.append(inode.name)
         number = inode.parent
     return b"/" + b"/".join(reversed(parts)) if number == ROOT else b""
+
+
+async def shown(tx: Transaction, directory: int) -> str:
+    """For messages."""
+    found = await path_of(tx, directory)
+    return paths.shown(found) if found else f"inode {directory}"

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
-from threefs_meta import acls, layouts, paths, permissions
+from threefs_meta import acls, directory_path, layouts, paths, permissions
 from threefs_meta.actors import Actor
 from threefs_meta.context import Context
 from threefs_meta.namespace import Namespace
+from threefs_meta.permissions import SEARCH, WRITE
 from threefs_meta.walk import Spot, not_found
 
 
@@ -58,9 +59,14 @@ async def parent_of(names: Namespace, spot: Spot, maker: Actor) -> pb.Inode:
     Raises AccessDenied, and NotFound when it has been removed.
     """
     parent = await names.directory(spot.parent)
-    if not maker.is_super:
-        permissions.check_parent(parent, maker, paths.shown(spot.name))
+    await check_parent(names, spot.parent, parent, maker)
     return parent
+
+
+async def check_parent(names: Namespace, number: int, directory: pb.Inode, actor: Actor) -> None:
+    """Raise AccessDenied, which names the directory, unless entries of it may be made and removed."""
+    if not permissions.permits(directory, actor, WRITE | SEARCH):
+        permissions.check_parent(directory, actor, await directory_path.shown(names.tx, number))
 
 
 async def add_directory(context: Context, names: Namespace, spot: Spot, birth: Birth) -> pb.Inode:

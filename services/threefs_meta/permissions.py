@@ -51,8 +51,8 @@ def check_owner(inode: pb.Inode, actor: Actor, shown: str) -> None:
 
 
 def check_parent(directory: pb.Inode, actor: Actor, shown: str) -> None:
-    """Raise AccessDenied unless entries of the directory may be made and removed."""
-    check(directory, actor, WRITE | SEARCH, f"the directory of {shown}")
+    """Raise AccessDenied unless entries of the directory, which is `shown`, may be made and removed."""
+    check(directory, actor, WRITE | SEARCH, f"the directory {shown}")
 
 
 def check_sticky(directory: pb.Inode, inode: pb.Inode, actor: Actor, shown: str) -> None:

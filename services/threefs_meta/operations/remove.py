@@ -12,6 +12,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions, trash
 from threefs_meta.actors import Actor, actor_of
 from threefs_meta.context import Context
+from threefs_meta.making import check_parent
 from threefs_meta.mutations import Outside, mutate
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import Spot, find, walk
@@ -95,10 +96,9 @@ async def _keep(
 async def check_removable(names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, place: pb.Place) -> None:
     """Raises AccessDenied, PermissionDenied."""
     if not actor.is_super:
-        shown = paths.shown_place(place)
         parent = await names.directory(spot.parent)
-        permissions.check_parent(parent, actor, shown)
-        permissions.check_sticky(parent, inode, actor, shown)
+        await check_parent(names, spot.parent, parent, actor)
+        permissions.check_sticky(parent, inode, actor, paths.shown_place(place))
 
 
 async def remove_directory(names: Namespace, inode: pb.Inode, shown: str, recursive: bool, now_ns: int) -> None:

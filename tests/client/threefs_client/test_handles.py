@@ -6,7 +6,7 @@ from threefs_client.handles import Handle
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import ConnectionLost, OutcomeUnknown, SessionLost, Unavailable
+from threefs.errors import ConnectionLost, Deadlock, OutcomeUnknown, SessionLost, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 
@@ -82,6 +82,21 @@ def test_an_empty_write_does_not_make_a_file_longer() -> None:
         assert handle.length == 0
         await handle.close()
         assert files.meta.files[b"a"].length == 0
+
+    play(scene)
+
+
+def test_what_is_wrong_with_an_open_file_is_said_of_its_name() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "w+b")
+        await file.write(b"abc")
+        number = file.handle.inode
+        files.peers.meta_faults = [(False, SessionLost(f"inode {number} is not open under this write session"))]
+        with pytest.raises(SessionLost, match=r"^/a is not open under this write session"):
+            await file.flush()
+        files.peers.meta_faults = [(False, Deadlock(f"whoever has locked inode {number} waits"))]
+        with pytest.raises(Deadlock, match=r"^whoever has locked /a waits"):
+            await file.lock()
 
     play(scene)
 

@@ -10,7 +10,7 @@ from threefs_client.tree import wanted_layout
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import FileTooLarge, InvalidArgument, NotFound, PermissionDenied, ProtocolError
+from threefs.errors import AccessDenied, FileTooLarge, InvalidArgument, NotFound, PermissionDenied, ProtocolError
 from threefs.wire import meta_pb2 as pb
 
 
@@ -195,7 +195,7 @@ def test_a_user_removes_a_tree_piece_by_piece() -> None:
         if name == "List":
             entries = tree[request.place.path]
             return pb.ListReply(entries=[pb.Entry(name=e.encode(), type=kind) for e, kind in entries])
-        return pb.RemoveReply()
+        return pb.InodeReply(inode=DIRECTORY) if name == "Access" else pb.RemoveReply()
 
     async def scene(fs: AsyncFileSystem) -> None:
         await fs.remove("/top", recursive=True)
@@ -251,3 +251,28 @@ def test_extended_attributes() -> None:
     assert (get.name, get.follow, listing.follow) == (b"user.a", True, False)
     assert (put.name, put.value, put.create, put.replace) == (b"user.\xff", b"value", True, False)
     assert remove.name == b"user.a" and remove.mutation.request != put.mutation.request
+
+
+@pytest.mark.parametrize("denied", [b"/", b"/top", b"/top/d"])
+def test_a_user_who_may_not_remove_all_of_a_tree_removes_nothing(denied: bytes) -> None:
+    tree = {b"/top": [("a", pb.FILE), ("d", pb.DIRECTORY), ("empty", pb.DIRECTORY)], b"/top/d": [("f", pb.FILE)]}
+
+    def answer(name: str, request: Any) -> Any:
+        if name == "Stat":
+            return pb.InodeReply(inode=DIRECTORY)
+        if name == "Access":
+            assert request.place.path != b"/top/empty", "nobody changes that one"
+            if request.place.path == denied:
+                raise AccessDenied(denied.decode())
+            return pb.InodeReply(inode=DIRECTORY)
+        if name == "List":
+            entries = tree.get(request.place.path, [])
+            return pb.ListReply(entries=[pb.Entry(name=e.encode(), type=kind) for e, kind in entries])
+        return pb.RemoveReply()
+
+    async def scene(fs: AsyncFileSystem) -> None:
+        with pytest.raises(AccessDenied):
+            await fs.acting_as(5, 5).remove("/top", recursive=True)
+
+    _, requests = go(answer, scene)
+    assert not [request for request in requests if isinstance(request, pb.RemoveRequest)]
