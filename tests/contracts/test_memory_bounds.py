@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -379,5 +380,68 @@ def test_a_storage_service_under_a_flood_stays_small_and_serves_others(tmp_path:
             connection.close()
             for result in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(result, ThreefsError)
+
+    run(test)
+
+
+def test_bodies_that_are_being_received_have_a_bound_of_all_connections() -> None:
+    """A body that came in part was held without a bound: 40 connections made a service hold 280 MiB, 4,096 could 32 GiB."""
+
+    async def test() -> None:
+        async with Served(limits=Limits(bodies_bytes=MIB)) as (server, peers, address):
+            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+            server.serve(SPACE_INFO, space)
+            body = pb.WriteRequest(writes=[pb.ChunkWrite(checksum=1)] * 100_000).SerializeToString()
+            frame = frames.encode(frames.REQUEST, WRITE.number, 0, 1, body, 0, 60_000)
+            half = len(frame) // 2
+            async with AsyncExitStack() as stack:
+                raws = [await stack.enter_async_context(RawPeer(address)) for _ in range(6)]
+                for raw in raws:
+                    await raw.greet()
+                    raw.writer.write(frame[:half])
+                await until(lambda: sum(session.link._waits for session in server._sessions) == 4)
+                assert server.bodies.bytes <= MIB
+                assert sum(len(session.link._body or b"") for session in server._sessions) == server.bodies.bytes
+                await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
+                for raw in raws:  # the first two make room for the others
+                    raw.writer.write(frame[half:])
+                for raw in raws:
+                    header, _ = await raw.frame()
+                    assert header.kind == frames.RESPONSE and not header.flags
+                assert server.bodies.bytes == 0
+                for raw in raws[:3]:
+                    raw.writer.write(frame[:half])
+                await until(lambda: server.bodies.bytes > 0)
+            await until(lambda: server.bodies.bytes == 0)
+
+    run(test)
+
+
+def test_requests_in_flight_have_a_bound_of_one_connection_and_of_all() -> None:
+    """Calls that wait keep their requests: 20 MiB of bodies of one connection made a service hold 1.4 GiB."""
+
+    async def test() -> None:
+        async with Served(limits=Limits(calls_bytes=4 * MIB)) as (server, peers, address):
+            held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
+            server.add(WRITE, lambda call: held.append(call))
+            server.serve(SPACE_INFO, space)
+            clients = [await Peers(RealNet(), identity()).connect(address, 5) for _ in range(4)]
+            one = pb.ChunkWrite(identity={"client": bytes(16), "seq": 1})
+            request = pb.WriteRequest(writes=[one] * (MIB // 4 // one.ByteSize()))
+            calls = [client.call(WRITE, request, timeout_s=30) for client in clients for _ in range(32)]
+            await until(lambda: sum(call.done() for call in calls) + len(held) == len(calls))
+            assert server.calls_bytes <= 3 * MIB < 4 * MIB
+            refused = [call.exception() for call in calls if call.done()]
+            assert refused and all(isinstance(error, Overloaded) for error in refused)
+            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
+            passed_on = clients[0].call(WRITE, request, timeout_s=30, behind=0)
+            count = len(held)
+            await until(lambda: len(held) > count)
+            for call in held:
+                call.reply(pb.WriteReply())
+            await passed_on
+            await until(lambda: not server.calls_bytes)
+            for client in clients:
+                client.close()
 
     run(test)

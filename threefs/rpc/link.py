@@ -13,6 +13,7 @@ from threefs.env.net import MOST_PIECES, Buffer, Stream
 from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
+from threefs.rpc.incoming import BodyRoom, fill
 from threefs.rpc.limits import Limits
 from threefs.rpc.outgoing import Outgoing, Owner, Queued
 
@@ -22,6 +23,7 @@ _READS_PER_WAKE = 16  # then other connections get their turn
 _TURN_S = 0.005  # and then too, if what was read is more work than that
 #: A message of that size was much work, and is as much for the peer, who can begin with it while the next one is made.
 _LARGE_BYTES = 2 << 10
+_ROOM_S = 0.05  # between looks for room for a body
 _NEVER = 1 << 62
 _NOTHING = memoryview(b"")
 #: Where payload goes that nobody wants. Never read.
@@ -54,11 +56,13 @@ class Link:
         most_queued_bytes: int = _NEVER,
         now: Callable[[], float] | None = None,
         hear_out: bool = False,
+        bodies: BodyRoom | None = None,
     ) -> None:
         """`queued` counts what all links of a process have to send. While this one has more than `most_queued_bytes` to
         send, or memory for so much of it (`hold`), it takes nothing in: what the peer asks for next would only wait
         too. With a clock (`now`, in seconds) other links get their turn after some milliseconds of its frames.
-        `hear_out`: when the peer takes nothing more, what it has said before still counts."""
+        `hear_out`: when the peer takes nothing more, what it has said before still counts. A body that does not come in
+        one piece needs room among `bodies`."""
         self.peer = stream.peer
         self.limits = limits  # of what comes in
         self.queued_bytes = 0  # to be sent
@@ -68,6 +72,7 @@ class Link:
         self._told_queued_bytes = 0  # to `_queued`: only what the kernel did not take at once is worth telling
         self._most_queued_bytes = self._room_bytes = most_queued_bytes
         self._paused = False
+        self._waits = False  # paused for a time
         self._now = now
         self._hear_out = hear_out
         self._turn_ends = 0.0
@@ -84,6 +89,7 @@ class Link:
         self._header: Header | None = None  # whose body or payload is being received
         self._body: bytearray | None = None  # a body that does not fit the ring
         self._checksum = 0  # of the header of that
+        self._bodies = bodies or BodyRoom(_NEVER)
         self._wanted: deque[memoryview] = deque()
         # outbound
         self._queue: deque[Outgoing] = deque()
@@ -200,7 +206,8 @@ class Link:
             self._go_on_reading()
 
     def _go_on_reading(self) -> None:
-        if self.queued_bytes <= self._room_bytes - self._most_queued_bytes // 2 and not self.closed:
+        room_bytes = self._room_bytes - self._most_queued_bytes // 2
+        if self.queued_bytes <= room_bytes and not self._waits and not self.closed:
             self._paused = False
             self._loop.call_soon(self._resume)
 
@@ -283,8 +290,10 @@ class Link:
         self._wanted = deque(_NOWHERE[: len(view)] for view in self._wanted)
 
     @property
-    def receiving(self) -> bool:
-        """A frame has begun to come."""
+    def awaited_bytes(self) -> int:
+        """Of a body that has begun to come; 1 if any other part of a frame has."""
+        if self._body is not None:
+            return sum(map(len, self._wanted))
         return not self._paused and (self._header is not None or self._start != self._end)
 
     def _readable(self, *, again: bool = False) -> None:
@@ -312,14 +321,15 @@ class Link:
             self._turn_ends = now + _TURN_S
         return now >= self._turn_ends
 
-    def _give_turn(self) -> None:
+    def _give_turn(self, pause_s: float = 0.0) -> None:
         """The frames that have come are much work: others go first, then the rest of them."""
         if not self._wanted and not self._paused and not self.closed:
-            self._paused = True
+            self._paused = self._waits = True
             self._stream.on_readable(None)
-            self._loop.call_soon(self._after_turn)
+            self._loop.call_later(pause_s, self._after_turn)
 
     def _after_turn(self) -> None:
+        self._waits = False
         if not self._must_pause():
             self._paused = False
             self._resume()
@@ -360,7 +370,7 @@ class Link:
             return False
         self.received_bytes += count
         if wanted:
-            rest = self._fill(count)
+            rest = fill(wanted, count)
             if wanted:
                 return True  # long payload: more of it has mostly come meanwhile
             self._start = 0
@@ -376,19 +386,6 @@ class Link:
         rest = bytes(self._ring[self._start : self._end])
         self._ring[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
-
-    def _fill(self, count: int) -> int:
-        """Account `count` bytes to the wanted views; what is left over went into the ring."""
-        wanted = self._wanted
-        while wanted and count:
-            view = wanted[0]
-            if len(view) <= count:
-                count -= len(view)
-                wanted.popleft()
-            else:
-                wanted[0] = view[count:]
-                count = 0
-        return count
 
     def _parse(self) -> None:
         """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
@@ -409,12 +406,23 @@ class Link:
                 if self._start != self._end and self._now is not None and self._is_turn_over():
                     self._give_turn()
                     return
+            elif not self._has_room(header.body_bytes):
+                return
             else:
                 self._header = header
                 self._body = bytearray(header.body_bytes)
                 self._checksum = frames.header_checksum(self._ring, start)
                 self._start += HEADER_BYTES
                 self._want([memoryview(self._body)])
+
+    def _has_room(self, size: int) -> bool:
+        """For a body; it is taken. Else it is looked for again after a while."""
+        if self._bodies.take(size):
+            if not self.closed:
+                return True
+            self._bodies.give(size)  # to make room, it was this very connection that was let go of
+        self._give_turn(_ROOM_S)
+        return False
 
     def _begin(self, header: Header, body: bytes) -> None:
         self._header = header
@@ -448,6 +456,7 @@ class Link:
         assert header is not None
         if self._body is not None:
             body, self._body = bytes(self._body), None
+            self._bodies.give(len(body))
             frames.check_body(header, self._checksum, body)
             self._begin(header, body)
         else:
@@ -485,6 +494,7 @@ class Link:
         self._tell_queued()
         # Whoever still knows this link, as cycles do until they are collected, keeps no memory by it.
         self._ring, self._start, self._end = _NOTHING, 0, 0
+        self._bodies.give(len(self._body or b""))
         self._header = self._body = self.owner = None
         for sent in finished:
             sent()

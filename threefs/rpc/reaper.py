@@ -57,11 +57,23 @@ class Peer(Protocol):
 class Progress:
     """How a connection got on, as of the last look. Times are seconds of the server's clock."""
 
-    __slots__ = ("began", "idle_since", "received", "receiving_s", "sending_s", "taken", "taken_since", "waited_since")
+    __slots__ = (
+        "awaited",
+        "began",
+        "idle_since",
+        "queued",
+        "received",
+        "receiving_s",
+        "sending_s",
+        "taken",
+        "taken_since",
+        "waited_since",
+    )
 
     def __init__(self, now: float) -> None:
         self.began = now
-        self.taken = self.received = 0
+        self.taken = self.received = 0  # ever
+        self.queued = self.awaited = 0  # bytes
         self.idle_since = now
         self.taken_since = now  # it has taken what was queued, or enough of it
         self.waited_since = now  # it has sent what it had begun, or enough of it
@@ -79,8 +91,10 @@ class Progress:
             self.waited_since = now
         if taken or received or queued or awaited or peer.busy:
             self.idle_since = now
-        self.sending_s = queued * elapsed_s / max(taken, 1)
-        self.receiving_s = awaited * elapsed_s / max(received, 1)
+        # Of who has got through all that waited at the last look, the pace is not known: the rest may be a moment old.
+        self.sending_s = queued * elapsed_s / max(taken, 1) if taken < self.queued else 0.0
+        self.receiving_s = awaited * elapsed_s / max(received, 1) if received < self.awaited else 0.0
+        self.queued, self.awaited = queued, awaited
 
 
 class Reaper:

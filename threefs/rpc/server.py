@@ -16,6 +16,7 @@ from threefs.env.net import Listener, Net, Stream
 from threefs.errors import Overloaded, Stopping
 from threefs.rpc import frames
 from threefs.rpc.identity import Identity
+from threefs.rpc.incoming import BodyRoom
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.outgoing import Queued
@@ -37,6 +38,7 @@ class Server:
         self.limits = limits
         self.pool = BufferPool()
         self.queued = Queued()
+        self.calls_bytes = 0  # of requests in flight
         self.stopping = False
         self.methods: dict[int, Method[Any, Any]] = {}
         self.handlers: dict[int, Handler] = {}
@@ -45,6 +47,7 @@ class Server:
         self._sessions: dict[Session, None] = {}  # in their order, so that runs of the simulator are equal
         self._most_connections = most_connections(limits.connections)
         self._reaper = Reaper(self._sessions, limits)
+        self.bodies = BodyRoom(limits.bodies_bytes, self._reaper.relieve)
         self._looking: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
 
@@ -125,6 +128,14 @@ class Server:
             self._reaper.relieve()
             if self.pool.lent_bytes + size > most and self.pool.lent:
                 raise Overloaded(f"{self.pool.lent_bytes} bytes are held for other calls, there is no room for {size}")
+
+    def check_calls(self, held: int, size: int, *, passed_on: bool) -> None:
+        """Is there room for a request of that size, from a peer that has so much in flight? Raises Overloaded."""
+        most = self.limits.calls_bytes
+        total = self.calls_bytes + size
+        if total <= most // 2 or (total <= most and passed_on) or (total <= most * 3 // 4 and held <= most // 8):
+            return
+        raise Overloaded(f"requests of {self.calls_bytes} bytes are in flight, {held} of them of this connection")
 
     def check_queued(self, size: int) -> None:
         """May an answer of that size wait for its peer? Raises Overloaded."""

@@ -38,6 +38,7 @@ _NOTHING = memoryview(b"")
 _NOWHERE = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
 _SMALL_ANSWER_BYTES = 16 << 10  # all calls of a connection may have such ones at a time
 _LARGE_ANSWER_BYTES = 64 << 10  # there is always room for smaller ones
+_CALL_BYTES = 2 << 10  # what a call takes beside its request
 
 
 class Call(Generic[Req, Rep]):
@@ -160,6 +161,10 @@ class Call(Generic[Req, Rep]):
         return self._header.call_id
 
     @property
+    def body_bytes(self) -> int:
+        return self._header.body_bytes
+
+    @property
     def payload_bytes(self) -> int:
         return self._header.payload_bytes
 
@@ -183,9 +188,10 @@ class Session:
         self.calls: dict[int, Call[Any, Any]] = {}
         self.progress = Progress(server.clock.monotonic())
         self._inflight_bytes = 0
+        self._calls_bytes = 0
         limits = server.limits
         now = server.clock.monotonic
-        self.link = Link(stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now)
+        self.link = Link(stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now, bodies=server.bodies)
         self._impatience = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
 
     # ---- how it gets on, for the reaper
@@ -205,9 +211,9 @@ class Session:
     @property
     def awaited_bytes(self) -> int:
         if not self._inflight_bytes:
-            return self.link.receiving
+            return self.link.awaited_bytes
         awaited = sum(call.payload_bytes for call in self.calls.values() if not call.complete)
-        return max(awaited, self.link.receiving)
+        return max(awaited, self.link.awaited_bytes)
 
     @property
     def busy(self) -> bool:
@@ -281,6 +287,7 @@ class Session:
         if self.link.closed:  # to make room, it was this very connection that was let go of
             return ()
         self.calls[header.call_id] = call
+        self._count(call.body_bytes + _CALL_BYTES)
         if not header.payload_bytes:
             self._run(call)
             return ()
@@ -288,6 +295,10 @@ class Session:
         by = self.server.clock.monotonic() + self.server.limits.payload_s
         call.receive_into(self.server.pool.take(header.payload_bytes), by)
         return [call.place(header.inline_bytes)]
+
+    def _count(self, size: int) -> None:
+        self._calls_bytes += size
+        self.server.calls_bytes += size
 
     def _admit(self, header: Header, body: bytes) -> Call[Any, Any]:
         limits = self.server.limits
@@ -297,6 +308,7 @@ class Session:
             raise Unavailable("the service is starting")
         if len(self.calls) >= limits.calls:
             raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
+        self.server.check_calls(self._calls_bytes, len(body), passed_on=bool(header.flags & frames.PASSED_ON))
         if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:
             raise Overloaded(
                 f"{self._inflight_bytes} bytes of payload of this connection are in flight, and {header.payload_bytes} "
@@ -369,7 +381,8 @@ class Session:
 
     def end(self, call: Call[Any, Any]) -> None:
         """Handler finished and answer given: the call is over."""
-        self.calls.pop(call.call_id, None)
+        if self.calls.pop(call.call_id, None) is not None:
+            self._count(-call.body_bytes - _CALL_BYTES)
         buffer = call.take_buffer()
         if buffer is not None:
             self._inflight_bytes -= call.payload_bytes

@@ -84,6 +84,23 @@ def test_without_room_the_slowest_goes_and_nobody_who_gets_on_well() -> None:
     assert not reaper.relieve()
 
 
+@pytest.mark.parametrize("before", [0, 100])
+def test_who_has_got_through_all_of_the_last_look_is_not_slow(before: int) -> None:
+    """Answers that were queued a moment ago counted as if the peer had had a second for them."""
+    sends, receives = FakePeer(), FakePeer()
+    reaper = Reaper([sends, receives], LIMITS)
+    sends.awaited_bytes = receives.queued_bytes = before
+    reaper.look(1.0)
+    sends.received_bytes = receives.taken_bytes = before
+    sends.awaited_bytes = receives.queued_bytes = 64 * MIB  # just now
+    reaper.look(2.0)
+    assert not reaper.relieve()
+    sends.received_bytes += 1000
+    receives.taken_bytes += 1000
+    reaper.look(3.0)
+    assert reaper.relieve(), "a second later it is known"
+
+
 def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_longest() -> None:
     old, older, busy = FakePeer(), FakePeer(), FakePeer()
     busy.busy = True
