@@ -1,15 +1,18 @@
 """Sending a pending version to the next target of the chain."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
+from threefs.budget import ByteBudget
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
-from threefs.errors import CorruptChunk, DiskFailed, NoSpace, Unavailable, error_of
+from threefs.errors import CorruptChunk, DeadlineExceeded, DiskFailed, NoSpace, Unavailable, error_of
 from threefs.ids import ChunkId
 from threefs.routing import ChainMember, PublicState, Routing
 from threefs.rpc.methods import WRITE
 from threefs.rpc.peers import Peers
+from threefs.rpc.window import MOST_BEHIND
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.once import Entry, Forgotten
@@ -17,6 +20,9 @@ from threefs_storage.engine.records import Version
 from threefs_storage.targets import Target
 
 _ATTEMPT_S = 5.0
+#: Whole chunks that are on their way to successors at a time, in bytes, by how many more targets they pass: what has
+#: come to its last target needs no room of those before it, so nobody waits in a circle (see `Window`).
+SHIPPED_BYTES = 64 << 20
 
 
 class Successor:
@@ -27,6 +33,7 @@ class Successor:
         self._routing = routing
         self._clock = clock
         self._pool = pool
+        self._room = [ByteBudget(SHIPPED_BYTES) for _ in range(MOST_BEHIND + 1)]
 
     async def forward(
         self,
@@ -71,6 +78,31 @@ class Successor:
         if version.lost:
             message = whole(successor.target_id, chain_version, chunk, version, entries, forgotten)
             return await self._send(target, successor, message, b"", deadline)
+        room = self._room[min(target.chain.behind(successor.target_id), MOST_BEHIND)]
+        await self._wait_for(room, target, version.length, deadline)
+        try:
+            return await self._ship(target, successor, chunk, version, entries, forgotten, chain_version, deadline)
+        finally:
+            room.give(version.length)
+
+    async def _wait_for(self, room: ByteBudget, target: Target, size: int, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(deadline - self._clock.monotonic()):
+                await target.unless_changed(room.take(size))
+        except TimeoutError:
+            raise DeadlineExceeded("other chunks on their way to successors took all the time") from None
+
+    async def _ship(
+        self,
+        target: Target,
+        successor: ChainMember,
+        chunk: ChunkId,
+        version: Version,
+        entries: Sequence[Entry],
+        forgotten: Forgotten,
+        chain_version: int,
+        deadline: float,
+    ) -> pb.ChunkWriteResult:
         buffer = self._pool.take(version.length)
         try:
             content = buffer[: version.length]

@@ -18,6 +18,7 @@ from threefs.managers import Caller
 from threefs.registration import Registration, read_cluster_id
 from threefs.routing import NodeKind
 from threefs.rpc.identity import Identity
+from threefs.rpc.limits import Limits
 from threefs.rpc.methods import PRESENCE
 from threefs.rpc.peers import Peers
 from threefs.rpc.server import Server
@@ -29,6 +30,8 @@ from threefs_storage.service import Storage
 from threefs_storage.settings import Settings
 from threefs_storage.targets import Targets
 
+#: Requests are tables of some thousand rows. A larger body would only be much work to take apart.
+_LIMITS = Limits(body_bytes=1 << 20)
 _GRACE_S = 2.0
 _MANAGER_S = 3600.0
 _PRESENCE_S = 600.0
@@ -55,7 +58,7 @@ class StorageNode:
         self._clock = clock
         cluster_file = settings.data_dir / "cluster_id"
         identity = Identity(read_cluster_id(cluster_file), random.token(16).hex(), settings.token, "threefs-storage")
-        self._server = Server(net, identity, clock=clock)
+        self._server = Server(net, identity, clock=clock, limits=_LIMITS)
         self._peers = Peers(net, identity, clock=clock)
         self._cluster = Cluster(self._peers, settings.managers, clock=clock, random=random)
         self.targets = Targets(

@@ -39,6 +39,8 @@ MOST_BYTES = 64 << 20
 TURN_ROWS = 1024
 TURN_BYTES = 16 << 20
 
+_AT_ONCE = 64  # rows of a batch that wait for the disk, or for another process
+
 _OK = 0
 _NOT_SERVING = NotServing.code
 _CHAIN_CHANGED = ChainChanged.code
@@ -152,22 +154,24 @@ class Reads:
         for length in lengths:
             places.append(places[-1] + length)
         request = call.request
-        reading = (
-            self._read_row(
-                self._targets.get(request.target[i]),
-                request.chain_version[i],
-                ChunkId(request.inode[i], request.index[i]),
-                request.offset[i],
-                buffer[places[i] : places[i + 1]],
-                call.deadline,
-            )
-            for i in waiting
-        )
+        left = iter(waiting)
+
+        async def read_some() -> None:
+            for i in left:
+                rows[i] = await self._read_row(
+                    self._targets.get(request.target[i]),
+                    request.chain_version[i],
+                    ChunkId(request.inode[i], request.index[i]),
+                    request.offset[i],
+                    buffer[places[i] : places[i + 1]],
+                    call.deadline,
+                )
+
+        reading = (read_some() for _ in range(min(len(waiting), _AT_ONCE)))
         # Also when it is cancelled this ends only after all of them: they may be filling the buffer in threads.
-        for i, row in zip(waiting, await asyncio.gather(*reading, return_exceptions=True), strict=True):
-            if isinstance(row, BaseException):
-                raise row
-            rows[i] = row
+        for error in await asyncio.gather(*reading, return_exceptions=True):
+            if error is not None:
+                raise error
         self._answer(call, rows, lengths, buffer)
 
     async def _read_row(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from threefs.background import BackgroundTasks
+from threefs.budget import ByteBudget
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, ThreefsError, Unavailable
 from threefs.ids import ChunkId, TargetId
@@ -27,7 +28,8 @@ from threefs_storage.repair import Outcome, Repair
 from threefs_storage.targets import Target
 
 MOST_ROWS = 2048
-_AT_ONCE = 8  # chunks on their way
+_AT_ONCE = 8  # chunks on their way ...
+AT_ONCE_BYTES = 32 << 20  # ... of all targets of the process: there is room for as much of what clients write meanwhile
 _CALL_S = 5.0
 _SHIP_S = 20.0
 _FIRST_PAUSE_S = 0.05
@@ -61,6 +63,7 @@ class Resync:
         self._clock = clock
         self._background = BackgroundTasks()
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._budget = ByteBudget(AT_ONCE_BYTES)
 
     def begin(self, target: Target) -> None:
         """To be called with every new version of the target's chain."""
@@ -124,6 +127,14 @@ class Resync:
             await asyncio.gather(*shipping, return_exceptions=True)
 
     async def _ship(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
+        size = _size(target, chunk)
+        await self._budget.take(size)
+        try:
+            return await self._ship_now(target, chunk, chain_version)
+        finally:
+            self._budget.give(size)
+
+    async def _ship_now(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
         try:
             try:
                 await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
@@ -184,6 +195,16 @@ def row_of(chunk: ChunkId, record: Record | None) -> Row:
     if record is None or record.committed is None:
         return Row(chunk, 0, 0, 0)
     return Row(chunk, record.committed.version, record.committed.checksum, digest(record))
+
+
+def _size(target: Target, chunk: ChunkId) -> int:
+    """Bytes that are shipped, as far as they are known before its lock is held."""
+    try:
+        record = target.engine.record(chunk)
+    except ThreefsError:
+        return 0
+    versions = (record.pending, record.committed) if record is not None else ()
+    return max((version.length for version in versions if version is not None), default=0)
 
 
 def _rows(reply: pb.InventoryReply) -> list[Row]:

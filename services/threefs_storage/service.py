@@ -19,6 +19,7 @@ from threefs.errors import (
     LimitExceeded,
     NoSpace,
     NotServing,
+    Overloaded,
     ResultForgotten,
     ThreefsError,
     Unavailable,
@@ -47,6 +48,7 @@ from threefs_storage.collector import Collector
 from threefs_storage.comparison import Comparison
 from threefs_storage.copies import Copies
 from threefs_storage.craq import Craq
+from threefs_storage.engine.once import MOST_ENTRIES
 from threefs_storage.engine.records import Record
 from threefs_storage.finisher import Finisher
 from threefs_storage.forwarding import Successor
@@ -60,6 +62,7 @@ from threefs_storage.scrubber import Pace, Scrubber
 from threefs_storage.targets import Target, Targets
 
 _MOST_WRITES = 1024
+_MOST_UNDER_WAY = 32_768  # writes of batches, of all clients
 _MOST_LISTED = 4096
 _REFRESH_S = 0.5
 _LOG = structlog.get_logger()
@@ -101,6 +104,7 @@ class Storage:
         self._revival = Revival(targets, clock=clock, report=report, began=self._begin)
         self._room = Room(peers, routing, clock=clock)
         self._report = report
+        self._under_way = 0
 
     def start(self, server: Server) -> None:
         """Serve, and finish what a crash left pending."""
@@ -154,14 +158,27 @@ class Storage:
         parts = _parts(call.request, call.payload)
         if len(writes) == 1:
             results = [await self._write_one(call, writes[0], parts[0])]
-        else:  # all of them have ended before the payload's buffer is given back, also when this is cancelled (I14)
+        else:
+            results = await self._write_all(call, parts)
+        call.reply(pb.WriteReply(results=results, routing_version=self._cluster.routing.version))
+
+    async def _write_all(
+        self, call: Call[pb.WriteRequest, pb.WriteReply], parts: list[memoryview]
+    ) -> list[pb.ChunkWriteResult]:
+        """All of them have ended before the payload's buffer is given back, also when this is cancelled (I14)."""
+        count = len(parts)
+        if self._under_way + count > _MOST_UNDER_WAY:
+            raise Overloaded(f"{self._under_way} writes of batches are under way here")
+        self._under_way += count
+        try:
             async with asyncio.TaskGroup() as group:
                 rows = [
                     group.create_task(self._write_one(call, write, part))
-                    for write, part in zip(writes, parts, strict=True)
+                    for write, part in zip(call.request.writes, parts, strict=True)
                 ]
-            results = [row.result() for row in rows]
-        call.reply(pb.WriteReply(results=results, routing_version=self._cluster.routing.version))
+        finally:
+            self._under_way -= count
+        return [row.result() for row in rows]
 
     async def _write_one(
         self, call: Call[pb.WriteRequest, pb.WriteReply], write: pb.ChunkWrite, payload: Buffer
@@ -330,6 +347,8 @@ def _parts(request: pb.WriteRequest, payload: memoryview) -> list[memoryview]:
     """Each write's share of the payload. Raises InvalidArgument."""
     parts, place = [], 0
     for write in request.writes:
+        if len(write.entries) > MOST_ENTRIES:
+            raise InvalidArgument(f"a write with {len(write.entries)} results; {MOST_ENTRIES} are the most")
         size = write.length if write.kind in (pb.WRITE, pb.REPLACE) and not write.lost else 0
         parts.append(payload[place : place + size])
         place += size

@@ -191,7 +191,9 @@ class Session:
         self._calls_bytes = 0
         limits = server.limits
         now = server.clock.monotonic
-        self.link = Link(stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now, bodies=server.bodies)
+        self.link = Link(
+            stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now, bodies=server.bodies
+        )
         self._impatience = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
 
     # ---- how it gets on, for the reaper

@@ -13,9 +13,12 @@ from threefs_storage.engine.blocks import BlockFiles
 from threefs_storage.engine.content import covering, expected_checksum
 from threefs_storage.engine.ghosts import Ghosts
 from threefs_storage.engine.records import Block, Version
+from threefs_storage.engine.scratch import Scratch
 
 #: Transfers of at least so many bytes go past the page cache.
 DIRECT_FROM_BYTES = 64 << 10
+#: Whole checksum blocks around parts that are read from the disk at a time, of one target.
+SCRATCH_BYTES = 64 << 20
 
 _value = google_crc32c.value
 _frombuffer = np.frombuffer
@@ -32,6 +35,7 @@ class Reader:
         self._files = files
         self._on_unreadable = on_unreadable
         self._buffers = buffers
+        self._scratch = Scratch(buffers, SCRATCH_BYTES)
         self._ghosts = Ghosts()
 
     def read(self, version: Version, offset: int, into: memoryview) -> int | None:
@@ -74,9 +78,11 @@ class Reader:
         size = end - begin
         direct = past_cache or (size >= DIRECT_FROM_BYTES and not self._ghosts.seen(version, begin))
         exact = size == len(into)
-        scratch = None if exact and (not direct or is_aligned(into)) else self._buffers.take(size)
+        scratch: memoryview | None = None
         self._files.pin(block)
         try:
+            if not exact or (direct and not is_aligned(into)):
+                scratch = await self._scratch.take(size)
             target = into if scratch is None else scratch[: _padded(size) if direct else size]
             place = (block.slot << block.bits) + begin
             try:
@@ -93,7 +99,7 @@ class Reader:
         finally:
             self._files.unpin(block)
             if scratch is not None:
-                self._buffers.give(scratch)
+                self._scratch.give(scratch, size)
         return checksum if exact else crc32c(into)
 
     def _read_part(self, version: Version, offset: int, into: memoryview) -> int | None:

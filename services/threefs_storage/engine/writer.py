@@ -11,10 +11,13 @@ from threefs_storage.engine.blocks import BlockFiles, block_bits
 from threefs_storage.engine.content import Kind, Plan, Update, extended_checksums
 from threefs_storage.engine.reader import DIRECT_FROM_BYTES, Reader
 from threefs_storage.engine.records import Block, Version
+from threefs_storage.engine.scratch import Scratch
 from threefs_storage.engine.store import RecordStore
 
 #: A block that an append outgrows is followed by one with room for this many times as much.
 _GROWTH_FACTOR = 4
+#: Chunks that are put together from old and new content at a time, of one target.
+SCRATCH_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Writer:
         self._store = store
         self._reader = reader
         self._buffers = buffers
+        self._scratch = Scratch(buffers, SCRATCH_BYTES)
         #: Blocks with bytes of a dropped version behind the committed ones. After a crash that version may be back, so
         #: nothing may be written over it.
         self.torn: set[Block] = set()
@@ -49,12 +53,12 @@ class Writer:
             return await self._append(old, update, plan, payload)
         if plan.whole:
             return await self._place(old, update, plan, payload)
-        content = self._buffers.take(plan.length)
+        content = await self._scratch.take(plan.length)
         try:
             await self._assemble(old, plan, payload, content[: plan.length])
             return await self._place(old, update, plan, content[: plan.length])
         finally:
-            self._buffers.give(content)
+            self._scratch.give(content, plan.length)
 
     def _fits_behind(self, old: Version, plan: Plan, size: int) -> bool:
         block = old.block
