@@ -385,7 +385,7 @@ def test_a_storage_service_under_a_flood_stays_small_and_serves_others(tmp_path:
 
 
 def test_bodies_that_are_being_received_have_a_bound_of_all_connections() -> None:
-    """A body that came in part was held without a bound: 40 connections made a service hold 280 MiB, 4,096 could 32 GiB."""
+    """40 connections with parts of bodies made a service hold 280 MiB; 4,096 connections are let in."""
 
     async def test() -> None:
         async with Served(limits=Limits(bodies_bytes=MIB)) as (server, peers, address):
