@@ -92,7 +92,9 @@ class Names:
         except Meaningless:
             self.history.forget(str(group), place)
             return
-        if done is not None:
+        if done is None:
+            self.history.give_up(str(group), place, time.monotonic())
+        else:
             self.history.end(str(group), place, time.monotonic(), done, seen)
 
 

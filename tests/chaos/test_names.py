@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.chaos.names import place_of
-from tests.support.name_history import Act, Deed, NameHistory, State, apply, judge, violations
+from tests.support.name_history import OPEN_S, Act, Deed, NameHistory, State, apply, judge, violations
 
 
 def deed(
@@ -49,6 +49,12 @@ def test_calls_at_the_same_time_take_effect_in_any_order() -> None:
 def test_an_unknown_outcome_may_come_late_or_never() -> None:
     assert not judge([make("x", 0, 0, None), look("", 5, 6), look("x", 7, 8)])
     assert not judge([make("x", 0, 0, None), make("y", 5, 6), look("y", 7, 8)])
+
+
+def test_what_was_given_up_has_no_effect_when_nobody_can_work_on_it_any_more() -> None:
+    late = 1 + OPEN_S
+    assert not judge([make("x", 0, 1, None), look("", 5, 6), look("x", late - 2, late - 1), look("x", late + 8, late + 9)])
+    assert "no order" in judge([make("x", 0, 1, None), look("", late + 5, late + 6), look("x", late + 7, late + 8)])
 
 
 def test_a_rename_touches_two_names_at_once() -> None:

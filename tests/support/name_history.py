@@ -5,8 +5,9 @@ all creations it saw. Names are judged in groups: a rename touches two of them a
 
 The checker goes through the events in the order of time and keeps every state that the group may be in, with those of
 the operations under way that have taken effect in it. When an operation returns, only states remain in which it has.
-An operation of unknown outcome stays under way for ever. Of two states that differ only in how many of those have
-taken effect the one with fewer is enough: what has not happened may still happen.
+An operation of unknown outcome stays under way until nobody works on it any more (`OPEN_S`): whoever answers it knows
+its deadline. Of two states that differ only in how many of those have taken effect the one with fewer is enough: what
+has not happened may still happen.
 """
 
 import enum
@@ -14,6 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 MOST_STATES = 300_000
+#: An operation that its caller has given up has no effect later than that. Deadlines travel with calls; programs that
+#: stand still over one find it passed when they go on.
+OPEN_S = 90.0
 
 
 class Act(enum.StrEnum):
@@ -25,7 +29,8 @@ class Act(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One call. `done` is None while nobody knows whether it had its effect."""
+    """One call. `done` is None while nobody knows whether it had its effect. Then `returned` is when its caller gave it
+    up; 0: never."""
 
     client: str
     act: Act
@@ -39,7 +44,7 @@ class Deed:
     def __str__(self) -> str:
         told = "?" if self.done is None else "done" if self.done else "refused"
         arrow = f" -> {self.other}" if self.other else ""
-        span = f"[{self.invoked:.3f}, {self.returned:.3f}]" if self.done is not None else f"[{self.invoked:.3f}, open]"
+        span = f"[{self.invoked:.3f}, {self.returned:.3f}]" if self.returned else f"[{self.invoked:.3f}, open]"
         return f"{span} {self.client}: {self.act} {self.name}{arrow} {self.token} {told}"
 
 
@@ -60,6 +65,10 @@ class NameHistory:
     def end(self, group: str, place: int, returned: float, done: bool, token: str = "") -> None:
         deed = self.groups[group][place]
         self.groups[group][place] = replace(deed, returned=returned, done=done, token=token or deed.token)
+
+    def give_up(self, group: str, place: int, returned: float) -> None:
+        """Its outcome is not known, and nobody waits for it any more."""
+        self.groups[group][place] = replace(self.groups[group][place], returned=returned)
 
     def forget(self, group: str, place: int) -> None:
         """It certainly had no effect, and why tells nothing."""
@@ -88,7 +97,10 @@ def judge(deeds: Iterable[Deed]) -> str:
         if not returns:
             under_way.add(number)
             continue
-        configs = _returned(counted, configs, under_way, number)
+        if counted[number].done is None:
+            configs = {(state, applied - {number}) for state, applied in configs}
+        else:
+            configs = _returned(counted, configs, under_way, number)
         under_way.discard(number)
         if not configs:
             around = [counted[n] for n in sorted(under_way | {number})]
@@ -101,6 +113,8 @@ def _events(deeds: list[Deed]) -> Iterator[tuple[float, bool, int]]:
         yield deed.invoked, False, number
         if deed.done is not None:
             yield deed.returned, True, number
+        elif deed.returned:
+            yield deed.returned + OPEN_S, True, number
 
 
 def _returned(deeds: list[Deed], configs: set[Config], under_way: set[int], number: int) -> set[Config]:
