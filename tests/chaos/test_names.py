@@ -53,7 +53,9 @@ def test_an_unknown_outcome_may_come_late_or_never() -> None:
 
 def test_what_was_given_up_has_no_effect_when_nobody_can_work_on_it_any_more() -> None:
     late = 1 + OPEN_S
-    assert not judge([make("x", 0, 1, None), look("", 5, 6), look("x", late - 2, late - 1), look("x", late + 8, late + 9)])
+    assert not judge(
+        [make("x", 0, 1, None), look("", 5, 6), look("x", late - 2, late - 1), look("x", late + 8, late + 9)]
+    )
     assert "no order" in judge([make("x", 0, 1, None), look("", late + 5, late + 6), look("x", late + 7, late + 8)])
 
 
