@@ -20,7 +20,7 @@ from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2
 from threefs_storage import kept
 from threefs_storage.age import Age
-from threefs_storage.aside import elsewhere, put_aside
+from threefs_storage.aside import check_disk, elsewhere, put_aside
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.records import Record
 from threefs_storage.engine.store import RecordTable
@@ -318,6 +318,8 @@ class Targets:
         self._open_table = open_table
 
     async def open(self, routing: Routing) -> None:
+        """Raises StrangeStore where another node's targets lie, Corrupt, Unavailable."""
+        check_disk(self._directory, self._node_id, routing)
         minimums = routing.minimums()
         for target in routing.targets.values():
             if target.node_id != self._node_id:

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_storage.aside import elsewhere, put_aside
+from threefs_storage.aside import check_disk, elsewhere, put_aside
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.targets import Targets
 
 from tests.support.chain import CHAIN, OFFLINE, SERVING, SYNCING, TestChain, cancelled, chain_of, target_of, until
 from tests.support.rpc import run
 from threefs.env.disk import RealDisk
-from threefs.errors import Corrupt
+from threefs.errors import Corrupt, StrangeStore
 from threefs.ids import NodeId
 from threefs.routing import LocalState, PublicState
 
@@ -28,6 +28,32 @@ def test_who_else_may_have_it(others: tuple[PublicState, ...], expected: bool, t
         chain = TestChain(tmp_path, 3)
         chain.members = [(1, mine), (2, others[0]), (3, others[1])]
         assert elsewhere(chain.routing().chains[CHAIN], target_of(1)) is expected
+
+
+def test_a_node_makes_no_empty_stores_on_the_disk_of_another_one(tmp_path: Path) -> None:
+    routing = TestChain(tmp_path / "chain", 3).routing()
+
+    async def test() -> None:
+        (tmp_path / "disk" / "target-201").mkdir(parents=True)
+        (tmp_path / "disk" / "target-101.damaged").mkdir()
+        disk = RealDisk(threads=1)
+        told = "holds target 201, which is node 2's, and not target 101 of node 1: mount the disk"
+        with pytest.raises(StrangeStore, match=told):
+            await Targets(NodeId(1), tmp_path / "disk", disk, EngineSettings()).open(routing)
+        assert not (tmp_path / "disk" / "target-101").exists()
+        await disk.close()
+
+    run(test)
+    (tmp_path / "disk" / "target-101").mkdir()
+    check_disk(tmp_path / "disk", NodeId(1), routing)  # what is its own is all there
+    check_disk(tmp_path / "disk", NodeId(2), routing)
+    with pytest.raises(StrangeStore, match=r"target 101, which is node 1's, and not target 301 of node 3"):
+        check_disk(tmp_path / "disk", NodeId(3), routing)
+    (tmp_path / "new").mkdir()
+    check_disk(tmp_path / "new", NodeId(1), routing)
+    (tmp_path / "new" / "target-901").mkdir()
+    with pytest.raises(StrangeStore, match="which is of no node"):
+        check_disk(tmp_path / "new", NodeId(1), routing)
 
 
 def test_only_the_newest_is_kept(tmp_path: Path) -> None:
