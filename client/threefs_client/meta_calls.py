@@ -11,6 +11,7 @@ from threefs.errors import Cancelled, OutcomeUnknown, Retry, ThreefsError, Unava
 from threefs.ids import ClientId
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.telemetry.library import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client.gathering import Gathering
 from threefs_client.meta_services import Connection, Connections, MetaServices
@@ -18,6 +19,10 @@ from threefs_client.shared_calls import ALONE, SHARED, Key, Single, key_of, send
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
+#: After that while without an answer it is said that calls wait, once.
+_SILENCE_S = 1.0
+
+_LOG = LibraryLogger(__name__)
 
 _NAMES_CALLER: dict[type[Any], bool] = {}  # kinds of requests: whether they have a field for it
 
@@ -50,6 +55,7 @@ class MetaCalls:
         self._random = random
         self._request = 0
         self._closing = False
+        self._is_silent = False  # and that was said
         self._routing = EMPTY  # as of the last call, and what follows from it
         self._addresses: Sequence[str] = ()
         self._gathering = Gathering(partial(send_together, self))
@@ -114,6 +120,9 @@ class MetaCalls:
                 left_s = min(self._attempt_timeout_s, max(0.001, deadline - self._clock.monotonic()))
                 connection = (self._services.live(address) if address else None) or await self._connect(address, left_s)
                 reply: Rep = await connection.call(method, request, timeout_s=left_s)
+                if self._is_silent:
+                    self._is_silent = False
+                    _LOG.warning("a meta service answers again", address=address)
                 return reply
             except ThreefsError as error:
                 if self._closing:
@@ -123,10 +132,18 @@ class MetaCalls:
                     raise
                 if self._clock.monotonic() >= deadline:
                     raise _final(error, method, request, unsure) from None
+                self._note_silence(error, deadline, timeout_s)
             self._services.failed(address)
             attempt += 1
             if attempt >= len(addresses):
                 await self._pause(routing.version, attempt, deadline)
+
+    def _note_silence(self, error: ThreefsError, deadline: float, timeout_s: float) -> None:
+        if not self._is_silent and self._clock.monotonic() - (deadline - timeout_s) >= _SILENCE_S:
+            self._is_silent = True
+            _LOG.warning(
+                "no meta service answers: calls wait, and fail in the end", error=str(error), after_s=timeout_s
+            )
 
     def _addresses_in(self, routing: Routing) -> Sequence[str]:
         if routing is not self._routing:

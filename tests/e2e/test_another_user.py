@@ -169,12 +169,18 @@ def test_files_of_the_cluster_are_closed(state: ClusterFile, key_file: Path, hom
 
 
 PRETEND = """
-import socket, sys
+import socket, sys, time
 taken = []
 for family, name in ((socket.AF_INET, (sys.argv[1], int(sys.argv[2]))), (socket.AF_UNIX, chr(0) + sys.argv[3])):
     sock = socket.socket(family)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(name)
+    while True:
+        try:
+            sock.bind(name)
+            break
+        except OSError as error:  # somebody may have been given the port for a moment, to call from
+            print(error, file=sys.stderr)
+            time.sleep(0.05)
     sock.listen()
     taken.append(sock)
 print("listens", flush=True)

@@ -2,6 +2,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import META_ADDRESSES, MemoryFiles
@@ -141,3 +143,32 @@ def test_no_meta_service_at_all() -> None:
             await fs.exists("/a")
 
     play(scene)
+
+
+def test_who_waits_for_a_meta_service_is_told_so_once_and_soon() -> None:
+    """A program that asks a mount of a dead cluster says nothing until it fails."""
+
+    async def run() -> None:
+        files = MemoryFiles(timeout_s=10.0)
+        fs = AsyncFileSystem(files.link)
+        with capture_logs() as logs:
+            for _ in range(2):
+                files.peers.meta_faults = [(False, Unavailable("nobody listens"))] * 200
+                looking = asyncio.ensure_future(fs.exists("/a"))
+                await asyncio.sleep(2.5)
+                assert not looking.done()
+                told = [log for log in logs if log["log_level"] == "warning"]
+                assert [log["event"] for log in told] == ["no meta service answers: calls wait, and fail in the end"]
+                assert told[0]["after_s"] == 10.0 and "nobody listens" in told[0]["error"]
+                files.peers.meta_faults.clear()
+                await looking
+                assert logs.pop()["event"] == "a meta service answers again"
+                logs.clear()
+
+    configured = structlog.is_configured()
+    structlog.configure()
+    try:
+        run_virtual(run())
+    finally:
+        if not configured:
+            structlog.reset_defaults()
