@@ -15,13 +15,16 @@ from threefs.errors import (
     WrongCluster,
 )
 from threefs.ids import ChainId, TargetId
-from threefs.routing import PublicState
+from threefs.routing import LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager import restoring
 from threefs_manager.membership import Membership
+from threefs_manager.placement import MOST_TARGETS_PER_DISK
 from threefs_manager.store import Writer
 
 MOST_NAME_CHARS = 255
+MOST_FAILURE_CHARS = 1024  # that are kept of what a target says of its disk
+_LOCAL_STATES = frozenset(LocalState)
 
 
 async def enter(writer: Writer, request: pb.RegisterRequest, membership: Membership, lease_s: float) -> int:
@@ -110,6 +113,22 @@ def check_request(request: pb.RegisterRequest) -> None:
         raise InvalidArgument(f"{request.address!r} is not an address that others can connect to")
     if request.incarnation == 0:
         raise InvalidArgument("a node registers with an incarnation, higher at every start, not 0")
+
+
+def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
+    """What a node says of its targets is believed, but only what can be. Raises InvalidArgument."""
+    if len(request.targets) > MOST_TARGETS_PER_DISK:
+        raise InvalidArgument(f"node {request.node_id} reports {len(request.targets)} targets")
+    if len({report.target_id for report in request.targets}) < len(request.targets):
+        raise InvalidArgument(f"node {request.node_id} reports a target twice")
+    for report in request.targets:
+        target = routing.targets.get(TargetId(report.target_id))
+        if target is None or target.node_id != request.node_id:
+            raise InvalidArgument(f"node {request.node_id} has no target {report.target_id}")
+        if report.local_state not in _LOCAL_STATES:
+            raise InvalidArgument(f"target {report.target_id} reports state {report.local_state}, which does not exist")
+        if len(report.failure) > MOST_FAILURE_CHARS:
+            report.failure = report.failure[:MOST_FAILURE_CHARS]
 
 
 def _registering(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:

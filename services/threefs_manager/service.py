@@ -23,7 +23,7 @@ from threefs.errors import (
     ThreefsError,
     Unavailable,
 )
-from threefs.ids import NodeId, TableId, TargetId
+from threefs.ids import NodeId, TableId
 from threefs.kv.port import Engine
 from threefs.routing import Chain, Node, NodeKind, Target
 from threefs.rpc.methods import (
@@ -288,10 +288,7 @@ class Manager:
         node = self._current(request.node_id, request.incarnation)
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and say what is known there")
-        for report in request.targets:
-            target = routing.targets.get(TargetId(report.target_id))
-            if target is None or target.node_id != node.node_id:
-                raise InvalidArgument(f"node {request.node_id} has no target {report.target_id}")
+        registrations.check_reports(request, routing)
         leased, news = self._membership.hear(request.node_id, request.incarnation, list(request.targets), routing)
         if request.leaving:
             leased = []

@@ -233,10 +233,12 @@ class RealNet:
 
 async def _resolved(host: str, port: int) -> tuple[int, int, int, Any]:
     """(family, kind, protocol, where) of the first address of a host. Raises OSError."""
-    try:  # numeric addresses need no thread
+    try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
+    except socket.gaierror:  # only numeric addresses need no thread
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # a label of more than 63 characters, for one
+        raise OSError(errno.EINVAL, "this is not the name of a host") from None
     family, kind, proto, _, where = found[0]
     return family, kind, proto, where
 

@@ -129,3 +129,16 @@ def test_what_cannot_be_reached_or_bound_is_named() -> None:
                 await RealNet().listen("127.0.0.1", port, lambda stream: None)
 
     run(test)
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "a..b", "\ud800"])
+def test_what_cannot_be_the_name_of_a_host_is_unavailable(host: str) -> None:
+    """Whoever registered under such a name made the calls of all clients fail with an error of the codec."""
+
+    async def test() -> None:
+        with pytest.raises(Unavailable, match="not the name of a host"):
+            await RealNet().connect(f"{host}:80", 1)
+        with pytest.raises(Unavailable, match="not the name of a host"):
+            await RealNet().listen(host, 80, lambda stream: None)
+
+    run(test)
