@@ -204,7 +204,7 @@ def test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_d
     async def test() -> None:
         async with Served(limits=Limits(process_bytes=16 * MIB)) as (server, peers, address):
             held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
-            server.add(WRITE, held.append)
+            server.add(WRITE, lambda call: held.append(call))
             connection = await peers.connect(address, 5)
             data = bytes(4 * MIB)
             kept = [connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data]) for _ in range(3)]
@@ -212,6 +212,29 @@ def test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_d
                 await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data])
             kept.append(connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=0))
             await until(lambda: len(held) == 4)
+            for call in held:
+                call.reply(pb.WriteReply())
+            await asyncio.gather(*kept)
+
+    run(test)
+
+
+def test_what_passes_more_services_leaves_room_for_what_has_come_to_its_last_one() -> None:
+    """Else services that all hold what others are to take, of chains that cross, wait for each other."""
+
+    async def test() -> None:
+        async with Served(limits=Limits(process_bytes=16 * MIB)) as (server, peers, address):
+            held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
+            server.add(WRITE, lambda call: held.append(call))
+            connection = await peers.connect(address, 5)
+            data = bytes(MIB)
+            kept = []
+            for behind, count in ((None, 12), (3, 1), (2, 1), (1, 1), (0, 1)):
+                for _ in range(count):
+                    kept.append(connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind))
+                await until(lambda: len(held) == len(kept))
+                with pytest.raises(Overloaded, match="no room"):
+                    await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind)
             for call in held:
                 call.reply(pb.WriteReply())
             await asyncio.gather(*kept)
@@ -254,6 +277,30 @@ def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
             await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
             for client in clients:
                 await client.close()
+
+    run(test)
+
+
+def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
+    """Without the key, 4,096 silent ones kept all clients out, as long as somebody made new ones."""
+
+    async def test() -> None:
+        async with Served(limits=Limits(connections=40)) as (server, peers, address):
+            server.serve(SPACE_INFO, space)
+            friend = Peers(RealNet(), identity())
+            await friend.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+            known = friend.live(address)
+            async with AsyncExitStack() as stack:
+                for turn in range(3):
+                    for _ in range(30):
+                        await stack.enter_async_context(RawPeer(address))
+                    assert len(server._strangers) <= 10 and len(server._sessions) <= 20
+                    client = Peers(RealNet(), identity())
+                    await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+                    await client.close()
+                    assert turn < 3 and friend.live(address) is known
+            await until(lambda: len(server._sessions) == 1 and not server._strangers)
+            await friend.close()
 
     run(test)
 

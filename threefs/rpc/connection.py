@@ -167,7 +167,7 @@ class Connection:
             return future
         call_id = self._next_id()
         deadline = self._clock.monotonic() + timeout_s
-        flags = 0 if behind is None else frames.PASSED_ON
+        flags = frames.passed_on(behind)
         behind = behind or 0
         pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, behind)
         self._pending[call_id] = pending

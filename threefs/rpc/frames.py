@@ -51,8 +51,10 @@ _WITH_PAYLOAD = frozenset((REQUEST, RESPONSE, SEGMENT))
 
 #: Flag of a RESPONSE whose body is an Error.
 FAILED = 1
-#: Flag of a REQUEST that passes on work which its sender has taken from somebody else.
+#: Flag of a REQUEST that passes on work which its sender has taken from somebody else. The two bits behind it say how
+#: many more processes it passes; 3 are as good as more.
 PASSED_ON = 2
+_BEHIND_BIT, _MOST_BEHIND = 2, 3
 
 
 class Header(NamedTuple):
@@ -70,6 +72,16 @@ class Header(NamedTuple):
     def inline_bytes(self) -> int:
         """Payload that follows in this very frame."""
         return min(self.payload_bytes, SEGMENT_BYTES)
+
+
+def passed_on(behind: int | None) -> int:
+    """The flags of a REQUEST that passes so many more processes (None: it is not passed on)."""
+    return 0 if behind is None else PASSED_ON | min(behind, _MOST_BEHIND) << _BEHIND_BIT
+
+
+def behind(header: Header) -> int | None:
+    """What a REQUEST was sent with."""
+    return header.flags >> _BEHIND_BIT & _MOST_BEHIND if header.flags & PASSED_ON else None
 
 
 _made = tuple.__new__  # three times as quick as the constructor of a named tuple

@@ -23,9 +23,11 @@ from threefs.rpc.outgoing import Queued
 from threefs.rpc.reaper import LOOK_S, Reaper
 from threefs.rpc.serialized import Answer
 from threefs.rpc.session import Call, Handler, Session
+from threefs.rpc.window import MOST_BEHIND
 
 _DEFAULT_LIMITS = Limits()
 _MOST_REFUSED = 64  # connections beyond the bound that are told so; others are closed without a word
+_STRANGERS = 4  # the part of the connections that is for peers which have not said HELLO
 _LOG = structlog.get_logger()
 
 
@@ -45,7 +47,9 @@ class Server:
         self._net = net
         self._listener: Listener | None = None
         self._sessions: dict[Session, None] = {}  # in their order, so that runs of the simulator are equal
+        self._strangers: dict[Session, None] = {}  # those that have not said HELLO, the oldest first
         self._most_connections = most_connections(limits.connections)
+        self._most_strangers = max(1, self._most_connections // _STRANGERS)
         self._reaper = Reaper(self._sessions, limits)
         self.bodies = BodyRoom(limits.bodies_bytes, self._reaper.relieve)
         self._looking: asyncio.TimerHandle | None = None
@@ -98,6 +102,8 @@ class Server:
         return self._listener.address
 
     def _accept(self, stream: Stream) -> None:
+        if len(self._strangers) >= self._most_strangers:  # who says HELLO does so at once
+            next(iter(self._strangers)).link.close(Overloaded("others want to say HELLO"))
         many = len(self._sessions)
         if many >= self._most_connections and not self._reaper.make_way(self.clock.monotonic()):
             if many >= self._most_connections + _MOST_REFUSED:
@@ -110,32 +116,42 @@ class Server:
             )
         else:
             session = Session(stream, self)
-        self._sessions[session] = None
+        self._sessions[session] = self._strangers[session] = None
+
+    def greeted(self, session: Session) -> None:
+        """It is certain who the peer is."""
+        self._strangers.pop(session, None)
 
     def _look(self) -> None:
         self._reaper.look(self.clock.monotonic())
         self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
-    def make_room(self, size: int, *, passed_on: bool = False) -> None:
-        """Is there memory for so much of a call's payload or answer? Raises Overloaded. What services pass on finds
-        room while clients find none: else both could wait for each other."""
+    def make_room(self, size: int, *, behind: int | None = None) -> None:
+        """Is there memory for so much of a call's payload or answer? Raises Overloaded.
+
+        What services pass on (`behind` is how many more it passes) finds room while clients find none: else both could
+        wait for each other. And of that what passes fewer finds room while others find none, as in `Window`.
+        """
         most = self.limits.process_bytes
-        if self.pool.lent_bytes + size <= most - most // 4:
-            return
-        if not passed_on:
+        if behind is None:
             most -= most // 4
+        else:
+            most -= min(behind, MOST_BEHIND) * most // 16
         if self.pool.lent_bytes + size > most and self.pool.lent:
             self._reaper.relieve()
             if self.pool.lent_bytes + size > most and self.pool.lent:
                 raise Overloaded(f"{self.pool.lent_bytes} bytes are held for other calls, there is no room for {size}")
 
-    def check_calls(self, held: int, size: int, *, passed_on: bool) -> None:
+    def check_calls(self, held: int, size: int, *, behind: int | None = None) -> None:
         """Is there room for a request of that size, from a peer that has so much in flight? Raises Overloaded."""
         most = self.limits.calls_bytes
         total = self.calls_bytes + size
-        if total <= most // 2 or (total <= most and passed_on) or (total <= most * 3 // 4 and held <= most // 8):
-            return
-        raise Overloaded(f"requests of {self.calls_bytes} bytes are in flight, {held} of them of this connection")
+        if behind is None:
+            fits = total <= most // 2 or (total <= most * 3 // 4 and held <= most // 8)
+        else:
+            fits = total <= most - min(behind, MOST_BEHIND) * most // 16
+        if not fits:
+            raise Overloaded(f"requests of {self.calls_bytes} bytes are in flight, {held} of them of this connection")
 
     def check_queued(self, size: int) -> None:
         """May an answer of that size wait for its peer? Raises Overloaded."""
@@ -178,6 +194,7 @@ class Server:
 
     def session_ended(self, session: Session) -> None:
         self._sessions.pop(session, None)
+        self._strangers.pop(session, None)
         self.call_ended()
 
     def log_failure(self, call: Call[Any, Any], error: BaseException) -> None:

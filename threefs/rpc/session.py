@@ -88,9 +88,10 @@ class Call(Generic[Req, Rep]):
     def remaining_s(self) -> float:
         return self.deadline - self._session.server.clock.monotonic()
 
-    def make_room(self, size: int, *, passed_on: bool = False) -> None:
-        """To be called before so much memory is taken for the answer. Raises Overloaded."""
-        self._session.server.make_room(size, passed_on=passed_on)
+    def make_room(self, size: int, *, behind: int | None = None) -> None:
+        """To be called before so much memory is taken for the answer. Raises Overloaded. `behind` is not None for what
+        is asked for by another service: how many more it has to ask before it gives its memory back."""
+        self._session.server.make_room(size, behind=behind)
         if size > _SMALL_ANSWER_BYTES:
             self._held += size
             self._session.link.hold(size)
@@ -274,6 +275,7 @@ class Session:
             self.link.send(handshake.frame(answer))
         if self.hello is not None:
             self._impatience.cancel()
+            self.server.greeted(self)
             self.link.limits = self.server.limits
 
     def _request(self, header: Header, body: bytes) -> Sequence[memoryview]:
@@ -310,7 +312,7 @@ class Session:
             raise Unavailable("the service is starting")
         if len(self.calls) >= limits.calls:
             raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
-        self.server.check_calls(self._calls_bytes, len(body), passed_on=bool(header.flags & frames.PASSED_ON))
+        self.server.check_calls(self._calls_bytes, len(body), behind=frames.behind(header))
         if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:
             raise Overloaded(
                 f"{self._inflight_bytes} bytes of payload of this connection are in flight, and {header.payload_bytes} "
@@ -324,7 +326,7 @@ class Session:
         except DecodeError:
             raise ProtocolError(f"the request of {method} cannot be read") from None
         if header.payload_bytes:
-            self.server.make_room(header.payload_bytes, passed_on=bool(header.flags & frames.PASSED_ON))
+            self.server.make_room(header.payload_bytes, behind=frames.behind(header))
         deadline = self.server.clock.monotonic() + header.deadline_ms / 1000
         return Call(self, header, method, request, deadline)
 

@@ -107,3 +107,12 @@ def test_errors_travel_in_bodies() -> None:
 @given(st.binary(max_size=200))
 def test_an_error_that_cannot_be_read_is_one_too(body: bytes) -> None:
     assert isinstance(frames.error_from(body), ThreefsError)
+
+
+def test_a_request_says_how_many_more_processes_it_passes() -> None:
+    def heard(behind: int | None) -> int | None:
+        frame = frames.encode(frames.REQUEST, 1, frames.passed_on(behind))
+        return frames.behind(frames.decode(frame, 0, Limits()))
+
+    assert [heard(behind) for behind in (None, 0, 1, 2, 3, 9)] == [None, 0, 1, 2, 3, 3]
+    assert frames.passed_on(9) & (frames.PASSED_ON | frames.FAILED) == frames.PASSED_ON
