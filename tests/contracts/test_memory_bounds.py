@@ -230,8 +230,10 @@ def test_what_passes_more_services_leaves_room_for_what_has_come_to_its_last_one
             data = bytes(MIB)
             kept = []
             for behind, count in ((None, 12), (3, 1), (2, 1), (1, 1), (0, 1)):
-                for _ in range(count):
-                    kept.append(connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind))
+                kept += [
+                    connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind)
+                    for _ in range(count)
+                ]
                 await until(lambda: len(held) == len(kept))
                 with pytest.raises(Overloaded, match="no room"):
                     await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind)
@@ -285,7 +287,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
     """Without the key, 4,096 silent ones kept all clients out, as long as somebody made new ones."""
 
     async def test() -> None:
-        async with Served(limits=Limits(connections=40)) as (server, peers, address):
+        async with Served(limits=Limits(connections=40)) as (server, _, address):
             server.serve(SPACE_INFO, space)
             friend = Peers(RealNet(), identity())
             await friend.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
