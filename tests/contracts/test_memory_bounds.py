@@ -228,13 +228,13 @@ def test_what_passes_more_services_leaves_room_for_what_has_come_to_its_last_one
             server.add(WRITE, lambda call: held.append(call))
             connection = await peers.connect(address, 5)
             data = bytes(MIB)
-            kept = []
+            kept: list[asyncio.Future[pb.WriteReply]] = []
             for behind, count in ((None, 12), (3, 1), (2, 1), (1, 1), (0, 1)):
                 kept += [
                     connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind)
                     for _ in range(count)
                 ]
-                await until(lambda: len(held) == len(kept))
+                await until(lambda: len(held) == len(kept))  # noqa: B023
                 with pytest.raises(Overloaded, match="no room"):
                     await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind)
             for call in held:
