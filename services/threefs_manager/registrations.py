@@ -24,7 +24,7 @@ from threefs_manager.store import Writer
 
 MOST_NAME_CHARS = 255
 MOST_FAILURE_CHARS = 1024  # that are kept of what a target says of its disk
-_LOCAL_STATES = frozenset(LocalState)
+_LOCAL_STATES = frozenset(int(state) for state in LocalState)
 
 
 async def enter(writer: Writer, request: pb.RegisterRequest, membership: Membership, lease_s: float) -> int:
