@@ -18,6 +18,7 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.errseq import Errseq
 from threefs_mount.held import Extent, Held, covers, lay, within
+from threefs_mount.short_reads import ShortReads
 
 #: So many held bytes are sent while programs go on writing.
 SEND_BYTES = 4 << 20
@@ -49,6 +50,7 @@ class OpenFile:
         self.renewed_at = -1  # the change as of which the kernel last gave up its pages of it
         self.renewal = 0  # number of the last time
         self.has_pages = False  # the kernel may keep some of it
+        self._reads = ShortReads()
         self._link = link
         self._room = room
         self._handle = Handle(link, inode, session, lease)
@@ -207,6 +209,16 @@ class OpenFile:
 
     async def read(self, offset: int, size: int, *, past_cache: bool = False) -> memoryview:
         """Fewer bytes only at the end of the file. `past_cache`: the kernel has not asked before where that is now."""
+        number = self._reads.begin(offset)
+        try:
+            view = await self._read_to_end(offset, size, past_cache)
+            if len(view) < size:
+                await self._reads.turn(number)
+            return view
+        finally:
+            self._reads.end(number)
+
+    async def _read_to_end(self, offset: int, size: int, past_cache: bool) -> memoryview:
         # The kernel asks up to the end of the last page. Is that further than we know of, it knows a later length, and
         # would fill a shorter answer with zeros.
         end = self.length if past_cache else -(-self.length // _PAGE_BYTES) * _PAGE_BYTES

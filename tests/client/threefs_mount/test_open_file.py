@@ -32,6 +32,37 @@ def play(scene: Callable[[MemoryFiles, OpenFile], Awaitable[None]], **options: f
     run_virtual(run())
 
 
+def test_where_a_file_was_cut_the_kernel_is_told_by_the_first_of_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It believes the first short answer, and fills up the pages of the others with zeros."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"x" * 3 * CHUNK)
+        await file.settle()
+        gates = [asyncio.Event() for _ in range(3)]
+        read = OpenFile._read
+
+        async def slow(self: OpenFile, offset: int, size: int) -> tuple[memoryview, bool]:
+            await gates[offset // CHUNK].wait()
+            return await read(self, offset, size)
+
+        monkeypatch.setattr(OpenFile, "_read", slow)
+        answers: list[tuple[int, int]] = []
+
+        async def ask(number: int) -> None:
+            answers.append((number, len(await file.read(number * CHUNK, CHUNK))))
+
+        asking = [asyncio.ensure_future(ask(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        await files.meta._cut(files.meta.files[b"a"], 0)  # somebody else
+        for gate in reversed(gates):
+            await files.link.clock.sleep(1)
+            gate.set()
+        await asyncio.gather(*asking)
+        assert answers == [(0, 0), (1, 0), (2, 0)]
+
+    play(scene)
+
+
 def test_what_is_held_can_be_read_and_is_sent_before() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(10, b"abc")
