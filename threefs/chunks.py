@@ -263,6 +263,7 @@ class Chunks:
         finally:
             for reply in asked:
                 reply.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
         # Behind the end of the shortest page there may be chunks of that chain which nobody has seen yet.
         following = min((reply.index[-1] + 1 for reply in replies if reply.more), default=0)
         rows = sorted(row for reply in replies for row in zip(reply.index, reply.length, strict=True))

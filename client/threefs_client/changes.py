@@ -46,7 +46,10 @@ async def change_many(
                 return error
         return error_of(made.code, made.message) if made.code else made
 
-    for found in await asyncio.gather(*(make(part) for part in _parts(changes))):
+    # All have their end before this has, also when one fails or this is cancelled: what comes later follows them.
+    for found in await asyncio.gather(*(make(part) for part in _parts(changes)), return_exceptions=True):
+        if isinstance(found, BaseException):
+            raise found
         outcomes += found
     return outcomes
 

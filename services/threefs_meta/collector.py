@@ -98,7 +98,11 @@ class Collector:
             freed += taken or 0
             if taken is None:
                 stuck.append(item)
-        done = await asyncio.gather(*(self._free(item) for item in files))
+        # All have their end before this has, also when one fails or this is cancelled: the store may be closed then.
+        done = await asyncio.gather(*(self._free(item) for item in files), return_exceptions=True)
+        for failed in done:
+            if isinstance(failed, BaseException):
+                raise failed
         stuck += [item for item, is_free in zip(files, done, strict=True) if not is_free]
         await self._set_back(stuck)
         return freed + await self._forget_files([item for item, is_free in zip(files, done, strict=True) if is_free])

@@ -46,7 +46,9 @@ class Copies:
             return bytearray()
         others = [m for m in target.chain.members if m.target_id != target.target_id]
         asking = (self._has(target, member.target_id, chunk, version) for member in others)
-        answers = dict(zip(others, await asyncio.gather(*asking), strict=True))
+        async with asyncio.TaskGroup() as group:  # they raise nothing
+            asked = [group.create_task(each) for each in asking]
+        answers = {member: has.result() for member, has in zip(others, asked, strict=True)}
         for member in [member for member, has in answers.items() if has]:
             try:
                 reply, content = await self._fetch(target, member.target_id, chunk, version)

@@ -40,8 +40,9 @@ class Finisher:
         while target.serving:
             target.wanted.clear()
             chunks = iter(_unfinished(target))
-            done = await asyncio.gather(*(self._finish_some(target, chunks) for _ in range(_AT_ONCE)))
-            if not all(done):
+            async with asyncio.TaskGroup() as group:  # cancelled, this ends only after all of them
+                some = [group.create_task(self._finish_some(target, chunks)) for _ in range(_AT_ONCE)]
+            if not all(task.result() for task in some):
                 await self._clock.sleep(_PAUSE_S)
                 continue
             target.finished.set()

@@ -94,3 +94,39 @@ def test_a_wrong_number_of_answers_is_an_error() -> None:
 
     with pytest.raises(ProtocolError, match="0 answers to 1"):
         asyncio.run(changes.change_many(meta_calls(), send, never, [created(b"a")]))
+
+
+@pytest.mark.parametrize("how", ["one fails", "cancelled"])
+def test_no_call_goes_on_behind_the_end_of_all(how: str) -> None:
+    """What the caller does next, or another one, must not come before what it has given up."""
+
+    async def test() -> None:
+        under_way = 0
+
+        async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+            nonlocal under_way
+            under_way += 1
+            try:
+                await asyncio.sleep(0.001)
+                if how == "one fails" and request.mutation.request == 1:
+                    return pb.ChangeManyReply()  # without answers
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                await asyncio.sleep(request.mutation.request / 100_000)  # it takes a while to give up
+                raise
+            finally:
+                under_way -= 1
+            return pb.ChangeManyReply(results=[pb.Changed()] * len(request.changes))
+
+        work = asyncio.create_task(
+            changes.change_many(meta_calls(), send, never, [created(b"%d" % number) for number in range(600)])
+        )
+        await asyncio.sleep(0)
+        if how == "cancelled":
+            await asyncio.sleep(0.0005)
+            work.cancel()
+        with pytest.raises(ProtocolError if how == "one fails" else asyncio.CancelledError):
+            await work
+        assert under_way == 0
+
+    asyncio.run(test())

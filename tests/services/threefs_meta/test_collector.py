@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from threefs_meta import keys
+from threefs_meta import collector, keys
 from threefs_meta.collector import ENTRIES_PER_TRANSACTION, PAGE, Collector
 from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
@@ -116,6 +116,41 @@ def test_storage_that_is_away_only_delays() -> None:
         fs.storage.down.clear()
         await fs.collect_all()
         assert fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+def test_nothing_is_freed_any_more_when_it_has_been_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is closed then."""
+
+    async def test(fs: MetaBench) -> None:
+        for number in range(4):
+            await written(fs, f"/{number}")
+            await fs.remove(f"/{number}")
+        await fs.pass_lease()
+        under_way = 0
+
+        async def slow(*args: object) -> int:
+            nonlocal under_way
+            under_way += 1
+            patience_s = under_way / 1000
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.sleep(patience_s)
+                raise
+            finally:
+                under_way -= 1
+            return 0
+
+        monkeypatch.setattr(collector, "sweep", slow)
+        work = asyncio.create_task(fs.collector.collect())
+        while under_way < 4:
+            await asyncio.sleep(0)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert under_way == 0
 
     run(test)
 
