@@ -17,7 +17,7 @@ import signal
 import stat
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from threefs_client import keyring
@@ -66,23 +66,29 @@ class LocalCluster:
         """Start what does not run yet, and wait until all of it serves. The data of an earlier start is kept.
 
         Raises InvalidArgument for another plan than that of the cluster that is there, Unavailable for a program that
-        does not start.
+        does not start. If that is a storage process, and the cluster had its plan before, the others go on: its chains
+        have other copies, or wait for what an administrator decides, who can ask and tell only a manager that runs.
         """
         with self._lock():
             state = self._planned(wanted)
             self._give_key(state, tell)
             before = {program.name for program in state.programs if program.runs}
+            made = self._made(state)
             try:
                 _check_port(state, port)
                 self._check_manager_is_there(state)
                 state = await self._start(state, ("manager",), port, tell)
                 self._note_key(state)
                 await self._init(state)
-                rest = tuple(program.name for program in state.programs if program.name != "manager")
-                return await self._start(state, rest, port, tell)
+                state, failures = await self._start_rest(state, port, tell, all_needed=not made)
             except BaseException:
                 await self._stop([program for program in self.running() if program.name not in before])
                 raise
+            if failures:
+                raise Unavailable(
+                    f"{'; '.join(failures)}; the rest of the cluster runs: `threefs status` says what is missing"
+                )
+            return state
 
     async def down(self) -> list[str]:
         """Stop all programs; the names of those that ran."""
@@ -200,6 +206,28 @@ class LocalCluster:
             keyring.note(state.program("manager").addresses[0], self.key_file)
 
     async def _start(self, state: ClusterFile, names: Sequence[str], port: int, tell: Tell) -> ClusterFile:
+        state, started = self._launch_all(state, names, port)
+        for name in started:
+            state = await self._serving(state, name, START_S, tell)
+        return state
+
+    async def _start_rest(
+        self, state: ClusterFile, port: int, tell: Tell, *, all_needed: bool
+    ) -> tuple[ClusterFile, list[str]]:
+        """All but the manager, and why some storage does not start. Raises Unavailable for what is needed."""
+        state, started = self._launch_all(state, [p.name for p in state.programs if p.name != "manager"], port)
+        failures: list[str] = []
+        for name in started:
+            try:
+                state = await self._serving(state, name, 0.0 if failures else START_S, tell)
+            except Unavailable as error:
+                if all_needed or state.program(name).module != "threefs_storage":
+                    raise
+                failures.append(error.message)
+        return state, failures
+
+    def _launch_all(self, state: ClusterFile, names: Iterable[str], port: int) -> tuple[ClusterFile, list[str]]:
+        """Those that do not run yet, which are named."""
         started = []
         for name in names:
             program = state.program(name)
@@ -207,11 +235,13 @@ class LocalCluster:
                 state = state.replace(self._launch(state, program, port))
                 cluster_file.save(self.directory, state)
                 started.append(name)
-        for name in started:
-            addresses = await self._ready(state.program(name))
-            state = state.replace(dataclasses.replace(state.program(name), addresses=addresses))
-            cluster_file.save(self.directory, state)
-            tell(f"{name} serves at {addresses[0]}")
+        return state, started
+
+    async def _serving(self, state: ClusterFile, name: str, timeout_s: float, tell: Tell) -> ClusterFile:
+        addresses = await self._ready(state.program(name), timeout_s)
+        state = state.replace(dataclasses.replace(state.program(name), addresses=addresses))
+        cluster_file.save(self.directory, state)
+        tell(f"{name} serves at {addresses[0]}")
         return state
 
     def _check_manager_is_there(self, state: ClusterFile) -> None:
@@ -256,11 +286,11 @@ class LocalCluster:
             settings |= {"node_id": _node_id(program), "domain": program.name}
         return settings
 
-    async def _ready(self, program: Program) -> tuple[str, ...]:
+    async def _ready(self, program: Program, timeout_s: float) -> tuple[str, ...]:
         """Wait for its `ready` line: the addresses in it."""
         assert program.process is not None, "it was launched"
-        deadline = self._clock.monotonic() + START_S
-        while self._clock.monotonic() < deadline:
+        deadline = self._clock.monotonic() + timeout_s
+        while True:
             line, complete, _ = self._output(program.name).read_text(encoding="utf-8").partition("\n")
             if complete and line.startswith("ready "):
                 return tuple(line.split()[1:])
@@ -268,8 +298,13 @@ class LocalCluster:
                 raise Unavailable(
                     f"{program.name} did not start: {self._last_words(program.name)} (log: {self._log(program.name)})"
                 )
+            if self._clock.monotonic() > deadline:
+                break
             await self._clock.sleep(_POLL_S)
-        raise Unavailable(f"{program.name} was not ready after {START_S:.0f} s (log: {self._log(program.name)})")
+        raise Unavailable(
+            f"{program.name} was not ready after {START_S:.0f} s: {self._last_words(program.name)} (log: "
+            f"{self._log(program.name)})"
+        )
 
     async def _init(self, state: ClusterFile) -> None:
         """Give the cluster its plan; it may have it already."""
@@ -298,7 +333,7 @@ class LocalCluster:
 
     def _last_words(self, name: str) -> str:
         lines = self._log(name).read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return _in_words(lines[-1]) if lines else "it said nothing"
 
     # ---- stopping ----
 
@@ -320,6 +355,17 @@ class LocalCluster:
 def toml(settings: dict[str, str | int]) -> str:
     """Strings as JSON writes them are TOML too."""
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
+
+
+def _in_words(line: str) -> str:
+    """What a line of a log says."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(entry, dict):
+        return line
+    return ": ".join(str(entry[name]) for name in ("event", "reason", "error") if name in entry) or line
 
 
 def _check_port(state: ClusterFile, port: int) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import pickle
+import shutil
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from threefs_client import keyring
 from threefs_client.keyring import TOKEN_VARIABLE
 
 from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotADirectory, NotAuthorised, Unavailable
+from threefs.kv import engines
+from threefs.kv.restored import write_mark
 
 SMALL = Plan(storage=1, replicas=1)
 
@@ -190,3 +193,43 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
 def test_settings_are_toml() -> None:
     settings: dict[str, str | int] = {"data_dir": 'a "b" \\ ü\n', "port": 7}
     assert tomllib.loads(local_cluster.toml(settings)) == settings
+
+
+def test_storage_that_does_not_start_does_not_keep_a_cluster_with_data_from_running(local: LocalCluster) -> None:
+    plan = Plan(storage=2, replicas=2)
+    asyncio.run(local.up(plan))
+    asyncio.run(local.down())
+    (data, strange) = (local.directory / "storage-1" / "data", local.directory / "storage-1" / "elsewhere")
+    data.rename(strange)
+    data.write_text("not a directory")
+    with pytest.raises(Unavailable, match=r"storage-1 did not start: .*; the rest of the cluster runs"):
+        asyncio.run(local.up())
+    assert names(local) == {"manager", "meta", "storage-2"}
+    data.unlink()
+    strange.rename(data)
+    asyncio.run(local.up())
+    assert names(local) == {"manager", "meta", "storage-1", "storage-2"}
+
+
+def test_storage_that_waits_is_named_with_what_it_waits_for(
+    local: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one who can tell it to wait no longer needs the cluster for that."""
+    plan = Plan(storage=2, replicas=2)
+    asyncio.run(local.up(plan))
+    asyncio.run(local.down())
+
+    async def mark() -> None:
+        store = await engines.open_engine(engines.url_of("", local.directory / "manager" / "data" / "kv"))
+        tx = store.begin()
+        write_mark(tx, complete=True)
+        await tx.commit()
+        await store.close()
+
+    asyncio.run(mark())
+    shutil.rmtree(local.directory / "storage-2" / "data")
+    monkeypatch.setattr(local_cluster, "START_S", 8.0)
+    with pytest.raises(Unavailable, match=r"storage-2 was not ready after 8 s: .*chain accept-unheard") as refused:
+        asyncio.run(local.up())
+    assert "awaited: 2" in str(refused.value)
+    assert names(local) == {"manager", "meta", "storage-1", "storage-2"}
