@@ -9,7 +9,7 @@ from threefs.errors import InvalidArgument, LockLost
 from threefs_client import allocation, extents
 from threefs_client.allocation import Allocation
 from threefs_client.buffering import ReadWindow, WriteBuffer
-from threefs_client.handles import Handle
+from threefs_client.handles import Handle, Place
 from threefs_client.locks import LockOwner
 from threefs_client.modes import Mode
 
@@ -49,6 +49,7 @@ class AsyncFile:
         self.unclosed: object = None  # what closes it in the end, to be kept alive as long
         options, chunk_bytes = handle.link.options, handle.layout.chunk_bytes
         self._held = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
+        self._place: Place | None = None  # of the first bytes that are held back, if they were appended in vain
         self._window = ReadWindow(options.read_ahead_bytes)
         if mode.append:
             self._position = handle.length
@@ -245,16 +246,30 @@ class AsyncFile:
 
     async def send_held(self) -> None:
         """Write what is held back."""
-        if len(self._held):
+        while len(self._held):
             offset, data = self._held.take()
+            sent = 0
             try:
                 if self._mode.append:
-                    self._position = await self.handle.append(memoryview(data))
+                    sent = await self._append_held(memoryview(data))
                 else:
                     await self.handle.write(offset, memoryview(data))
-            except BaseException:
-                self._held.add(offset, data)  # a later flush may have more luck
-                raise
+                    sent = len(data)
+            finally:
+                if sent < len(data):
+                    self._held.add(offset + sent, data[sent:])  # a later flush may have more luck
+
+    async def _append_held(self, view: memoryview) -> int:
+        """How many of these bytes are appended. Those that got their place by an attempt which failed go there again:
+        they may be there already."""
+        place = self._place
+        if place is None or place.truncate_version != self.handle.file.truncate_version:
+            place = self._place = await self.handle.place(len(view))
+        length = place.end - place.offset
+        await self.handle.write_placed(place, view[:length])
+        self._place = None
+        self._position = place.end
+        return length
 
     async def flush(self) -> None:
         """Send what is held back. Then all is durable on all replicas, and others see the length."""
@@ -342,6 +357,7 @@ class AsyncFile:
     def disown(self) -> None:
         """In a forked child: what the parent has not sent yet is the parent's."""
         self._held.drop()
+        self._place = None
         self._lock = None
 
     async def __aenter__(self) -> "AsyncFile":

@@ -1,6 +1,7 @@
 """An open file: reads and writes at offsets, its length, and the write session at the meta service."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from threefs import layout as layouts
 from threefs.chunks import ChunkUpdate
@@ -19,6 +20,14 @@ from threefs_client.patience import Patience
 _REPORT_BYTES = 64 << 20
 #: So often a write is sent anew because locks of others were lost meanwhile.
 _MOST_FENCES = 8
+
+
+class Place(NamedTuple):
+    """Of an append: bytes of the file, and the truncate version in which they are so."""
+
+    offset: int
+    end: int
+    truncate_version: int
 
 
 class Handle:
@@ -181,21 +190,34 @@ class Handle:
 
     async def append(self, data: memoryview) -> int:
         """Write behind all that anybody has written or appended; the end of it. Durable on all replicas then."""
-        await self.ask_quota()
-        self.check_write(self.file.length, len(data))
         if not len(data):
             return self.file.length
+        place = await self.place(len(data))
+        try:
+            await self.write_placed(place, data)
+        finally:
+            self.end_append(place)
+        return place.end
+
+    async def place(self, length: int) -> Place:
+        """Where the next `length` bytes are appended. Nobody else gets that place, whatever becomes of them."""
+        await self.ask_quota()
+        self.check_write(self.file.length, length)
         request = pb.ReserveRequest(
-            mutation=self.link.meta.mutation(), inode=self.inode, session=self._session, length=len(data)
+            mutation=self.link.meta.mutation(), inode=self.inode, session=self._session, length=length
         )
         reply = await self.call(methods.RESERVE, request)
         self.changed(reply.inode)
-        end = reply.offset + len(data)
-        try:
-            await self.write(reply.offset, data)
-        finally:
-            self._appends_end = max(self._appends_end, end)
-        return end
+        return Place(reply.offset, reply.offset + length, self.file.truncate_version)
+
+    async def write_placed(self, place: Place, data: memoryview) -> None:
+        """Append there. If that fails it may be done again, to the same place: then the bytes are there once."""
+        await self.write(place.offset, data)
+        self.end_append(place)
+
+    def end_append(self, place: Place) -> None:
+        """The bytes are there, or nobody tries again."""
+        self._appends_end = max(self._appends_end, place.end)
 
     def check_write(self, offset: int, length: int) -> None:
         """Raises before anything is sent."""

@@ -1,3 +1,4 @@
+import asyncio
 import io
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -375,3 +376,43 @@ def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
             assert piece in whole
 
     run_virtual(run())
+
+
+@pytest.mark.parametrize("how", ["cancelled", "unknown", "not at all", "cut by another"])
+def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
+    """A flush that failed was tried again with the next one, at another place: the bytes were there twice."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/log", b"zero,")
+        file = await fs.open("/log", "ab")
+        await file.write(b"one,")
+        if how == "not at all":
+            files.storage.before.append(lambda *_: NoSpace("full"))
+            with pytest.raises(NoSpace):
+                await file.flush()
+        elif how == "unknown":
+            files.storage.after += [lambda *_: ConnectionLost("cut"), lambda *_: NoSpace("full")]
+            with pytest.raises(OutcomeUnknown):
+                await file.flush()
+        else:
+            files.storage.pause_s = lambda: 1.0
+            flush = asyncio.create_task(file.flush())
+            applied = files.storage.applied
+            while files.storage.applied == applied:
+                await asyncio.sleep(0.1)
+            flush.cancel()
+            await asyncio.gather(flush, return_exceptions=True)
+            files.storage.pause_s = None
+        if how == "cut by another":
+            await fs.truncate("/log", 0)
+            await file.handle.refresh()
+        other = await fs.open("/log", "ab")
+        await other.write(b"other,")
+        await other.close()
+        await file.write(b"two,")
+        await file.close()
+        whole = await fs.read_file("/log")
+        expected = {"cut by another": b"other,one,two,"}
+        assert whole == expected.get(how, b"zero,one,other,two,"), whole
+
+    play(scene)
