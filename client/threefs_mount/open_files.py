@@ -12,12 +12,12 @@ from threefs_client.link import Link
 from threefs_fuse.protocol import OpenFlag
 
 from threefs.background import BackgroundTasks
-from threefs.budget import ByteBudget
 from threefs.errors import LockLost, NotFound, SessionLost, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.open_file import OpenFile
+from threefs_mount.room import Room
 from threefs_mount.told import Told
 
 #: What programs have written is sent and settled by itself after this while.
@@ -89,7 +89,7 @@ class OpenFiles:
         self._files: dict[int, OpenFile] = {}
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
-        self._room = _Room(held_bytes, self._files)
+        self._room = Room(held_bytes, self._files)
         self._kept: dict[int, int] = {}  # inode: the change as of which the kernel has its content
         self.changed: Callable[[int], None] = lambda inode: None
         self.lost: Callable[[int], None] = lambda inode: None  # what the kernel has of its content may not be stored
@@ -435,33 +435,18 @@ class OpenFiles:
             _LOG.exception("what was written could not be stored")
 
     async def stop(self) -> None:
-        """Store everything and end all sessions."""
+        """Store everything and end all sessions, as far as somebody answers within the time that a call may take."""
         await self._background.stop()
         if self._timer is not None:
             self._timer.cancel()
-        while self._ending:
-            await asyncio.gather(*self._ending, return_exceptions=True)
-        await asyncio.gather(*(self._try(file.leave) for file in list(self._files.values())))
-
-
-class _Room:
-    """The bytes that all files together may hold. When there is no more, all of them send."""
-
-    def __init__(self, limit_bytes: int, files: dict[int, OpenFile]) -> None:
-        self._budget = ByteBudget(limit_bytes)
-        self._files = files
-
-    def try_take(self, size: int) -> bool:
-        return self._budget.try_take(size)
-
-    async def take(self, size: int) -> None:
-        if not self._budget.try_take(size):
-            for file in self._files.values():
-                file.start_sending()
-            await self._budget.take(size)
-
-    def give(self, size: int) -> None:
-        self._budget.give(size)
+        try:
+            async with asyncio.timeout(self._link.options.timeout_s):
+                while self._ending:
+                    await asyncio.gather(*self._ending, return_exceptions=True)
+                await asyncio.gather(*(self._try(file.leave) for file in list(self._files.values())))
+        except TimeoutError:
+            left = sum(file.unsettled for file in self._files.values())
+            _LOG.error("the mount ends though not all is stored: nobody answers", files=left)
 
 
 def _raise_first(*errors: Exception | None) -> None:

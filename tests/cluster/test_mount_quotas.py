@@ -41,14 +41,14 @@ def test_small_files_end_at_the_limit(fs: FileSystem, root: Path) -> None:
 
 
 def test_one_file_that_grows_ends_at_the_limit(fs: FileSystem, root: Path) -> None:
-    file = os.open(limited(fs, root, "large") / "a", os.O_RDWR | os.O_CREAT)
     piece, written = b"x" * MIB, 0
-    with pytest.raises(OSError) as caught:
-        while written < 1000 * MIB:
-            written += os.pwrite(file, piece, written)
-    assert caught.value.errno == errno.EDQUOT
-    assert LIMIT <= written <= LIMIT + 512 * MIB
-    os.pwrite(file, b"y" * MIB, 0)  # what is there may be written over
-    os.fsync(file)
-    os.ftruncate(file, 0)
-    os.close(file)
+    with open(limited(fs, root, "large") / "a", "w+b", buffering=0) as opened:
+        file = opened.fileno()
+        with pytest.raises(OSError) as caught:
+            while written < 1000 * MIB:
+                written += os.pwrite(file, piece, written)
+        assert caught.value.errno == errno.EDQUOT, caught.value
+        assert LIMIT <= written <= LIMIT + 512 * MIB
+        os.pwrite(file, b"y" * MIB, 0)  # what is there may be written over
+        os.fsync(file)
+        os.ftruncate(file, 0)

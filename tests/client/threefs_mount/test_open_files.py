@@ -188,6 +188,21 @@ def test_what_is_written_without_a_pause_is_seen_by_others_all_the_same() -> Non
     play(scene)
 
 
+def test_an_end_takes_no_longer_than_a_call_if_nobody_answers() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+        files.start()
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await files.write(number, 0, b"held")
+        memory.storage.down |= {node.address for node in memory.cluster.routing.nodes.values()}
+        memory.peers.meta_faults = [(False, Unavailable("it is down"))] * 100_000
+        began_s = memory.link.clock.monotonic()
+        await files.stop()
+        assert memory.link.clock.monotonic() - began_s <= memory.link.options.timeout_s + 0.1
+        memory.peers.meta_faults.clear()
+
+    play(scene)
+
+
 def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
     async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
         for number in range(10):

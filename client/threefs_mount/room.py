@@ -1,0 +1,32 @@
+"""How much the files of a mount hold together."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from threefs.budget import ByteBudget
+
+
+class Sender(Protocol):
+    """A file that holds bytes."""
+
+    def start_sending(self) -> None: ...
+
+
+class Room:
+    """The bytes that all files together may hold. When there is no more, all of them send."""
+
+    def __init__(self, limit_bytes: int, files: Mapping[int, Sender]) -> None:
+        self._budget = ByteBudget(limit_bytes)
+        self._files = files
+
+    def try_take(self, size: int) -> bool:
+        return self._budget.try_take(size)
+
+    async def take(self, size: int) -> None:
+        if not self._budget.try_take(size):
+            for file in self._files.values():
+                file.start_sending()
+            await self._budget.take(size)
+
+    def give(self, size: int) -> None:
+        self._budget.give(size)
