@@ -32,10 +32,11 @@ from threefs.rpc.methods import Method, Rep, Req
 _CODE_KEY = "threefs-error-code"
 _CHALLENGE_KEY = "threefs-challenge"
 _PROOF_KEY = "threefs-proof"  # of a call, and of its answer
-_LIMIT_BYTES = 16 << 20
+_REPLY_BYTES = 16 << 20  # routing, of thousands of disks
+_REQUEST_BYTES = 4 << 20  # the plan of as many
 
 _LOG = structlog.get_logger()
-_OPTIONS = [("grpc.max_receive_message_length", _LIMIT_BYTES), ("grpc.so_reuseport", 0)]
+_OPTIONS = [("grpc.max_receive_message_length", _REQUEST_BYTES), ("grpc.so_reuseport", 0)]
 
 
 class _Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -56,19 +57,16 @@ class _Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
 
 def _refusal(handler: Any, error: ThreefsError, challenge: str) -> Any:
-    """A handler of the same kind that fails."""
+    """A handler that fails, and answers as the other would."""
 
     async def refuse(_: Any, context: Any) -> Any:
         context.set_trailing_metadata(((_CODE_KEY, str(error.code)), (_CHALLENGE_KEY, challenge)))
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
 
-    if handler.request_streaming:
-        if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(refuse)
-        return grpc.stream_unary_rpc_method_handler(refuse)
+    # As a stream of requests, whatever it is: else the request would be taken in before it is refused.
     if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler(refuse)
-    return grpc.unary_unary_rpc_method_handler(refuse)
+        return grpc.stream_stream_rpc_method_handler(refuse)
+    return grpc.stream_unary_rpc_method_handler(refuse)
 
 
 class ControlServer:
@@ -147,7 +145,7 @@ class ControlClient:
         self.address = address
         self._token = token
         self._challenge = ""
-        options = [("grpc.max_receive_message_length", _LIMIT_BYTES), ("grpc.max_reconnect_backoff_ms", 2000)]
+        options = [("grpc.max_receive_message_length", _REPLY_BYTES), ("grpc.max_reconnect_backoff_ms", 2000)]
         self._channel = grpc.aio.insecure_channel(address, options=options)
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:

@@ -49,6 +49,11 @@ class Peers:
                 return await asyncio.shield(task)  # others may wait for it too
         except TimeoutError:
             raise Unavailable(f"cannot connect to {address}: no answer within {timeout_s:.1f} s") from None
+        except asyncio.CancelledError:
+            waiter = asyncio.current_task()
+            if task.cancelled() and waiter is not None and not waiter.cancelling():  # it was not meant for the caller
+                raise Unavailable(f"cannot connect to {address}: this side is closing") from None
+            raise
 
     async def _open(self, address: str) -> Connection:
         stream = await self._net.connect(address, self._limits.connect_s)
@@ -64,9 +69,13 @@ class Peers:
         return connection
 
     def _opened(self, address: str, task: "asyncio.Task[Connection]") -> None:
-        self._connecting.pop(address, None)
+        wanted = self._connecting.pop(address, None) is task
         if not task.cancelled() and task.exception() is None:
-            connection = self._live[address] = task.result()
+            connection = task.result()
+            if not wanted:  # all were closed in the same moment
+                connection.close()
+                return
+            self._live[address] = connection
             if self.on_lost is not None:
                 connection.on_lost = partial(self.on_lost, address)
 
@@ -105,8 +114,11 @@ class Peers:
         self._connecting.clear()
 
     async def close(self) -> None:
-        for task in list(self._connecting.values()):
+        connecting = list(self._connecting.values())
+        self._connecting.clear()
+        for task in connecting:
             task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
         error: ThreefsError = ConnectionLost("this side is closing")
         for connection in list(self._live.values()):
             connection.close(error)

@@ -1,7 +1,7 @@
 """The gRPC binding, as our own client and as anybody's."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import pytest
@@ -201,3 +201,24 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
             await server.stop(0.5)
 
     run(test)
+
+
+def test_who_has_no_proof_is_refused_before_the_request_is_taken_in() -> None:
+    """60 requests of 15 MiB of somebody without the key made a manager hold 900 MiB."""
+
+    async def body(address: str) -> None:
+        async def nothing() -> AsyncIterator[bytes]:
+            await asyncio.Event().wait()
+            yield b""
+
+        async with grpc.aio.insecure_channel(address) as channel:
+            path = f"/{GET_STATUS.service}/{GET_STATUS.name}"
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await channel.stream_unary(path, None, None)(nothing(), timeout=10)  # type: ignore[arg-type]
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await channel.unary_unary(path, None, None)(bytes(3 << 20), timeout=10)
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert (await ask(address, KEY)).manager_epoch == 3
+
+    serve(status, body, KEY)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.rpc import NETS, Served, identity, run
 from threefs.env.net import RealNet
-from threefs.errors import Unavailable
+from threefs.errors import ThreefsError, Unavailable
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import SPACE_INFO
 from threefs.rpc.peers import Peers
@@ -76,3 +76,33 @@ def test_a_restarted_server_is_found_again() -> None:
             await again.server.stop(1)
 
     run(test)
+
+
+def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody() -> None:
+    """After each number of turns of the loop. A caller that nobody cancelled ended as if it had been."""
+
+    async def test() -> None:
+        async with Served() as (server, _, address):
+            server.serve(SPACE_INFO, space)
+            answered = 0
+            for turns in range(1, 40):
+                peers = Peers(RealNet(), identity())
+                calls = [
+                    asyncio.create_task(peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5))
+                    for _ in range(2)
+                ]
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                closing = peers.close()
+                calls[1].cancel()
+                await closing
+                first, second = await asyncio.gather(*calls, return_exceptions=True)
+                assert isinstance(first, SpaceInfoReply | ThreefsError), (turns, first)
+                assert isinstance(second, SpaceInfoReply | ThreefsError | asyncio.CancelledError), (turns, second)
+                answered += isinstance(first, SpaceInfoReply)
+                assert peers.live(address) is None
+                while server._sessions:
+                    await asyncio.sleep(0.001)
+            assert answered < 39
+
+    run(test, "asyncio")
