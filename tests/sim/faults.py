@@ -14,6 +14,7 @@ AT late HOST HOST FOR       what the head of a chain of the first sends to its s
                             and is back: till then the head reaches only the second, a client, which is killed
 AT coup HOST HOST FOR       the primary manager is killed while the first and the second reach no manager
 AT cut HOST HOST            connections break, and what is on its way is lost
+AT hup HOST HOST            connections end as if the other side had ended them
 AT lose HOST HOST FOR       messages from the first to the second often break their connection, and are lost
 AT slow HOST FOR            everything from and to the host takes long
 AT drag HOST FOR            its disk is slow
@@ -321,6 +322,10 @@ class Faults:
 
     def _cut(self, one: str, other: str) -> Callable[[], Any]:
         self._world.fabric.cut(one, other)
+        return lambda: None
+
+    def _hup(self, one: str, other: str) -> Callable[[], Any]:
+        self._world.fabric.hang_up(one, other)
         return lambda: None
 
     def _lose(self, source: str, destination: str) -> Callable[[], Any]:

@@ -1,7 +1,8 @@
 """Plants bugs one by one, and sees that the simulator catches each: `python -m tests.sim.hunt`.
 
 What caught a bug before is tried first (`first_tries.json`: a story or a seed), then a few seeds, the stories, and more
-seeds. Bugs take turns, so a bound on the time leaves those that are hard to catch for the end.
+seeds; of some bugs only the real test that they name. Bugs take turns, so a bound on the time leaves those that are
+hard to catch for the end.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ from typing import Any
 import click
 import structlog
 
-from tests.sim.planted.catalog import PLANTED
+from tests.sim.planted.catalog import PLANTED, TESTED
+from tests.sim.planted.under_pytest import failure_of
 from tests.sim.run import run
 from tests.sim.scenarios import play
 from tests.sim.stories import STORIES
@@ -33,13 +35,15 @@ FIRST_TRIES = Path(__file__).with_name("first_tries.json")
 _SEEDS_BEFORE_STORIES = 6
 _LONGEST_S = 120.0  # of one try: what a bug makes endless is caught too
 
-#: A seed, or the name of a story.
+#: A seed, or the name of a story or of a test.
 Try = int | str
 
 
 def caught_by(name: str, attempt: Try) -> str:
     """What that run complains about with the bug in place; "" if nothing. To be called in a process of its own, which
     is spoiled afterwards."""
+    if name in TESTED:
+        return failure_of(str(attempt), name)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     PLANTED[name]()
     try:
@@ -78,6 +82,9 @@ class _Running:
 
 
 def tries(name: str, most_seeds: int) -> Iterator[Try]:
+    if name in TESTED:
+        yield TESTED[name]
+        return
     first = _first_tries().get(name)
     if first is not None:
         yield first
@@ -189,7 +196,7 @@ def main(only: str | None, seeds: int, minutes: float, path: Path | None, rememb
     if path is not None:
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     if remember:
-        known = _first_tries() | {bug.name: bug.caught for bug in caught if bug.caught is not None}
+        known = _first_tries() | {bug.name: bug.caught for bug in caught if bug.name not in TESTED and bug.caught}
         kept = {name: known[name] for name in PLANTED if name in known}
         FIRST_TRIES.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     sys.exit(0 if len(caught) == len(bugs) else 1)

@@ -63,6 +63,12 @@ class Fabric:
             if {stream.host, stream.other_host} == {one, other}:
                 stream.break_off()
 
+    def hang_up(self, one: str, other: str) -> None:
+        """Something between ends all connections of two hosts: each side believes that the other one has done so."""
+        for stream in list(self.streams):
+            if {stream.host, stream.other_host} == {one, other}:
+                stream.end()
+
     def power_off(self, host: str) -> None:
         """Its processes are to be killed before; nobody is told."""
         self.down.add(host)
@@ -300,6 +306,11 @@ class SimStream:
         self._break()
         if not quietly:
             self.other._break()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._ended = True
+        self._wake(0)
 
     def vanish(self) -> None:
         """The host is without power: nothing is said."""

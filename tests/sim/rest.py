@@ -66,11 +66,11 @@ def _dead(node: StorageNode) -> Iterator[str]:
 
 def _memory(node: StorageNode) -> Iterator[str]:
     server = node._server
-    if server.pool.lent:
-        yield f"lends buffers of its server: {server.pool.lent} (I14)"
+    if server.pool.lent_bytes:
+        yield f"lends buffers of its server: {server.pool.lent_bytes} bytes (I14)"
     for target in node.targets:
-        if target.engine._buffers.lent:
-            yield f"lends buffers of target {target.target_id}: {target.engine._buffers.lent} (I14)"
+        if target.engine._buffers.lent_bytes:
+            yield f"lends buffers of target {target.target_id}: {target.engine._buffers.lent_bytes} bytes (I14)"
     held = sum(session._inflight_bytes for session in server._sessions)
     if held:
         yield f"counts payload in flight: {held} bytes (I20)"

@@ -7,7 +7,7 @@
     write CLIENT TEXT [OFFSET]                         begun at once; the writes of a scenario go on beside each other
     batch CLIENT NAME NUMBER@OFFSET=TEXT ...           a request of several rows, called NAME
     remove CLIENT NAME [VERSION]                       begun at once, called NAME; only if it still is that version
-    ask CLIENT TEXT                                    a read, begun at once and called TEXT
+    ask CLIENT TEXT                                    a read, begun at once and called "ask TEXT"
     cancel NAME                                        its caller gives up what was begun under that name
     then ...                                           the lines behind it wait for all that was begun before it
     read CLIENT TEXT [or TEXT]                         must see this at the beginning of the chunk
@@ -21,6 +21,9 @@
     during SECONDS LINE                                the line holds all that time
     once NAME LINE                                     the line holds, if what is called NAME is done by now
     repeat TIMES LINE
+    either NAME NAME                                   waits for all; one of the two is done, and the other is not
+    changes TIMES                                      the chain has changed so often since the beginning, or since this
+                                                       was last asked
     well                                               faults end, every target serves again, and all hold the same
     outcome NAME ENDING ...                            waits for all; how NAME has ended: done, killed with its client,
                                                        cancelled, or with one of these errors
@@ -152,6 +155,7 @@ class _Stage(FileLines):
             process = self._world.processes[client] = Process(self._world.loop, client, client)
             self._links[client] = await process.start(self._world.client(client))
         roles = self._roles()
+        self._chain_version = self._newest_chain_version()
         for line in lines:
             await self._line(*(roles.get(word, word) for word in line))
         await self._then()
@@ -210,7 +214,7 @@ class _Stage(FileLines):
         await self._begin(client, name, change())
 
     async def _ask(self, client: str, text: str) -> None:
-        await self._begin(client, text, self._read(client, text))
+        await self._begin(client, f"ask {text}", self._read(client, text))
 
     async def _begin(self, client: str, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Let it go on beside the lines that follow."""
@@ -223,6 +227,8 @@ class _Stage(FileLines):
                 self.told.outcomes[name] = type(error).__name__
             except asyncio.CancelledError:
                 self.told.outcomes[name] = "cancelled"
+            except AssertionError as error:
+                self.told.outcomes[name] = f"wrong: {error}"
             self._world.tell(f"{client}: {name} has ended: {self.told.outcomes[name]}")
 
         ended = self._world.loop.create_future()
@@ -318,6 +324,20 @@ class _Stage(FileLines):
 
     async def _ended(self, name: str, *endings: str) -> None:
         assert self.told.outcomes.get(name) in endings, self.told.outcomes
+
+    async def _either(self, *names: str) -> None:
+        await self._then()
+        assert [self.told.outcomes[name] for name in names].count("done") == 1, self.told.outcomes
+
+    async def _changes(self, times: str) -> None:
+        before, self._chain_version = self._chain_version, self._newest_chain_version()
+        assert self._chain_version - before == int(times), f"the chain has changed {self._chain_version - before} times"
+
+    def _newest_chain_version(self) -> int:
+        routing = self._world.routing()
+        assert routing is not None
+        (chain,) = routing.chains.values()
+        return chain.version
 
     async def _results(self, name: str, *lengths: str) -> None:
         assert self.told.results[name] == list(map(int, lengths)), self.told.results

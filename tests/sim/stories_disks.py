@@ -20,16 +20,16 @@ DISKS = {
         well
         sound
     """,
-    "power fails everywhere while disks are slow": """
+    "power fails while a disk is slow, and only that replica is back": """
         write c1 old
         then
         at 0 do drag head 3
-        at 0 do drag middle 3
-        at 0 do drag tail 3
         at 0.2 do kill c1 9
-        at 0.2 do blackout 1
+        at 0.2 do power middle 6
+        at 0.2 do power tail 6
+        at 0.2 do power head 1
         write c1 new
-        wait 6
+        wait 4
         read c2 old or new
         well
         sound
@@ -59,11 +59,14 @@ DISKS = {
         ask c2 one
         wait 0.05
         write c1 two
-        then
+        wait 0.05
         write c1 six
-        then
+        wait 0.05
         on 1
         write c1 ten
+        wait 0.05
+        ended ten done
+        outcome "ask one" done DeadlineExceeded
         well
         sound
     """,

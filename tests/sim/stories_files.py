@@ -38,6 +38,14 @@ FILES = {
         close one
         close other
     """,
+    "two want a lock in the same moment": """
+        put c1 /file 0
+        open c1 /file one
+        open c2 /file other
+        lock one
+        lock other
+        either "lock one" "lock other"
+    """,
     "a lock is held for many leases": """
         put c1 /file 0
         open c1 /file one

@@ -4,15 +4,15 @@ MEMBERS = {
     "nothing serves, and one returns that has missed a write (R7)": """
         write c1 old
         then
-        at 0 do kill head 8
-        at 0 do kill middle 4
+        at 0 do kill head 3
         wait 1
         write c1 new
         outcome new done
+        at 0 do kill middle 6
         at 0 do kill tail 6
         wait 1
         ask c2 new
-        outcome new done
+        outcome "ask new" done
         well
         read c1 new
     """,
@@ -29,7 +29,7 @@ MEMBERS = {
         at 0 do kill middle 5
         wait 1
         ask c2 new
-        outcome new done
+        outcome "ask new" done
         well
         read c1 new
     """,
@@ -52,17 +52,15 @@ MEMBERS = {
         exchange middle
         wait 5
         ask c2 old
-        outcome old done
+        outcome "ask old" done
         well
         read c2 old
     """,
     "a disk is exchanged in no time (R8)": """
         write c1 old
         then
-        at 0 do power middle 0.2
+        at 0 do wipe middle 0.2
         wait 0.1
-        exchange middle
-        wait 0.2
         during 1.5 looks c2 middle old
         well
         read c2 old
@@ -82,21 +80,15 @@ MEMBERS = {
         well
         read c2 new
     """,
-    "a replica hears nothing of its manager, and is suspended (R10)": """
+    "one that is brought up to date is not read": """
         write c1 old
         then
-        at 0 do part m1 middle 0.35
-        at 0 do part m2 middle 0.35
-        at 0.3 do pause middle 3.3
-        at 0 do part m1 c2 6
-        at 0 do part m2 c2 6
-        at 3.4 do part m1 middle 2
-        at 3.4 do part m2 middle 2
-        wait 0.5
+        at 0 do kill tail 0.5
+        wait 0.2
         write c1 new
-        outcome new done
-        wait 1
-        during 2 looks c2 middle new
+        then
+        at 0 do split middle tail 4
+        during 3 looks c2 tail new
         well
         read c2 new
     """,
@@ -108,30 +100,39 @@ MEMBERS = {
         at 0 do part m1 middle 2
         at 0 do part m2 middle 2
         at 0.02 do stop middle 3
-        wait 0.03
+        wait 0.4
         write c1 new
-        during 1.5 once new looks c2 middle new
+        during 1 once new looks c2 middle new
         outcome new done
         well
         read c2 new
     """,
-    "the way to the managers breaks, and a replica may be taken for dead": """
+    "something between ends the connections of a replica that lives": """
         write c1 old
         then
         at 0 do part m1 c2 3
         at 0 do part m2 c2 3
-        wait 0.01
-        at 0 do split middle m1 3
-        at 0 do split middle m2 3
-        at 0 do split middle head 3
-        at 0 do split middle tail 3
-        at 0.005 do cut middle m1
-        at 0.005 do cut middle m2
-        wait 0.02
+        at 0.01 do hup middle m1
+        at 0.013 do part m1 middle 1
+        at 0.013 do part m2 middle 1
+        wait 0.5
         write c1 new
-        during 3 once new looks c2 middle new
+        during 0.8 once new looks c2 middle new
         outcome new done
+        changes 0
         well
         read c2 new
+    """,
+    "a registration of a process that is long gone is heard again": """
+        write c1 old
+        then
+        at 0 do kill middle 0.5
+        wait 2
+        changes 3
+        at 0 do stray middle
+        wait 2
+        changes 0
+        sees c2 middle old
+        well
     """,
 }

@@ -35,7 +35,7 @@ REPLICAS = {
         well
         lists c2 middle 6
     """,
-    "the tail has shown a version, and only the one before it is left": """
+    "the tail has shown a version, and only the one before it returns": """
         write c1 old
         then
         when tail committed do part tail middle 9
@@ -45,6 +45,7 @@ REPLICAS = {
         at 0 do kill c1 1
         at 0 do kill head 9
         at 0 do kill tail 9
+        at 0 do kill middle 1
         wait 0.1
         read c2 new
         well
@@ -70,7 +71,7 @@ REPLICAS = {
         write c1 old
         then
         at 0 do hang head 4
-        at 0 do lone head 2.6
+        at 0 do lone head 3.6
         write c1 new
         wait 0.05
         write c2 x

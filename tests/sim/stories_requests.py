@@ -46,8 +46,9 @@ REQUESTS = {
         at 0 do stall tail 1
         ask c2 old
         wait 0.1
-        cancel old
-        outcome old cancelled
+        cancel "ask old"
+        outcome "ask old" cancelled
+        wait 0.1
         well
         rest
     """,
@@ -108,12 +109,19 @@ REQUESTS = {
     "two changes of a client, and a connection that breaks": """
         write c1 old
         then
-        when head staged do cut c1 head
+        at 0 do split c1 head 0.5
+        at 0.3 do cut c1 head
         write c1 one
         write c1 two
+        write c1 three
+        write c1 four
+        write c1 five
         outcome one done
         outcome two done
-        read c2 two
+        outcome three done
+        outcome four done
+        outcome five done
+        read c2 fivee
         well
     """,
 }

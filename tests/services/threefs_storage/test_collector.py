@@ -59,16 +59,18 @@ def test_versions_do_not_begin_anew(tmp_path: Path) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("how", ["a member is out", "it is not removed", "a write is on its way"])
+@pytest.mark.parametrize("how", ["a member is out", "it is not removed", "a write is on its way", "it is young"])
 def test_what_is_of_use_is_kept(how: str, tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
+            if how == "it is young":
+                chain[1].target.age.seen(LATER)
             await removed(chain)
             if how == "a member is out":
                 chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
             elif how == "it is not removed":
                 await chain.write(b"again")
-            else:
+            elif how == "a write is on its way":
                 await chain.give_up(1, chain.row(b"again"), b"again")
             before = known(chain)
             assert await turn(chain) == 0 and known(chain) == before

@@ -127,3 +127,18 @@ def test_two_changes_at_once_give_a_wait_up_once(tmp_path: Path) -> None:
                 await waiting
 
     run(test)
+
+
+def test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            targets, target = chain[1].targets, chain[1].target
+            late = targets.open_grant()
+            targets.yield_leases()
+            late([target.target_id], 1e12)
+            with pytest.raises(NotServing, match="no lease"):
+                target.check(target.chain.version)
+            targets.open_grant()([target.target_id], 1e12)
+            target.check(target.chain.version)
+
+    run(test)

@@ -1,6 +1,32 @@
 """Bugs on purpose, by the part of the system whose rule they break."""
 
-from tests.sim.planted import apportioned, durability, membership, metadata, replication, upkeep, wire
-from tests.sim.planted.registry import PLANTED
+from tests.sim.planted import (
+    apportioned,
+    damage,
+    durability,
+    membership,
+    metadata,
+    mounts,
+    peers,
+    replication,
+    stores,
+    upkeep,
+    wire,
+)
+from tests.sim.planted.registry import PLANTED, TESTED
 
-__all__ = ["PLANTED", "apportioned", "durability", "membership", "metadata", "replication", "upkeep", "wire"]
+__all__ = [
+    "PLANTED",
+    "TESTED",
+    "apportioned",
+    "damage",
+    "durability",
+    "membership",
+    "metadata",
+    "mounts",
+    "peers",
+    "replication",
+    "stores",
+    "upkeep",
+    "wire",
+]

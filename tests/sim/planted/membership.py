@@ -5,15 +5,16 @@ import math
 from typing import Any
 
 from threefs_manager import registrations as registrations_module
+from threefs_manager import service as service_module
 from threefs_manager import transitions
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
 from threefs_manager.overseer import Overseer
-from threefs_storage.node import StorageNode
 from threefs_storage.targets import Targets
 
 from tests.sim.clock import SimClock
-from tests.sim.planted.registry import plant, put
+from tests.sim.planted.registry import plant, plant_for, put
+from threefs import registration as registration_module
 from threefs.registration import Registration
 from threefs.routing import PublicState
 
@@ -70,7 +71,9 @@ def demoted_before_the_lease_ends() -> None:
     put(Membership, "judge", hasty)
 
 
-@plant
+@plant_for(
+    "services/threefs_manager/test_membership.py::test_a_lease_is_for_those_in_the_write_path_who_know_the_newest_version"
+)
 def leased_whatever_it_knows() -> None:
     """R9: a lease is granted to a target that does not know its chain version."""
     hear = Membership.hear
@@ -131,7 +134,7 @@ def challenger_does_not_wait() -> None:
     put(Election, "__init__", hasty)
 
 
-@plant
+@plant_for("threefs/test_registration.py::test_r10_a_lease_counts_from_the_sending_of_the_heartbeat")
 def lease_counts_from_the_answer() -> None:
     """R10: a lease begins when the answer to the heartbeat comes, however long that took."""
     send = Registration._send
@@ -164,7 +167,9 @@ def lease_of_all_of_t() -> None:
     put(Targets, "open_grant", open_grant)
 
 
-@plant
+@plant_for(
+    "services/threefs_storage/test_targets.py::test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void"
+)
 def grant_of_before_counts() -> None:
     """A heartbeat that was sent before the leases were given up brings them back."""
     opened = Targets.open_grant
@@ -183,7 +188,9 @@ def grant_of_before_counts() -> None:
     put(Targets, "open_grant", open_grant)
 
 
-@plant
+@plant_for(
+    "services/threefs_manager/test_membership.py::test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out"
+)
 def condemned_are_leased() -> None:
     """R9: a target gets a lease while the transaction that takes it out is on its way."""
     hear = Membership.hear
@@ -214,9 +221,19 @@ def syncing_becomes_lastsrv() -> None:
 
 
 @plant
-def connection_is_not_the_lease() -> None:
-    """A process that ends a connection to its manager keeps its leases, though the manager takes it for dead."""
-    put(StorageNode, "_connection_lost", lambda self, address, error: None)
+def end_of_a_connection_is_death() -> None:
+    """R9: a process is taken for dead because a connection of it has ended, though it listens."""
+
+    async def nobody_listens(*args: Any) -> bool:
+        return True
+
+    put(service_module, "nobody_listens", nobody_listens)
+
+
+@plant
+def late_register_is_taken() -> None:
+    """R8: a registration of a process that is gone puts out the one that lives."""
+    put(registrations_module, "check_incarnation", lambda *args: None)
 
 
 @plant
@@ -236,9 +253,9 @@ def stop_without_a_farewell() -> None:
 
     def later(self: Targets) -> None:
         for target in self:
-            until, left = target.leased_until, target.left
+            until = target.leased_until
             target.leave()
-            target.leased_until, target.left = until, left
+            target.leased_until = until
 
     put(Targets, "leave", later)
 
@@ -266,3 +283,21 @@ async def _takes_none(writer: Any, request: Any, *, started_before: bool) -> Non
         target = await writer.target(store.target_id)
         target.store_id = store.store_id
         writer.put_target(target)
+
+
+@plant_for("threefs/test_registration.py::test_a_process_that_is_fenced_registers_anew_with_a_higher_incarnation")
+def fenced_process_keeps_its_leases() -> None:
+    """R8: a process that is taken for dead goes on serving while it registers anew."""
+    anew = Registration._register_anew
+
+    async def keeping(self: Registration) -> None:
+        self._fenced = lambda: None
+        await anew(self)
+
+    put(Registration, "_register_anew", keeping)
+
+
+@plant_for("threefs/test_registration.py::test_a_heart_that_can_never_beat_dies")
+def heart_that_never_beats_lives() -> None:
+    """I19: a process that can send no heartbeat lives on for ever."""
+    put(registration_module, "_MOST_FAILURES", -1)

@@ -9,12 +9,24 @@ from typing import Any
 
 Plant = Callable[[], None]
 PLANTED: dict[str, Plant] = {}
+#: By bug: the real test that must fail with it.
+TESTED: dict[str, str] = {}
 
 
 def plant(function: Plant) -> Plant:
     assert function.__name__ not in PLANTED, function.__name__
     PLANTED[function.__name__] = function
     return function
+
+
+def plant_for(test: str) -> Callable[[Plant], Plant]:
+    """The same for a bug that only a real test can meet: "FILE::NAME" below `tests`."""
+
+    def note(function: Plant) -> Plant:
+        TESTED[function.__name__] = f"tests/{test}"
+        return plant(function)
+
+    return note
 
 
 def put(owner: Any, name: str, value: Any) -> None:

@@ -190,6 +190,9 @@ def lock_kept_by_the_cancelled() -> None:
     put(ChunkLocks, "hold", _keeping(ChunkLocks.hold))
 
 
+_KEPT: list[Any] = []
+
+
 def _keeping(hold: Any) -> Any:
     class Hold:
         def __init__(self, locks: ChunkLocks, chunk: Any, wait_s: float) -> None:
@@ -200,6 +203,7 @@ def _keeping(hold: Any) -> Any:
 
         async def __aexit__(self, kind: Any, *rest: Any) -> Any:
             if kind is asyncio.CancelledError:
+                _KEPT.append(self.inner)  # which would let go of the lock when it is collected
                 return None
             return await self.inner.__aexit__(kind, *rest)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from threefs_client import read_plans
 
-from tests.sim.planted.registry import plant, put
+from tests.sim.planted.registry import plant, plant_for, put
 from threefs import chunks as chunks_module
 from threefs.budget import ByteBudget
 from threefs.chunks import Chunks
@@ -135,7 +135,7 @@ def budget_not_given_to_those_who_wait() -> None:
     put(ByteBudget, "give", silent)
 
 
-@plant
+@plant_for("threefs/test_cluster.py::test_an_older_or_foreign_snapshot_is_not_taken_nor_asked_for_without_pause")
 def routing_goes_back() -> None:
     """A snapshot that is older than the one at hand is taken over."""
 

@@ -121,6 +121,10 @@ def test_an_old_exchange_proves_nothing() -> None:
         meet(second=lambda _: old[1])
     with pytest.raises(NotAuthorised):
         meet(third=lambda _: old[2])
+    server = ServerHandshake(HERE)
+    server.take(old[0], SERVER)
+    with pytest.raises(NotAuthorised):
+        server.take(old[2], SERVER)
 
 
 def test_the_proof_of_a_server_is_none_of_a_client() -> None:

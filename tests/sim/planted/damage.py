@@ -1,0 +1,204 @@
+"""Damage, old copies and lost results: what storage does where the simplest thing would be wrong."""
+
+import dataclasses
+from typing import Any
+
+from threefs_manager.generations import Generations
+from threefs_manager.membership import Membership
+from threefs_manager.progress import Progress
+from threefs_storage import copies, craq, repair
+from threefs_storage.craq import Craq
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.once import NOTHING_FORGOTTEN
+from threefs_storage.engine.writer import Written, without_content
+from threefs_storage.resync import Resync
+from threefs_storage.targets import Target
+
+from tests.sim.planted.registry import plant_for, put
+from threefs.chunks import Chunks
+from threefs.errors import CorruptChunk
+from threefs.kv import wal
+
+_COLLECTOR = "services/threefs_storage/test_collector.py"
+_ONCE = "contracts/test_exactly_once.py"
+_RESYNC = "services/threefs_storage/test_resync.py"
+_REPAIR = "services/threefs_storage/test_repair.py"
+
+
+@plant_for(f"{_RESYNC}::test_a_good_copy_that_returns_makes_a_lost_chunk_good_everywhere")
+def lost_replace_destroys_the_good_copy() -> None:
+    """What its predecessor has lost is lost at a replica that has it."""
+
+    async def stage_lost(self: ChunkEngine, chunk: Any, update: Any, record: Any) -> Any:
+        version = without_content(update)
+        changed = dataclasses.replace(record, pending=version, shipped=update.entries)
+        await self._make_durable(chunk, changed, Written(version))
+        return version
+
+    async def no_content(self: copies.Copies, *args: Any) -> None:
+        return None
+
+    put(ChunkEngine, "_stage_lost", stage_lost)
+    put(copies.Copies, "content", no_content)
+
+
+@plant_for(f"{_RESYNC}::test_a_chunk_that_only_the_sole_replica_had_and_has_damaged_is_shipped_as_lost")
+def damaged_chunk_holds_up_the_resync() -> None:
+    """One chunk that nobody can read keeps a chain from having its replicas."""
+
+    async def ship(self: Resync, target: Any, chunk: Any, chain_version: int) -> bool:
+        try:
+            await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + 20.0)
+        except CorruptChunk:
+            return False
+        return True
+
+    put(Resync, "_ship", ship)
+
+
+@plant_for("services/threefs_storage/test_copies.py::test_only_that_very_content_counts")
+def repair_takes_any_version() -> None:
+    """I12: a damaged version is made good with the bytes of another one."""
+    asked_for = copies._asked_for
+
+    def careless(record: Any, chunk: Any, request: Any) -> Any:
+        if request.version and record.committed is not None:
+            return record.committed, (), record.forgotten
+        return asked_for(record, chunk, request)
+
+    put(copies, "_asked_for", careless)
+
+
+@plant_for(f"{_REPAIR}::test_the_middle_and_the_tail_are_damaged_and_the_head_is_good")
+def repair_asks_one_neighbour() -> None:
+    """Where that one is damaged too, the good copy of a third one is not found."""
+    has = copies.Copies._has
+
+    async def next_one(self: copies.Copies, target: Target, member: Any, *rest: Any) -> Any:
+        serving = target.chain.serving
+        place = serving.index(target.target_id)
+        near = serving[place + 1] if place + 1 < len(serving) else serving[place - 1]
+        return await has(self, target, member, *rest) if member == near else False
+
+    others = repair._others
+    put(repair, "_others", lambda target: others(target)[:1])
+    put(copies.Copies, "_has", next_one)
+
+
+@plant_for(
+    "services/threefs_storage/test_craq.py::test_a_damaged_record_that_a_write_meets_is_noted_and_the_write_goes_on"
+)
+def damage_met_by_a_write_is_not_noted() -> None:
+    """A record that only writes meet stays damaged."""
+
+    class Never(Exception):
+        pass
+
+    put(craq, "Corrupt", Never)
+
+
+@plant_for(f"{_COLLECTOR}::test_half_way_a_new_head_goes_on_from_what_it_knows")
+def fresh_is_ignored() -> None:
+    """A write that begins a chunk anew is refused where its removal is still known, or is not known any more."""
+    forwarded = Craq._forwarded
+
+    async def strict(self: Craq, target: Any, chunk: Any, write: Any, *rest: Any) -> Any:
+        write.fresh = False
+        return await forwarded(self, target, chunk, write, *rest)
+
+    put(Craq, "_forwarded", strict)
+
+
+@plant_for(f"{_COLLECTOR}::test_a_collection_that_came_half_way_holds_up_nothing")
+def removals_are_collected_from_the_head() -> None:
+    """The head forgets the number of a removal that others still know."""
+
+    async def from_the_head(self: Craq, target: Target, chunk: Any, version: int, deadline: float) -> None:
+        successor = target.chain.successor(target.target_id)
+        target.engine.forget(chunk)
+        self._story.add(chunk, "collected", version=version)
+        if successor is not None:
+            await self._successor.collect(target, successor, chunk, version, deadline)
+
+    put(Craq, "_collect_behind", from_the_head)
+
+
+@plant_for(f"{_COLLECTOR}::test_versions_do_not_begin_anew")
+def versions_begin_anew() -> None:
+    """A chunk that was forgotten begins with version 1, which others may have seen."""
+    put(Target, "first_version", property(lambda self: 1))
+
+
+@plant_for(f"{_COLLECTOR}::test_what_is_of_use_is_kept")
+def young_removals_are_collected() -> None:
+    """A removal is forgotten while a write of before it may be on its way."""
+
+    def old(target: Any, record: Any, version: int) -> bool:
+        return record is not None and record.committed is not None and record.committed.removed
+
+    put(craq, "_is_old_removal", old)
+
+
+@plant_for(
+    "threefs/test_chunks.py::test_a_change_that_is_refused_because_results_are_forgotten_is_made_anew_and_names_its_first_number"
+)
+def first_seq_not_sent() -> None:
+    """I6: a write that is made anew does not say under which number it was sent first."""
+    request = Chunks._request
+
+    def forgetful(self: Chunks, routing: Any, rows: Any) -> Any:
+        message = request(self, routing, rows)
+        for write in message.writes:
+            write.first_seq = 0
+        return message
+
+    put(Chunks, "_request", forgetful)
+
+
+@plant_for(f"{_ONCE}::test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown")
+def forgotten_results_are_not_missed() -> None:
+    """I6: a late attempt whose result was forgotten is applied again."""
+    put(craq, "may_have_ended", lambda forgotten, known_version, now: False)
+
+
+@plant_for(f"{_ONCE}::test_r6_what_is_forgotten_travels_with_a_resync")
+def what_is_forgotten_stays_behind() -> None:
+    """R6: a chunk travels without the number of the newest result that was forgotten."""
+    put(craq, "Forgotten", lambda version, stamp: NOTHING_FORGOTTEN)
+
+
+@plant_for("services/threefs_manager/test_overseer.py::test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone")
+def old_copy_serves_alone() -> None:
+    """I15: a disk that was put back as it was some time ago serves alone, without what was acknowledged since."""
+    put(Generations, "outdated", lambda self, report: "")
+
+
+@plant_for("contracts/test_min_replicas.py::test_a_lone_target_takes_no_writes_but_is_read")
+def lone_head_acknowledges() -> None:
+    """A write is acknowledged on fewer replicas than the minimum."""
+    put(Target, "check_copies", lambda self: None)
+
+
+@plant_for("services/threefs_manager/test_overseer.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one")
+def starving_target_keeps_its_place() -> None:
+    """A resync that gets nothing done keeps its chain from having its replicas."""
+    put(Progress, "gives_way", lambda self, *args: None)
+
+
+@plant_for("services/threefs_manager/test_overseer.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one")
+def starving_target_is_put_out_at_once() -> None:
+    """R9: a target that has to give way is taken for dead while it holds a lease."""
+    starve = Membership.starve
+
+    def hasty(self: Membership, chain: Any, target: Any) -> None:
+        starve(self, chain, target)
+        if target is not None:
+            self.condemn([target])
+
+    put(Membership, "starve", hasty)
+
+
+@plant_for("contracts/test_log_power_cuts.py::test_any_subset_of_unsynced_pages_recovers_to_a_prefix")
+def gap_in_a_log_is_stepped_over() -> None:
+    """A change survives a power cut without the one before it."""
+    put(wal, "odd_header", lambda content: None)

@@ -1,0 +1,65 @@
+"""Mounts: errors of writing, lost locks, quotas, sessions."""
+
+from typing import Any
+
+from threefs_mount.errseq import Errseq
+from threefs_mount.open_file import OpenFile
+from threefs_mount.open_files import OpenFiles
+
+from tests.sim.planted.registry import plant_for, put
+
+_FILES = "client/threefs_mount/test_open_files.py"
+_ERRORS = "client/threefs_mount/test_errseq.py"
+
+
+@plant_for(f"{_ERRORS}::test_every_history")
+def close_takes_the_error() -> None:
+    """I16: the close of an inherited descriptor takes the error that fsync should tell of."""
+    since = Errseq.since
+
+    def taking(self: Errseq, seen: int) -> Exception | None:
+        error = since(self, seen)
+        if error is not None:
+            self._error = None
+        return error
+
+    put(Errseq, "since", taking)
+
+
+@plant_for(f"{_ERRORS}::test_every_history")
+def error_is_told_to_one_handle() -> None:
+    """I16: the first fsync takes the error from all other handles."""
+    tell = Errseq.tell
+
+    def once(self: Errseq, seen: int) -> Any:
+        told = tell(self, seen)
+        self._error = None
+        return told
+
+    put(Errseq, "tell", once)
+
+
+@plant_for(
+    "client/threefs_mount/test_open_file.py::test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not"
+)
+def background_error_is_not_noted() -> None:
+    """I16: what is lost in the background is told to nobody."""
+    put(Errseq, "record", lambda self, error: None)
+
+
+@plant_for(f"{_FILES}::test_who_has_it_open_when_a_lock_is_lost_begins_anew")
+def lost_lock_is_not_noticed() -> None:
+    """I18: what was written under a lock that is lost is sent all the same."""
+    put(OpenFile, "discard", lambda self: None)
+
+
+@plant_for(f"{_FILES}::test_a_file_does_not_grow_once_the_quota_is_used_up")
+def quota_is_ignored() -> None:
+    """A mount writes on when the quota is used up."""
+    put(OpenFile, "note_quota", lambda self, over: None)
+
+
+@plant_for(f"{_FILES}::test_a_session_that_nobody_could_end_is_ended_later")
+def failed_close_leaks_its_session() -> None:
+    """A session whose end was not confirmed lasts as long as the mount."""
+    put(OpenFiles, "_end_later", lambda self: None)

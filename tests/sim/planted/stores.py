@@ -1,0 +1,204 @@
+"""Stores of metadata: who they are, what a cut, a sweep or a fence must do before something else happens."""
+
+import asyncio
+import dataclasses
+from typing import Any
+
+from threefs_manager import metadata_store
+from threefs_meta import cutting, fencing, layouts, leases, lengths, store_identity, sweeper
+from threefs_meta.cutting import Cut
+from threefs_meta.lengths import Report
+from threefs_meta.namespace import Namespace
+from threefs_meta.operations import reserve as reserve_module
+from threefs_storage.craq import Craq
+
+from tests.sim.planted.registry import plant_for, put
+from threefs.errors import ThreefsError
+from threefs.kv import restored
+from threefs.kv.recovering import RecoveringEngine
+from threefs.wire.records_pb2 import RestoreMark
+
+_IDENTITY = "services/threefs_meta/test_store_identity.py"
+_SWEEPER = "services/threefs_meta/test_sweeper.py"
+_FENCING = "services/threefs_meta/test_fencing.py"
+_FENCES = "contracts/test_fences.py"
+
+
+@plant_for(f"{_IDENTITY}::test_an_empty_store_of_a_cluster_that_has_metadata_is_refused_and_left_empty")
+def empty_store_is_served() -> None:
+    """I15: a disk that is not mounted is taken for a new cluster."""
+    judge = metadata_store.judge
+
+    def lax(known: Any, cluster_id: str, request: Any) -> Any:
+        if not request.store_id or request.store_id != known.store_id:
+            known = type(known)()
+        return judge(known, cluster_id, request)
+
+    put(metadata_store, "judge", lax)
+
+
+@plant_for(f"{_IDENTITY}::test_an_older_copy_is_refused_and_the_newest_one_is_not")
+def older_store_is_served() -> None:
+    """I15: an older copy of the store takes the place of the newest one."""
+    judge = metadata_store.judge
+
+    def lax(known: Any, cluster_id: str, request: Any) -> Any:
+        same = type(known)(store_id=known.store_id)
+        return judge(same, cluster_id, request)
+
+    put(metadata_store, "judge", lax)
+
+
+@plant_for(f"{_IDENTITY}::test_no_restore_ever_gives_out_an_inode_number_again")
+def epoch_is_not_raised_by_a_restore() -> None:
+    """I15: files that a backup does not know share their numbers, and so their chunks, with those that come."""
+    put(store_identity, "EPOCH_BITS", 0)
+
+
+@plant_for("threefs/kv/test_restored.py::test_a_store_that_was_loaded_in_part_is_refused_until_the_rest_is_there")
+def half_a_backup_is_served() -> None:
+    """I15: a restore that was interrupted looks like one that was not."""
+
+    async def read_mark(tx: Any) -> RestoreMark | None:
+        return None
+
+    put(restored, "read_mark", read_mark)
+
+
+@plant_for("services/threefs_meta/test_cutting.py::test_readers_are_told_while_bytes_go_that_they_can_see")
+def cut_sets_no_mark() -> None:
+    """Readers see zeros in place of bytes that are about to go."""
+    put(Cut, "_marked", lambda self, record: record)
+
+
+@plant_for("services/threefs_meta/test_lengths.py::test_a_service_that_hung_removes_nothing_that_was_written_since")
+def cut_removes_what_came_later() -> None:
+    """A service that hung cuts off what was written since."""
+    cuts = cutting._cuts
+
+    def any_version(*args: Any) -> Any:
+        return [dataclasses.replace(update, only_version=0) for update in cuts(*args)]
+
+    put(cutting, "_cuts", any_version)
+
+
+@plant_for(
+    "services/threefs_meta/operations/test_reserve.py"
+    "::test_what_others_append_behind_shows_that_the_bytes_before_are_still_to_come"
+)
+def appended_bytes_are_seen_before_they_are_there() -> None:
+    """Who follows an append sees zeros in place of bytes that are still to come."""
+    place_append = lengths.place_append
+
+    def hasty(inode: Any, session: bytes, length: int) -> int:
+        offset = place_append(inode, session, length)
+        inode.length = inode.append_end
+        del inode.appends[:]
+        return offset
+
+    put(reserve_module, "place_append", hasty)
+
+
+@plant_for(f"{_SWEEPER}::test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed")
+def forced_end_is_no_change() -> None:
+    """I17: a session that ends with its client leaves the change counter, whatever it has written."""
+
+    def report(**more: Any) -> Report:
+        return Report(**(more | {"written": False}))
+
+    put(sweeper, "Report", report)
+
+
+@plant_for(
+    "services/threefs_meta/test_namespace.py::test_whatever_a_reader_could_see_raises_the_change_of_a_file_by_one"
+)
+def changes_are_not_counted() -> None:
+    """I17: readers go on with what they keep of a file that has changed."""
+    put(Namespace, "put_inode", Namespace.put_inode_unseen)
+
+
+@plant_for(f"{_SWEEPER}::test_what_the_client_holds_anew_under_the_same_key_stays")
+def sweeper_does_not_look_again() -> None:
+    """What a client holds anew goes with what it held before."""
+
+    def blind(give_up: Any) -> Any:
+        async def anything(context: Any, key: bytes, ended: Any) -> None:
+            await give_up(context, key, lambda value: value is not None)
+
+        return anything
+
+    kinds = tuple(dataclasses.replace(kind, give_up=blind(kind.give_up)) for kind in sweeper.HELD)
+    put(sweeper, "HELD", kinds)
+
+
+@plant_for(f"{_SWEEPER}::test_a_damaged_record_holds_up_nobody")
+def damaged_record_stops_the_sweeper() -> None:
+    """One record that cannot be read holds up all that clients have left behind."""
+
+    class Never(Exception):
+        pass
+
+    put(sweeper, "Corrupt", Never)
+
+
+@plant_for("services/threefs_meta/operations/test_renew.py::test_a_request_that_comes_late_changes_nothing")
+def late_renewal_counts() -> None:
+    """A renewal that was overtaken says what is held."""
+
+    async def none(tx: Any, client: bytes) -> int:
+        return 0
+
+    put(leases, "last_number", none)
+
+
+@plant_for(f"{_FENCING}::test_who_lost_a_lock_cannot_write_when_the_next_one_has_it")
+def lock_goes_without_a_fence() -> None:
+    """I18: a lock is given to the next one while the last one may still write."""
+
+    async def nothing(context: Any, inode: Any) -> None:
+        return
+
+    put(fencing, "raise_on_chains", nothing)
+
+
+@plant_for(f"{_FENCING}::test_the_lock_stays_while_a_chain_does_not_answer")
+def lock_goes_before_all_chains_have_its_fence() -> None:
+    """I18: a chain that does not answer does not hold up the next one."""
+    raise_on_chains = fencing.raise_on_chains
+
+    async def some(context: Any, inode: Any) -> None:
+        try:
+            await raise_on_chains(context, inode)
+        except ThreefsError:
+            return
+
+    put(fencing, "raise_on_chains", some)
+    put(layouts, "is_served", lambda *args: True)
+
+
+@plant_for(f"{_FENCES}::test_older_writes_are_refused_and_newer_ones_are_not")
+def fence_is_ignored() -> None:
+    """I18: the head takes writes of those who have lost their lock."""
+    from_client = Craq._from_client
+
+    async def careless(self: Craq, target: Any, chunk: Any, write: Any, *rest: Any) -> Any:
+        write.fence = 0
+        return await from_client(self, target, chunk, write, *rest)
+
+    put(Craq, "_from_client", careless)
+
+
+@plant_for(f"{_FENCES}::test_a_write_that_was_given_up_ends_before_the_fence_stands")
+def fence_stands_before_others_have_ended() -> None:
+    """I18: what was admitted before a fence may be stored after it was answered."""
+    put(Craq, "_raise_fence", Craq._write)
+
+
+@plant_for("threefs/kv/test_recovering.py::test_after_an_error_of_the_system_it_works_again")
+def failed_store_stays_failed() -> None:
+    """I19: a store that has failed once is never opened again, and its process lives on."""
+
+    async def never(self: RecoveringEngine) -> None:
+        await asyncio.Event().wait()
+
+    put(RecoveringEngine, "_watch", never)
