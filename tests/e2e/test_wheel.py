@@ -19,7 +19,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment that has the wheel, and what it depends on from the environment of the tests."""
     directory = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, ROOT]
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), str(ROOT)]
     subprocess.run(build, check=True, timeout=110)
     (wheel,) = directory.glob("threefs-*.whl")
     venv.create(directory / "venv", with_pip=False)
@@ -36,6 +36,6 @@ def test_the_examples_have_types(page: str, python: Path, tmp_path: Path) -> Non
     assert parts
     script = tmp_path / "example.py"
     script.write_text("\n".join(parts), encoding="utf-8")
-    check = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, script]
+    check = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), str(script)]
     done = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
