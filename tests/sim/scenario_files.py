@@ -7,12 +7,14 @@ unlink CLIENT PATH
 move CLIENT PATH PATH
 open CLIENT PATH NAME                   for reading and writing, called NAME from now on
 into NAME TEXT [OFFSET]                 written there, and flushed
+holds NAME TEXT [OFFSET]                written, and not flushed
+tries NAME TEXT [OFFSET]                the same, begun at once and called TEXT
 close NAME
 lock NAME                               tried at once, begun as "lock NAME": done, or Locked
-unlock NAME
+unlock NAME                             begun as "unlock NAME"
+whole                                   every inode has its names, and every name its inode
 """
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
@@ -20,6 +22,7 @@ from threefs_client import AsyncFileSystem
 from threefs_client.async_file import AsyncFile
 from threefs_client.link import Link
 
+from tests.sim.files import namespace
 from tests.sim.world import World
 
 _CHUNK_BYTES = 64 << 10
@@ -75,13 +78,20 @@ class FileLines:
 
     async def _into(self, name: str, text: str, offset: str = "0") -> None:
         client, file = self._files[name]
+        await self._as(client, _written(file, text, int(offset)))
 
-        async def into() -> None:
-            file.seek(int(offset))
-            await file.write(text.encode())
-            await file.flush()
+    async def _holds(self, name: str, text: str, offset: str = "0") -> None:
+        _, file = self._files[name]
+        file.seek(int(offset))
+        await file.write(text.encode())
 
-        await self._as(client, into())
+    async def _whole(self) -> None:
+        found = await namespace(self._world)
+        assert not found, found
+
+    async def _tries(self, name: str, text: str, offset: str = "0") -> None:
+        client, file = self._files[name]
+        await self._begin(client, text, _written(file, text, int(offset)))
 
     async def _close(self, name: str) -> None:
         client, file = self._files.pop(name)
@@ -93,5 +103,10 @@ class FileLines:
 
     async def _unlock(self, name: str) -> None:
         client, file = self._files[name]
-        await self._as(client, file.unlock())
-        await asyncio.sleep(0)
+        await self._begin(client, f"unlock {name}", file.unlock())
+
+
+async def _written(file: AsyncFile, text: str, offset: int) -> None:
+    file.seek(offset)
+    await file.write(text.encode())
+    await file.flush()

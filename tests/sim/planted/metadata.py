@@ -176,7 +176,8 @@ def lock_ends_before_its_bytes_are_sent() -> None:
     async def hasty(self: AsyncFile) -> None:
         if self._lock is not None:
             await self._lock.release()
-        await self.flush()
+            if self._mode.writable and not self._closed:
+                await self.flush()
 
     put(AsyncFile, "unlock", hasty)
 

@@ -12,7 +12,7 @@ from threefs_meta.namespace import Namespace
 from threefs_meta.operations import reserve as reserve_module
 from threefs_storage.craq import Craq
 
-from tests.sim.planted.registry import plant_for, put
+from tests.sim.planted.registry import plant, plant_for, put
 from threefs.errors import ThreefsError
 from threefs.kv import restored
 from threefs.kv.recovering import RecoveringEngine
@@ -151,7 +151,7 @@ def late_renewal_counts() -> None:
     put(leases, "last_number", none)
 
 
-@plant_for(f"{_FENCING}::test_who_lost_a_lock_cannot_write_when_the_next_one_has_it")
+@plant
 def lock_goes_without_a_fence() -> None:
     """I18: a lock is given to the next one while the last one may still write."""
 
@@ -176,7 +176,7 @@ def lock_goes_before_all_chains_have_its_fence() -> None:
     put(layouts, "is_served", lambda *args: True)
 
 
-@plant_for(f"{_FENCES}::test_older_writes_are_refused_and_newer_ones_are_not")
+@plant
 def fence_is_ignored() -> None:
     """I18: the head takes writes of those who have lost their lock."""
     from_client = Craq._from_client
