@@ -1,17 +1,21 @@
 """More work than a service takes: callers wait, no connection ends, and nothing is lost."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.chain import chain_of
 from tests.support.rpc import identity, run
-from threefs.env.net import RealNet
+from threefs.env.net import Buffer, RealNet
+from threefs.errors import Overloaded, ThreefsError
 from threefs.ids import ChunkId
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import WRITE
 from threefs.rpc.peers import Peers
+from threefs.rpc.server import Server
+from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
 
 MIB = 1 << 20
@@ -72,5 +76,57 @@ def test_a_write_that_the_service_refuses_for_load_is_tried_again(tmp_path: Path
             assert not lost
             for client in clients:
                 await client.close()
+
+    run(test)
+
+
+def test_services_in_a_ring_do_not_wait_for_the_memory_of_one_another() -> None:
+    """Each passes on to the next what it has taken, and its memory is full. What has come to its last service still
+    finds room there; else all stood still until their attempts were out of time."""
+
+    async def test() -> None:
+        limits = Limits(process_bytes=16 * MIB, inflight_bytes=8 * MIB)
+        servers = [Server(RealNet(), identity("c" * 32), limits=limits) for _ in range(3)]
+        addresses = [await server.start("127.0.0.1", 0) for server in servers]
+        peers = [Peers(RealNet(), identity("c" * 32)) for _ in servers]
+        failures: set[type] = set()
+
+        async def call(by: Peers, to: int, behind: int, payload: Buffer, passed_on: bool) -> None:
+            request = pb.WriteRequest(writes=[pb.ChunkWrite(offset=behind)])
+            while True:
+                try:
+                    await by.call(
+                        addresses[to % 3],
+                        WRITE,
+                        request,
+                        timeout_s=20,
+                        payload=[payload],
+                        behind=behind if passed_on else None,
+                    )
+                    return
+                except ThreefsError as error:
+                    failures.add(type(error))
+                    await asyncio.sleep(0.02)
+
+        def pass_on(number: int) -> Callable[[Call[pb.WriteRequest, pb.WriteReply]], Awaitable[None]]:
+            async def handle(taken: Call[pb.WriteRequest, pb.WriteReply]) -> None:
+                behind = taken.request.writes[0].offset
+                if behind:
+                    await call(peers[number], number + 1, behind - 1, taken.payload, True)
+                await asyncio.sleep(0.005)
+                taken.reply(pb.WriteReply())
+
+            return handle
+
+        for number, server in enumerate(servers):
+            server.add(WRITE, pass_on(number))
+        clients = [Peers(RealNet(), identity("c" * 32)) for _ in range(60)]
+        await asyncio.gather(*(call(client, n, 2, bytes(MIB), False) for n, client in enumerate(clients)))
+        assert failures <= {Overloaded}, "no attempt has run out of time"
+        for each in (*clients, *peers):
+            await each.close()
+        for server in servers:
+            assert server.pool.lent == 0 and server.calls_bytes == 0
+            await server.stop(0.1)
 
     run(test)
