@@ -331,6 +331,8 @@ class Connection:
         pending = self._pending.get(header.call_id)
         if pending is None or pending.future.done():  # cancelled, or out of time
             return _nowhere(header)
+        if pending.reply is not None:
+            raise ProtocolError(f"{self.address} answered {pending.method} twice")
         if header.flags & frames.FAILED:
             self._finish(header.call_id, frames.error_from(body))
             return _nowhere(header)

@@ -226,15 +226,13 @@ class Link:
             if not message.head:  # a SEGMENT
                 self.queued_bytes += HEADER_BYTES
             owner = message.owner
+            if owner is not None and owner.done():
+                self.queued_bytes -= message.remaining + len(message.head)
+                continue
+            begin = len(pieces) + 1  # behind the header
+            total += message.next_frame(pieces)
             if owner is not None:
-                if owner.done():
-                    self.queued_bytes -= message.remaining + len(message.head)
-                    continue
-                begin = len(pieces) + 1  # behind the header
-                total += message.next_frame(pieces)
                 self._lent.append((owner, begin, len(pieces)))
-            else:
-                total += message.next_frame(pieces)
             if message.remaining:
                 queue.append(message)
             elif message.sent is not None:
@@ -308,6 +306,9 @@ class Link:
                     break
         except ThreefsError as error:
             self.refuse(error)
+        except Exception as error:  # a part of what came is lost: nobody shall wait for the rest
+            self.close(ConnectionLost(f"what {self.peer} sent was not understood: {type(error).__name__}"))
+            raise
         finally:
             self._flushing = False
         if not self._blocked and (self._pieces or self._queue):
@@ -390,8 +391,7 @@ class Link:
     def _parse(self) -> None:
         """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
         while not self._wanted and not self.closed:
-            if self.queued_bytes > self._room_bytes:
-                self._must_pause()  # with what is in the ring
+            if self.queued_bytes > self._room_bytes and self._must_pause():  # with what is in the ring
                 return
             start = self._start
             have = self._end - start
