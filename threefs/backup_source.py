@@ -40,6 +40,7 @@ class _Snapshot:
     view: TableView
     sequence: int
     used_at: float
+    read: bool = False  # to its end; it is kept only for who asks for the last page again
 
 
 class BackupSource:
@@ -80,6 +81,7 @@ class BackupSource:
                 size += len(key) + len(value)
             if len(pairs) < _PAGE_ROWS:
                 reply.more = False
+                snapshot.read = True
                 break
             after = pairs[-1][0] + b"\0"
         return reply
@@ -112,6 +114,8 @@ class BackupSource:
                 raise NotFound("the snapshot is gone; take a new one")
             known.used_at = now
             return number, known
+        if len(self._snapshots) >= _MOST_SNAPSHOTS:
+            self._snapshots = {number: known for number, known in self._snapshots.items() if not known.read}
         if len(self._snapshots) >= _MOST_SNAPSHOTS:
             raise Overloaded(f"{_MOST_SNAPSHOTS} snapshots of the store are being read; at most so many are kept")
         self._known_lineage(table)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound, Unavailable
-from threefs.kv.dump import Writer
+from threefs.kv.dump import Content, Writer, file_bytes
 from threefs.kv.port import Pair
 
 #: In the order in which they are copied: what the metadata refers to is in a copy of the manager's store that is not
@@ -96,7 +96,12 @@ def newest(directory: Path, role: str) -> Base | None:
     if not whole:
         return None
     found = _json(whole[-1] / "info.json", ("lineage", "change", "taken_ns", "records", "length_bytes"))
-    return Base(whole[-1], **found)
+    base = Base(whole[-1], **found)
+    expected = file_bytes(Content(base.records, base.length_bytes))
+    length = base.dump.stat().st_size if base.dump.exists() else 0
+    if length != expected:
+        raise Corrupt(f"{base.dump} has {length} bytes, and should have {expected}")
+    return base
 
 
 class BaseWriter:

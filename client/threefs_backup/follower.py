@@ -34,15 +34,21 @@ class Follower:
         tell: Callable[[str], None] = lambda line: None,
         clock: Clock = CLOCK,
     ) -> None:
-        """Raises Corrupt if what is there already cannot be gone on with."""
+        """What is there already, and is damaged, gives way to a new snapshot when that is whole."""
         self.role = role
         self.failure = ""  # why the last round did not succeed
         self._directory = directory
         self._service = service
         self._tell = tell
         self._clock = clock
-        self._base: Base | None = archive.newest(directory, role)
-        self._log = self._open() if self._base else None
+        self._why = "there is none yet"  # a snapshot has to be taken
+        self._base: Base | None = None
+        self._log: LogFile | None = None
+        try:
+            self._base = archive.newest(directory, role)
+            self._log = self._open() if self._base else None
+        except Corrupt as error:
+            self._why = f"what was there is damaged: {error}"
 
     @property
     def as_of_ns(self) -> int:
@@ -56,7 +62,7 @@ class Follower:
     async def catch_up(self) -> None:
         """Copy all that had been acknowledged before the call. Raises what the service or the disk raises."""
         if self._log is None or self._is_long():
-            await self._take_base("there is none yet" if self._log is None else "the log has become long")
+            await self._take_base(self._why if self._log is None else "the log has become long")
         try:
             await self._read_log()
         except (TooOld, Corrupt) as error:

@@ -42,17 +42,20 @@ class State:
     length_bytes: int
 
 
-def frames(path: Path, after: int) -> Iterator[Frame]:
-    """From the first on, up to an end that is cut off. `after` is the change before the first. Raises Corrupt."""
+def frames(path: Path, after: int, *, up_to_damage: bool = False) -> Iterator[Frame]:
+    """From the first on, up to an end that is cut off. `after` is the change before the first. Raises Corrupt, unless
+    what lies before the damage is all that is wanted."""
     with path.open("rb") as log:
         place = 0
         while (frame := _read(log.fileno(), place)) is not None:
             if frame.first != after + 1:
+                if up_to_damage:
+                    return
                 raise Corrupt(f"{path} goes from change {after} to {frame.first}")
             after += frame.changes
             place = frame.end
             yield frame
-        if _readable_behind(log.fileno(), place + 1):
+        if not up_to_damage and _readable_behind(log.fileno(), place + 1):
             raise Corrupt(f"{path} is damaged at byte {place}, and goes on behind it")
 
 

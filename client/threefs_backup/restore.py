@@ -31,12 +31,17 @@ class Copy:
     as_of_ns: int  # all that had been acknowledged then is in it
     change: int  # the newest that is restored
     length_bytes: int  # of the log, as far as it is used
+    up_to_damage: bool = False
+
+    def frames(self) -> Iterator[log_file.Frame]:
+        return log_file.frames(self.base.log, self.base.change, up_to_damage=self.up_to_damage)
 
 
-def find(directory: Path, role: str, until_ns: int | None = None) -> Copy:
+def find(directory: Path, role: str, until_ns: int | None = None, *, up_to_damage: bool = False) -> Copy:
     """The newest state, or the newest that is complete not after `until_ns`. Checks all of it.
 
-    Raises NotFound if there is none, Corrupt.
+    Raises NotFound if there is none, Corrupt; of a log that is damaged in the middle the begin may be taken all the
+    same.
     """
     base = archive.newest(directory, role)
     if base is None:
@@ -46,16 +51,26 @@ def find(directory: Path, role: str, until_ns: int | None = None) -> Copy:
             dump.check(source)
         except Corrupt as error:
             raise Corrupt(f"{base.dump}: {error}") from None
-    copy = Copy(base, base.taken_ns, base.change, 0)
-    change = base.change
-    for frame in log_file.frames(base.log, base.change):
+    copy = Copy(base, base.taken_ns, base.change, 0, up_to_damage)
+    try:
+        return _to_the_end(copy, until_ns)
+    except Corrupt as error:
+        raise Corrupt(
+            f"{error}; `threefs restore --up-to-damage` restores what was written before that place"
+        ) from None
+
+
+def _to_the_end(copy: Copy, until_ns: int | None) -> Copy:
+    """With as much of the log as is wanted."""
+    base, change = copy.base, copy.base.change
+    for frame in copy.frames():
         change += frame.changes
         for _ in changes(frame.batch):
             pass  # a batch that cannot be read is found before anything is written
         if frame.changes and until_ns is None:
-            copy = Copy(base, copy.as_of_ns, change, frame.end)
+            copy = Copy(base, copy.as_of_ns, change, frame.end, copy.up_to_damage)
         elif not frame.changes and (until_ns is None or frame.time_ns <= until_ns):
-            copy = Copy(base, max(copy.as_of_ns, frame.time_ns), change, frame.end)
+            copy = Copy(base, max(copy.as_of_ns, frame.time_ns), change, frame.end, copy.up_to_damage)
     return copy
 
 
@@ -73,7 +88,7 @@ def _batches(copy: Copy) -> Iterator[Changed]:
     """The changes of the log: in one batch only the last of each key counts."""
     batch: Changed = {}
     size = 0
-    for frame in log_file.frames(copy.base.log, copy.base.change):
+    for frame in copy.frames():
         if frame.end > copy.length_bytes:
             break
         for key, value in changes(frame.batch):

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,9 +153,16 @@ Examples:
 @click.option("--store", "role", type=click.Choice([_META, _MANAGER]), help="Restore only this one.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="The data_dir of the service; with --store.")
 @click.option("--engine", metavar="URL", help="The engine of the service, if it is not embedded; with --store.")
+@click.option("--up-to-damage", is_flag=True, help="Of a damaged log, restore what was written before the damage.")
 @json_option
 def restore_command(
-    directory: Path, cluster: Path | None, role: str | None, data_dir: Path | None, engine: str | None, as_json: bool
+    directory: Path,
+    cluster: Path | None,
+    role: str | None,
+    data_dir: Path | None,
+    engine: str | None,
+    up_to_damage: bool,
+    as_json: bool,
 ) -> None:
     """Make the stores that a cluster has lost from the backup in DIRECTORY.
 
@@ -170,12 +178,13 @@ def restore_command(
         assert role is not None
         data = data_dir.absolute() if data_dir else None
         url = engines.url_of(engine or "", (data or Path("/")) / "kv")
-        done = uvloop.run(_restore_one(directory, role, cluster_id, data, url))
+        done = uvloop.run(_restore_one(find(directory, role, up_to_damage=up_to_damage), role, cluster_id, data, url))
     else:
         home = (cluster or cluster_file.default_directory()).absolute()
         if cluster_file.load(home) is None:
             raise NotFound(f"{home} holds no cluster; name a service by --store and --data-dir")
-        done = uvloop.run(_restore_lost(directory, cluster_id, home, (role,) if role else (_MANAGER, _META)))
+        found = partial(find, directory, up_to_damage=up_to_damage)
+        done = uvloop.run(_restore_lost(found, cluster_id, home, (role,) if role else (_MANAGER, _META)))
     if as_json:
         output.print_json({"restored": [_described(one, copy) for one, copy in done]})
         return
@@ -196,9 +205,8 @@ def _described(role: str, copy: Copy) -> dict[str, Any]:
 
 
 async def _restore_one(
-    directory: Path, role: str, cluster_id: str, data: Path | None, url: engines.EngineUrl
+    copy: Copy, role: str, cluster_id: str, data: Path | None, url: engines.EngineUrl
 ) -> list[tuple[str, Copy]]:
-    copy = find(directory, role)
     if data is not None:
         _check_is_for_data(data)
     with _taken(data, cluster_id):
@@ -221,7 +229,9 @@ def _check_is_for_data(data: Path) -> None:
         )
 
 
-async def _restore_lost(directory: Path, cluster_id: str, home: Path, roles: Sequence[str]) -> list[tuple[str, Copy]]:
+async def _restore_lost(
+    found: Callable[..., Copy], cluster_id: str, home: Path, roles: Sequence[str]
+) -> list[tuple[str, Copy]]:
     """Those whose store is gone or empty. Raises AlreadyExists if none is."""
     lost = [role for role in roles if await _is_lost(home / role / "data", cluster_id)]
     if not lost:
@@ -229,9 +239,9 @@ async def _restore_lost(directory: Path, cluster_id: str, home: Path, roles: Seq
             f"no store is lost in {home}: {' and '.join(roles)} have theirs. Nothing was changed; move a store away if "
             "it is really to be replaced"
         )
-    copies = {role: find(directory, role) for role in lost}
+    copies = {role: found(role) for role in lost}
     if len(lost) > 1:  # what the metadata refers to must be in the manager's tables
-        copies[_META] = find(directory, _META, copies[_MANAGER].as_of_ns)
+        copies[_META] = found(_META, copies[_MANAGER].as_of_ns)
     done = []
     for role in lost:
         data = home / role / "data"

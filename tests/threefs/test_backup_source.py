@@ -44,11 +44,26 @@ def test_pages_are_bounded_and_of_one_moment(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_snapshots_that_were_read_to_their_end_give_way(tmp_path: Path) -> None:
+    async def main() -> None:
+        engine = await filled(tmp_path / "kv", 3, 10)
+        source = BackupSource(engine, clock=SteppedClock())
+        for _ in range(9):
+            page = await source.read_snapshot(pb.ReadSnapshotRequest())
+            assert not page.more
+        again = pb.ReadSnapshotRequest(snapshot=page.snapshot, after=b"", begun=True)
+        assert not (await source.read_snapshot(again)).more, "the answer was lost"
+        await source.close()
+        await engine.close()
+
+    asyncio.run(main())
+
+
 def test_snapshots_are_few_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backup_source, "_FORGET_S", 0.05)
 
     async def main() -> None:
-        engine = await filled(tmp_path / "kv", 3, 10)
+        engine = await filled(tmp_path / "kv", 40, 60_000)
         clock = SteppedClock()
         source = BackupSource(engine, clock=clock)
         pages = [await source.read_snapshot(pb.ReadSnapshotRequest()) for _ in range(4)]

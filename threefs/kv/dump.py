@@ -37,6 +37,12 @@ class Content:
     length_bytes: int  # of keys and values
 
 
+def file_bytes(content: Content) -> int:
+    """Of a whole dump of that."""
+    records = content.records * (_HEAD.size + _CHECKSUM.size) + content.length_bytes
+    return len(MAGIC) + records + _HEAD.size + _DIGEST_BYTES
+
+
 async def dump(engine: Durable, out: BinaryIO) -> Content:
     """Write one state of the store. Raises TooOld, Conflict if the store cannot show it for so long, StrangeStore if it
     was loaded only in part."""

@@ -132,3 +132,48 @@ def test_a_snapshot_that_is_interrupted_leaves_the_one_before(tmp_path: Path) ->
         await source.stop()
 
     asyncio.run(main())
+
+
+def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
+    """A daemon that only refused it would make no backup any more."""
+
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        copying = source.follower(tmp_path / "backup")
+        for number in range(9):
+            await source.write({b"%05d" % number: bytes(100)})
+            await copying.catch_up()
+        copying.close()
+
+        def damage_log(base: archive.Base) -> None:
+            content = bytearray(base.log.read_bytes())
+            content[len(content) // 2] ^= 1
+            base.log.write_bytes(content)
+
+        def cut_dump(base: archive.Base) -> None:
+            base.dump.write_bytes(base.dump.read_bytes()[:-1])
+
+        def remove_dump(base: archive.Base) -> None:
+            base.dump.unlink()
+
+        def empty_info(base: archive.Base) -> None:
+            (base.directory / "info.json").write_bytes(b"")
+
+        for damage in (damage_log, cut_dump, remove_dump, empty_info):
+            base = archive.newest(tmp_path / "backup", "meta")
+            assert base is not None
+            for _ in range(2):
+                await source.write({damage.__name__.encode(): b"x"})
+                copying = source.follower(tmp_path / "backup")
+                await copying.catch_up()
+                copying.close()
+            damage(base)
+            said: list[str] = []
+            copying = source.follower(tmp_path / "backup", tell=said.append)
+            await copying.catch_up()
+            copying.close()
+            assert "what was there is damaged" in said[0], said
+            assert await restored(find(tmp_path / "backup", "meta")) == source.state
+        await source.stop()
+
+    asyncio.run(main())

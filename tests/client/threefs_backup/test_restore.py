@@ -72,3 +72,31 @@ def test_any_damage_is_found_before_anything_is_written(tmp_path: Path) -> None:
                 find(tmp_path / "backup", "meta")
         file.write_bytes(content)
     assert find(tmp_path / "backup", "meta") == copy
+
+
+def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_path: Path) -> None:
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        copying = source.follower(tmp_path / "backup")
+        states = []
+        for number in range(8):
+            await source.write({b"%d" % number: bytes(100)})
+            await copying.catch_up()
+            states.append(dict(source.state))
+        copying.close()
+        await source.stop()
+        log = find(tmp_path / "backup", "meta").base.log
+        content = log.read_bytes()
+        for place in range(0, len(content) - 200, 17):
+            damaged = bytearray(content)
+            damaged[place] ^= 1
+            log.write_bytes(damaged)
+            with pytest.raises(Corrupt, match="--up-to-damage"):
+                find(tmp_path / "backup", "meta")
+            copy = find(tmp_path / "backup", "meta", up_to_damage=True)
+            assert copy.length_bytes <= place
+            assert await restored(copy) in states
+        log.write_bytes(content)
+        assert await restored(find(tmp_path / "backup", "meta", up_to_damage=True)) == states[-1]
+
+    asyncio.run(main())
