@@ -12,7 +12,7 @@ from threefs.errors import Corrupt, NotFound
 from threefs.kv import dump, retry
 from threefs.kv.batches import changes
 from threefs.kv.port import Engine, Transaction
-from threefs.kv.restored import RESTORE_KEY
+from threefs.kv.restored import RESTORE_KEY, in_part
 from threefs_backup import archive, log_file
 from threefs_backup.archive import Base
 
@@ -74,14 +74,27 @@ def _to_the_end(copy: Copy, until_ns: int | None) -> Copy:
     return copy
 
 
-async def restore(copy: Copy, engine: Engine) -> None:
-    """Fill an empty store. Raises AlreadyExists if it is not empty; interrupted, it leaves a store that is refused."""
+async def restore(copy: Copy, engine: Engine, *, alone: bool = False) -> None:
+    """Fill an empty store. `alone`: nobody else can be filling it, so what a restore that was interrupted has left is
+    removed first. Raises AlreadyExists if the store is not empty; interrupted, it leaves a store that is refused."""
+    if alone and await in_part(engine.begin()):
+        await _empty(engine)
     await dump.begin_restore(engine)
     with copy.base.dump.open("rb") as source:
         await dump.fill(engine, dump.read(source))
     for batch in _batches(copy):
         await _apply(engine, batch)
     await dump.end_restore(engine, copy.as_of_ns)
+
+
+async def _empty(engine: Engine) -> None:
+    """Of all but the mark."""
+    while True:
+        pairs = await engine.begin().get_range(b"", dump.KEYS_END, limit=_BATCH_KEYS, snapshot=True)
+        old: Changed = {key: None for key, _ in pairs if key != RESTORE_KEY}
+        if not old:
+            return
+        await _apply(engine, old)
 
 
 def _batches(copy: Copy) -> Iterator[Changed]:

@@ -21,6 +21,7 @@ from threefs.env.notify import notify
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported, Unavailable, WrongCluster
 from threefs.kv import engines
 from threefs.kv.dump import KEYS_END
+from threefs.kv.restored import in_part
 from threefs.registration import read_cluster_id
 from threefs_cli import cluster_file, output
 from threefs_cli.meta_commands import json_option
@@ -212,7 +213,7 @@ async def _restore_one(
     with _taken(data, cluster_id):
         store = await engines.open_engine(url)
         try:
-            await restore(copy, store)
+            await restore(copy, store, alone=not url.shared)
         except AlreadyExists:
             raise AlreadyExists(f"{url} is not empty; move it away if it is really to be replaced") from None
         finally:
@@ -232,7 +233,7 @@ def _check_is_for_data(data: Path) -> None:
 async def _restore_lost(
     found: Callable[..., Copy], cluster_id: str, home: Path, roles: Sequence[str]
 ) -> list[tuple[str, Copy]]:
-    """Those whose store is gone or empty. Raises AlreadyExists if none is."""
+    """Those whose store is gone, empty, or what an interrupted restore has left. Raises AlreadyExists if none is."""
     lost = [role for role in roles if await _is_lost(home / role / "data", cluster_id)]
     if not lost:
         raise AlreadyExists(
@@ -249,7 +250,7 @@ async def _restore_lost(
         with _taken(data, cluster_id):
             store = await engines.open_engine(url)
             try:
-                await restore(copies[role], store)
+                await restore(copies[role], store, alone=True)
             finally:
                 await store.close()
         done.append((role, copies[role]))
@@ -263,7 +264,8 @@ async def _is_lost(data: Path, cluster_id: str) -> bool:
         with _taken(data, cluster_id):
             store = await engines.open_engine(engines.url_of("", data / "kv"))
             try:
-                return not await store.begin().get_range(b"", KEYS_END, limit=1, snapshot=True)
+                tx = store.begin()
+                return await in_part(tx) or not await tx.get_range(b"", KEYS_END, limit=1, snapshot=True)
             finally:
                 await store.close()
     except Unavailable:

@@ -20,9 +20,16 @@ async def read_mark(tx: Transaction) -> RestoreMark | None:
     mark = records.decode(value, RestoreMark, RESTORE_KEY)
     if not mark.complete:
         raise StrangeStore(
-            "the store was loaded from a backup only in part: empty it (or remove its directory), and restore it again"
+            "the store was loaded from a backup only in part: restore it again (`threefs restore`; a store in etcd or "
+            "PostgreSQL has to be emptied first)"
         )
     return mark
+
+
+async def in_part(tx: Transaction) -> bool:
+    """Whether the store was loaded only in part, and so was never of use to anybody."""
+    value = await tx.get(RESTORE_KEY)
+    return value is not None and not records.decode(value, RestoreMark, RESTORE_KEY).complete
 
 
 def write_mark(tx: Transaction, *, complete: bool, as_of_ns: int = 0) -> None:

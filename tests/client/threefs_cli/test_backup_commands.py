@@ -9,6 +9,7 @@ from threefs_cli.main import main
 from tests.support.backups import Source
 from threefs.kv import engines
 from threefs.kv.dump import KEYS_END
+from threefs.kv.restored import RESTORE_KEY, write_mark
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -109,3 +110,32 @@ def test_a_place_that_was_mistyped_is_said(backup: Path, tmp_path: Path) -> None
     (tmp_path / "disk" / "lost+found").mkdir(parents=True)
     (tmp_path / "disk" / "cluster_id").write_text("c" * 32 + "\n")
     run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "disk"))
+
+
+def test_a_restore_that_was_interrupted_is_done_again(backup: Path, tmp_path: Path) -> None:
+    def interrupt(kv: Path) -> None:
+        import uvloop
+
+        async def work() -> None:
+            store = await engines.open_engine(engines.url_of("", kv))
+            tx = store.begin()
+            write_mark(tx, complete=False)
+            for number in range(3000):
+                tx.set(b"half %d" % number, b"x")
+            await tx.commit()
+            await store.close()
+
+        kv.mkdir(parents=True, exist_ok=True)
+        uvloop.run(work())
+
+    data = tmp_path / "data"
+    interrupt(data / "kv")
+    run("restore", str(backup), "--store", "meta", "--data-dir", str(data))
+    assert set(rows(data / "kv")) == {b"meta", RESTORE_KEY}
+    home = tmp_path / "cluster"
+    home.mkdir()
+    cluster_file.save(home, cluster_file.fresh(cluster_file.Plan()))
+    interrupt(home / "meta" / "data" / "kv")
+    told = json.loads(run("restore", str(backup), "--dir", str(home), "--json"))
+    assert [one["store"] for one in told["restored"]] == ["manager", "meta"]
+    assert set(rows(home / "meta" / "data" / "kv")) == {b"meta", RESTORE_KEY}
