@@ -80,7 +80,11 @@ class Connections:
                         self._conninfo, autocommit=True, prepare_threshold=None
                     )
                     self._all.add(connection)
-                    await connection.execute(_SESSION)
+                    try:
+                        await connection.execute(_SESSION)
+                    except BaseException:  # cancelled, or out of time: nobody else would end it
+                        await self._end(connection)
+                        raise
                 return connection
             except (psycopg.Error, TimeoutError) as error:
                 failure = error_of(error)

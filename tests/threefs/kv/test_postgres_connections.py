@@ -19,6 +19,7 @@ from threefs.errors import (
     TooLarge,
     Unavailable,
 )
+from threefs.kv import postgres_connections
 from threefs.kv.postgres_connections import Connections, error_of
 
 
@@ -90,5 +91,36 @@ def test_nobody_there_and_no_such_database_are_said(postgres: PostgresServer) ->
         assert "secret" not in str(caught.value)
         with pytest.raises(InvalidSettings, match="nosuch"):
             await Connections(postgres.url.replace("/postgres", "/nosuch")).take()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["cancelled", "out of time"])
+def test_a_connection_whose_session_does_not_begin_is_ended(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Each stayed open at the server as long as the program lived, beside the bound."""
+    session = postgres_connections._SESSION
+    monkeypatch.setattr(postgres_connections, "_SESSION", "SELECT pg_sleep(60)")
+    if how == "out of time":
+        monkeypatch.setattr(postgres_connections, "CALL_S", 0.3)
+        monkeypatch.setattr(postgres_connections, "PATIENCE_S", 0.5)
+
+    async def main() -> None:
+        connections = Connections(postgres.url, most=2)
+        for _ in range(4):
+            taking = asyncio.ensure_future(connections.take())
+            while not connections._all and not taking.done():
+                await asyncio.sleep(0.01)
+            if how == "cancelled":
+                taking.cancel()
+            with pytest.raises((asyncio.CancelledError, Unavailable)):
+                await taking
+            assert not connections._all
+        monkeypatch.setattr(postgres_connections, "_SESSION", session)
+        monkeypatch.setattr(postgres_connections, "CALL_S", 10.0)
+        for taken in [await connections.take(), await connections.take()]:
+            connections.give_back(taken)
+        await connections.close()
 
     asyncio.run(main())
