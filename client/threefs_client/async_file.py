@@ -6,6 +6,7 @@ from types import TracebackType
 import numpy as np
 
 from threefs.errors import InvalidArgument, LockLost
+from threefs.wire import meta_pb2 as pb
 from threefs_client import allocation, extents
 from threefs_client.allocation import Allocation
 from threefs_client.buffering import ReadWindow, WriteBuffer
@@ -50,6 +51,7 @@ class AsyncFile:
         options, chunk_bytes = handle.link.options, handle.layout.chunk_bytes
         self._held = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
         self._place: Place | None = None  # of the first bytes that are held back, if they were appended in vain
+        self._asked: tuple[int, pb.Mutation] | None = None  # their length, and under which identity their place
         self._window = ReadWindow(options.read_ahead_bytes)
         if mode.append:
             self._position = handle.length
@@ -264,7 +266,9 @@ class AsyncFile:
         they may be there already."""
         place = self._place
         if place is None or place.truncate_version != self.handle.file.truncate_version:
-            place = self._place = await self.handle.place(len(view))
+            asked = self._asked = self._asked or (len(view), self.handle.link.meta.mutation())
+            place = self._place = await self.handle.place(*asked)
+            self._asked = None
         length = place.end - place.offset
         await self.handle.write_placed(place, view[:length])
         self._place = None
@@ -357,7 +361,7 @@ class AsyncFile:
     def disown(self) -> None:
         """In a forked child: what the parent has not sent yet is the parent's."""
         self._held.drop()
-        self._place = None
+        self._place = self._asked = None
         self._lock = None
 
     async def __aenter__(self) -> "AsyncFile":

@@ -192,20 +192,19 @@ class Handle:
         """Write behind all that anybody has written or appended; the end of it. Durable on all replicas then."""
         if not len(data):
             return self.file.length
-        place = await self.place(len(data))
+        place = await self.place(len(data), self.link.meta.mutation())
         try:
             await self.write_placed(place, data)
         finally:
             self.end_append(place)
         return place.end
 
-    async def place(self, length: int) -> Place:
-        """Where the next `length` bytes are appended. Nobody else gets that place, whatever becomes of them."""
+    async def place(self, length: int, mutation: pb.Mutation) -> Place:
+        """Where the next `length` bytes are appended. Nobody else gets that place, whatever becomes of them: who asks
+        again should do so under the same identity."""
         await self.ask_quota()
         self.check_write(self.file.length, length)
-        request = pb.ReserveRequest(
-            mutation=self.link.meta.mutation(), inode=self.inode, session=self._session, length=length
-        )
+        request = pb.ReserveRequest(mutation=mutation, inode=self.inode, session=self._session, length=length)
         reply = await self.call(methods.RESERVE, request)
         self.changed(reply.inode)
         return Place(reply.offset, reply.offset + length, self.file.truncate_version)

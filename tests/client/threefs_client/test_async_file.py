@@ -21,6 +21,7 @@ from threefs.errors import (
     OutcomeUnknown,
     SessionLost,
 )
+from threefs.wire import meta_pb2 as pb
 
 KIB = 1 << 10
 
@@ -378,7 +379,7 @@ def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
     run_virtual(run())
 
 
-@pytest.mark.parametrize("how", ["cancelled", "unknown", "not at all", "cut by another"])
+@pytest.mark.parametrize("how", ["cancelled", "unknown", "not at all", "cut by another", "without its place"])
 def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
     """A flush that failed was tried again with the next one, at another place: the bytes were there twice."""
 
@@ -390,6 +391,21 @@ def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
             files.storage.before.append(lambda *_: NoSpace("full"))
             with pytest.raises(NoSpace):
                 await file.flush()
+        elif how == "without its place":  # which is taken: with another one there would be a gap of zeros
+            reserve, placed = files.meta._reserve, asyncio.Event()
+
+            async def late(request: pb.ReserveRequest) -> pb.ReserveReply:
+                files.meta.answered[request.mutation.client, request.mutation.request] = await reserve(request)
+                placed.set()
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            files.meta._reserve = late  # type: ignore[method-assign]
+            flush = asyncio.create_task(file.flush())
+            await placed.wait()
+            flush.cancel()
+            await asyncio.gather(flush, return_exceptions=True)
+            files.meta._reserve = reserve  # type: ignore[method-assign]
         elif how == "unknown":
             files.storage.after += [lambda *_: ConnectionLost("cut"), lambda *_: NoSpace("full")]
             with pytest.raises(OutcomeUnknown):
