@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from threefs.env.clock import Clock
-from threefs.errors import Fenced, InvalidArgument, NotFound, ThreefsError
+from threefs.errors import Fenced, InvalidArgument, NotFound, StrangeStore, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.generations import SAVE_EVERY_S
 from threefs_manager.membership import Membership
+from threefs_manager.older import Age
 from threefs_manager.progress import Progress
 from threefs_manager.publication import Publication
 from threefs_manager.store import Store, Writer
@@ -34,6 +35,7 @@ class Overseer:
         store: Store,
         publication: Publication,
         membership: Membership,
+        age: Age,
         *,
         clock: Clock,
         on_change: Callable[[Chain, Chain], None] = lambda before, after: None,
@@ -41,6 +43,7 @@ class Overseer:
         self._store = store
         self._publication = publication
         self._membership = membership
+        self._age = age
         self._clock = clock
         self._on_change = on_change
         self._progress = Progress(clock)
@@ -75,12 +78,14 @@ class Overseer:
                 pass
 
     async def run(self) -> None:
-        """Until cancelled, or until another manager is primary."""
+        """Until cancelled, or until another manager is primary. Raises StrangeStore: the store is an older copy."""
         while True:
             try:
                 await self._turn()
             except Fenced:
                 return
+            except StrangeStore:
+                raise
             except ThreefsError as error:
                 _LOG.warning("chains cannot be changed now", error=str(error))
                 await self._clock.sleep(_PAUSE_S)
@@ -97,6 +102,10 @@ class Overseer:
         if (away_s := self._clock.monotonic() - began) > _AWAY_SWEEPS * pause_s:
             _LOG.warning("this manager was away: all nodes have the time T anew", away_s=away_s)
             self._membership.was_away()
+        self._age.check_changes()
+        if not self._age.confirmed:
+            self._wake.clear()
+            return  # whoever is alive will be heard soon, and may know of a newer store
         if self._dirty == routing.chains.keys():
             await self._forget_meta_services()
             await self._save_generations()

@@ -10,9 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from threefs import routing as routing_module
-from threefs.errors import StrangeStore
 from threefs.ids import ChainId
-from threefs.routing import Chain, ChainMember, PublicState, Routing
+from threefs.routing import Chain, ChainMember, PublicState
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.store import Writer
 
@@ -27,28 +26,6 @@ def lost(belongs_to: str, found: str) -> str:
         f"the manager's store {f'is that of cluster {found}' if found else 'is empty'}, but its data and nodes are of "
         f"cluster {belongs_to}: mount its disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md)"
     )
-
-
-def check_not_older(known: int, request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:
-    """`known` is the version of the routing here. Raises StrangeStore if the node was told of a newer one."""
-    if request.routing_version > known:
-        raise StrangeStore(
-            f"the manager's store is an older copy: node {request.node_id} has seen version {request.routing_version} "
-            f"of the routing, and the store has {known}. Put the newest one in its place, or restore a backup: "
-            "`threefs restore BACKUP` (docs/backup.md)"
-        )
-
-
-def check_chains_not_older(routing: Routing, request: pb.RegisterRequest) -> None:
-    """Raises StrangeStore if a store keeps a newer version of its chain than there is here."""
-    for store in request.stores:
-        chain = routing.chains.get(ChainId(store.kept.chain.chain_id))
-        if chain is not None and store.kept.chain.version > chain.version:
-            raise StrangeStore(
-                f"the manager's store is an older copy: target {store.target_id} of node {request.node_id} has seen "
-                f"version {store.kept.chain.version} of chain {chain.chain_id}, and the store has {chain.version}. Put "
-                "the newest one in its place, or restore a backup: `threefs restore BACKUP` (docs/backup.md)"
-            )
 
 
 async def begin(writer: Writer, wall_ns: int) -> bool:

@@ -47,6 +47,7 @@ from threefs_manager.election import Election, Epoch
 from threefs_manager.generations import Generations
 from threefs_manager.inquiry import Inquiry
 from threefs_manager.membership import Membership
+from threefs_manager.older import Age
 from threefs_manager.overseer import Overseer
 from threefs_manager.placement import FIRST_META_NODE, Disk
 from threefs_manager.presences import Presences, nobody_listens
@@ -94,6 +95,7 @@ class Manager:
         self._membership = Membership(clock)
         self._presences = Presences()
         self._deaths: set[asyncio.Task[None]] = set()  # that are looked into
+        self._age = Age(0)
         self._store: Store | None = None
         self._overseer: Overseer | None = None
         self._inquiry: Inquiry | None = None  # until what a restored store lacks has been told
@@ -136,7 +138,8 @@ class Manager:
         seen = await _patiently(store.seen, self._clock)
         self._membership = Membership(self._clock, Generations(seen))  # everyone has the time T from now on
         self._publication.begin(routing)
-        self._overseer = Overseer(store, self._publication, self._membership, clock=self._clock)
+        self._age = Age(routing.version)
+        self._overseer = Overseer(store, self._publication, self._membership, self._age, clock=self._clock)
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
@@ -249,10 +252,10 @@ class Manager:
         if not routing.cluster_id:  # no other cluster is made here before somebody has looked
             self._belongs_to = self._belongs_to or request.cluster_id
         elif request.cluster_id == routing.cluster_id:
-            restoring.check_not_older(routing.version, request)
+            self._age.check(request)
         if request.cluster_id in ("", routing.cluster_id):
             self._ask(request)
-            restoring.check_chains_not_older(routing, request)
+            self._age.check_chains(routing, request)
         known = next((n for n in self._publication.message(routing).nodes if n.node_id == request.node_id), None)
         if request.cluster_id in ("", routing.cluster_id) and known is not None:
             registrations.check_incarnation(request, known, membership, routing.lease_s)
@@ -266,6 +269,7 @@ class Manager:
 
         node_id, routing = await store.change(write)
         self._publication.publish(routing)
+        self._age.told(routing.version)
         membership.greet(node_id, request.incarnation)
         self._presences.end(node_id, request.incarnation)
         return pb.RegisterReply(
@@ -284,7 +288,7 @@ class Manager:
         if not self._election.may_acknowledge:
             raise NotPrimary("the lease of this manager has not been renewed in time")
         routing = self._publication.routing
-        restoring.check_not_older(routing.version, request)
+        self._age.check(request)
         node = self._current(request.node_id, request.incarnation)
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and say what is known there")
@@ -294,6 +298,7 @@ class Manager:
             leased = []
             self._membership.bury(request.node_id, request.incarnation)
         overseer.look_at(news)
+        self._age.told(routing.version)
         return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
 
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:

@@ -6,7 +6,8 @@ manager is told while the store is in use rises with the ticks, so it knows an o
 
 Inode numbers are `epoch << EPOCH_BITS | counter`. The manager gives a store that was loaded from a backup an epoch that
 none had before. So no number of a file that the backup does not know is given out again, and its chunks are never shown
-by another one.
+by another one. The same holds for the numbers of leases: clients that have got a lock or an open file since the backup
+hear a number higher than all before, and so that they hold nothing any more (I18).
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,7 @@ from threefs.managers import Caller
 from threefs.rpc.methods import ADMIT_STORE
 from threefs.wire import manager_pb2 as pb
 from threefs.wire.records_pb2 import RestoreMark, StoreRecord
-from threefs_meta import keys
+from threefs_meta import keys, leases
 from threefs_meta.counters import read_counter, write_counter
 from threefs_meta.namespace import make_root
 
@@ -36,6 +37,7 @@ _CALL_S = 5.0
 _PAUSE_S = 0.2
 _LOOKS = 5
 _ID_BYTES = 16
+_PAGE = 200
 
 T = TypeVar("T")
 
@@ -72,6 +74,8 @@ class StoreIdentity:
         now_ns = self._clock.wall_ns()
         record, mark = await self._run(lambda tx: _identify(tx, fresh, now_ns, self._owner))
         epoch = await self._admitted(restored=mark is not None)
+        while mark is not None and await self._run(_end_leases):
+            pass
         self.record = await self._run(lambda tx: _settle(tx, epoch))
         if mark is not None:
             _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
@@ -156,6 +160,17 @@ async def _look(tx: Transaction) -> pb.AdmitStoreRequest:
     )
 
 
+async def _end_leases(tx: Transaction) -> bool:
+    """Some of those that a restored store has; False when none is left, or another service has settled them."""
+    if await restored.read_mark(tx) is None:
+        return False
+    page = await tx.get_range(*keys.CLIENTS, limit=_PAGE)
+    for key, _ in page:
+        client = key.removeprefix(keys.CLIENTS[0])
+        await leases.end(tx, client, await leases.number(tx, client))
+    return bool(page)
+
+
 async def _settle(tx: Transaction, epoch: int) -> StoreRecord:
     record = await _read(tx)
     assert record is not None, "it has been identified"
@@ -165,6 +180,7 @@ async def _settle(tx: Transaction, epoch: int) -> StoreRecord:
         before = await read_counter(tx, keys.NEXT_INODE)
         first = max(before, epoch << EPOCH_BITS)
         write_counter(tx, keys.NEXT_INODE, first)
+        write_counter(tx, keys.LAST_LEASE, max(await read_counter(tx, keys.LAST_LEASE), epoch << EPOCH_BITS))
         # Numbers that no inode ever gets count as removed: the rest is how many inodes there are.
         write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + first - before)
         restored.settle(tx)

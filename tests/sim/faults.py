@@ -30,6 +30,7 @@ AT tight HOST FOR           its disk has a hundredth left: less than clients' wr
 AT rots HOST                bits of one chunk flip in its copies, at the host and at others, until one good one is left
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
+and those of `store_faults`
 """
 
 import asyncio
@@ -37,8 +38,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.sim import store_faults
 from tests.sim.dice import SeededRandom
 from tests.sim.disk import DISK_BYTES, Image
+from tests.sim.store_faults import StoreFaults
 from tests.sim.world import LEASE_S, World
 
 SLOW_S = (0.02, 0.3)
@@ -154,12 +157,15 @@ class Faults:
         self._quiet_until = 0.0
         self._dice = SeededRandom(world.seed, "rot")
         self._images: dict[str, Image] = {}  # copies of disks
+        self.stores = StoreFaults(world)
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
         for step in steps:
             if step.what == "older":
                 self._world.loop.call_later(step.at / 2, self._copy, step.hosts[0])
+            elif step.what in store_faults.KINDS:
+                self._world.loop.call_later(step.at / 2, self.stores.copy, step.what, step.hosts[0])
         for step in sorted(steps, key=lambda step: step.at):
             await asyncio.sleep(max(0.0, begin + step.at - self._world.loop.time()))
             self.begin(step)
@@ -204,6 +210,8 @@ class Faults:
             return None
         if step.what == "lone":
             return self._lone(*step.hosts, first_s=step.lasts * 2 / 3)
+        if step.what in store_faults.KINDS:
+            return self.stores.begin(step.what, step.hosts[0])
         return getattr(self, f"_{step.what}")(*step.hosts)  # type: ignore[no-any-return]
 
     def _runs(self, host: str) -> bool:

@@ -9,9 +9,12 @@ from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process
 from tests.sim.world import World
 from tests.support.namespace_audit import audit
-from threefs.errors import NoSpace, OutcomeUnknown, ThreefsError
+from threefs.errors import NoSpace, NotFound, OutcomeUnknown, SessionLost, ThreefsError
 
 _NAMES = 8
+_CHUNK_BYTES = 64 << 10
+_HOLES = [f"hole{n}" for n in range(8)]
+_HOLE_BYTES = 3000
 
 
 class Files:
@@ -27,6 +30,10 @@ class Files:
         self._stopping = False
         self._ended = False
         self._known: dict[str, bytes] = {}
+        self._ever: dict[int, list[bytes]] = {}  # inode -> all that was ever to be written to it
+        self._restores = 0  # of the metadata, that it has noticed
+        self._forgiven = 0  # the restore after which it has lost what it had open
+        self._tops: list[str] = []  # directories that it began with
         self._dice = SeededRandom(world.seed, "files", host)
 
     def begin(self) -> None:
@@ -57,16 +64,69 @@ class Files:
 
     async def _operate(self, link: Link) -> None:
         fs = AsyncFileSystem(link)
-        top = f"/{self._host}"
-        await fs.mkdir(top)
+        top = await self._begin_anew(fs)
         while not self._stopping:
-            await self._step(fs, top)
+            try:
+                if not self._known:
+                    await self._make_holes(fs, top)
+                await self._step(fs, top)
+            except (ThreefsError, AssertionError) as error:
+                if not self._comes_of_a_restore(error):
+                    raise
+                self._restores = -1
+            if self._world.restores != self._restores:  # what was since the backup is forgotten
+                top = await self._begin_anew(fs)
             self.operations += 1
             await asyncio.sleep(self._dice.uniform(0, 2 * self._pause_s))
         names = sorted([entry.name async for entry in fs.list(top)])
         assert names == sorted(self._known), f"I9: {names} are there, {sorted(self._known)} should be"
         for name in names:
             await self._read(fs, f"{top}/{name}", self._known[name])
+        for old in self._tops[:-1]:
+            await self._look_at_old(fs, old)
+
+    def _comes_of_a_restore(self, error: Exception) -> bool:
+        """The backup may also lack the lease of this process: then it loses what it had open, once."""
+        if self._world.restores != self._restores:
+            return True
+        forgiven, self._forgiven = self._forgiven, self._restores
+        return isinstance(error, SessionLost) and forgiven != self._restores
+
+    async def _begin_anew(self, fs: AsyncFileSystem) -> str:
+        """A directory of which everything is known. Those of before a restore hold what is left of them."""
+        while True:
+            restores, self._known = self._world.restores, {}
+            top = f"/{self._host}-{len(self._tops)}" if self._tops else f"/{self._host}"
+            try:
+                await fs.mkdir(top)
+            except ThreefsError:
+                if self._world.restores == restores:
+                    raise
+            self._tops.append(top)
+            self._restores = restores
+            return top
+
+    async def _make_holes(self, fs: AsyncFileSystem, top: str) -> None:
+        """Nothing is ever written to them: with the number of an older file they would show its bytes."""
+        for name in _HOLES if self._restores > 0 else ():
+            async with await fs.open(f"{top}/{name}", "wb", chunk_bytes=_CHUNK_BYTES) as file:
+                await file.truncate(_HOLE_BYTES)
+            self._known[name] = bytes(_HOLE_BYTES)
+
+    async def _look_at_old(self, fs: AsyncFileSystem, top: str) -> None:
+        """After a restore a file may have bytes of before or of after the backup, or zeros: never those of another."""
+        try:
+            names = [entry.name async for entry in fs.list(top)]
+        except NotFound:
+            return
+        for name in names:
+            async with await fs.open(f"{top}/{name}", "rb") as file:
+                found = await file.read()
+                ever = self._ever.get(int(file.handle.inode), [])
+            for at in range(0, len(found), _CHUNK_BYTES):
+                piece = found[at : at + _CHUNK_BYTES]
+                known = any(_is_of(piece, content[at : at + _CHUNK_BYTES]) for content in ever)
+                assert known, f"I15: {top}/{name} has {piece[:12]!r} at {at}: that was never written to it"
 
     async def _step(self, fs: AsyncFileSystem, top: str) -> None:
         known, dice = self._known, self._dice
@@ -74,7 +134,8 @@ class Files:
         kind = dice.below(5)
         if name not in known or kind == 0:
             content = dice.token(1 + dice.below(self._most_bytes))
-            async with await fs.open(f"{top}/{name}", "wb", chunk_bytes=64 << 10) as file:
+            async with await fs.open(f"{top}/{name}", "wb", chunk_bytes=_CHUNK_BYTES) as file:
+                self._ever.setdefault(int(file.handle.inode), []).append(content)
                 await file.write(content)
             known[name] = content
         elif kind in (1, 2):
@@ -91,6 +152,11 @@ class Files:
         async with await fs.open(path, "rb") as file:
             found = await file.read()
         assert found == content, f"I11: {path} has {len(found)} bytes {found[:12]!r}, not {len(content)}"
+
+
+def _is_of(piece: bytes, content: bytes) -> bool:
+    """Whether the piece is that content, or as much of it as is left; or all of it is gone."""
+    return not any(piece) or piece.rstrip(b"\0") == content[: len(piece)].rstrip(b"\0")
 
 
 async def namespace(world: World) -> list[str]:

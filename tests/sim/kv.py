@@ -5,16 +5,20 @@ commit was made.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from tests.sim.clock import SimClock
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import KERNEL, PROCESS, SimLoop
 from threefs.env.clock import Clock
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError, TooOld, Unavailable
-from threefs.kv.memory import MemoryEngine
+from threefs.kv.conflicts import History
+from threefs.kv.memory import MemoryEngine, VersionedTable
 from threefs.kv.transaction import BufferedTransaction
 
 PATIENCE_S = 2.0
+_WINDOW_S = 10.0
+_BEHIND_ALL = b"\xff" * 100
 
 
 class SimKv(MemoryEngine):
@@ -29,6 +33,22 @@ class SimKv(MemoryEngine):
         self.unknown = 0.0  # the share of commits, done or not, of whose end nobody hears
         self._loop = loop
         self._dice = random
+        self._mounted = 0  # how often another store has taken the place of this one
+
+    def pairs(self) -> dict[bytes, bytes]:
+        """All that is in it now."""
+        return dict(self._table.scan(b"", _BEHIND_ALL, 0, False, self._history.version))
+
+    def mount(self, pairs: Mapping[bytes, bytes]) -> None:
+        """Another store takes the place of this one. What is on its way is lost. No process may use it."""
+        self._mounted += 1
+        self._history, self._table = History(_WINDOW_S), VersionedTable()
+        self._changes.clear()
+        now = self._clock.monotonic()
+        version = self._history.record(tuple(pairs), now)
+        for key, value in pairs.items():
+            self._table.put(key, version, value)
+            self._changes.append((now, version, key))
 
     async def arrive(self) -> None:
         await self._travel()
@@ -56,10 +76,12 @@ class SimKv(MemoryEngine):
         host = _host()
         if not self._reachable(host):
             await self._wait_in_vain()
-        process = PROCESS.get()
+        process, mounted = PROCESS.get(), self._mounted
         answer: asyncio.Future[None] = self._loop.create_future()
 
         def at_the_store() -> None:
+            if self._mounted != mounted:
+                return
             if process is not None and not process.alive and self._dice.chance(0.5):
                 return  # the request was never sent
             if not self._reachable(host) and self._dice.chance(0.5):

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from tests.sim import audit, rest, shape
+from tests.sim import audit, rest, shape, store_faults
 from tests.sim.dice import SeededRandom
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
@@ -66,7 +66,7 @@ def run(
     trace has what the processes log too."""
     directory = Path(tempfile.mkdtemp(prefix="threefs-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
     dice = SeededRandom(seed, "run")
-    drawn_size, drawn_load = shape.draw(dice)
+    drawn_size, drawn_load = shape.draw(dice, seed)
     world = World(seed, size or drawn_size, directory)
     outcome = Outcome(seed)
     before = structlog.get_config() if structlog.is_configured() else None
@@ -120,11 +120,12 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     for begun in (workload, files, lockers):
         begun.begin()
     await asyncio.sleep(0.5)
-    outcome.scenario = list(scenario) if scenario is not None else draw(dice, world, load.faults_s)
+    outcome.scenario = list(scenario) if scenario is not None else _drawn(dice, world, load)
     await faults.run(outcome.scenario)
     await asyncio.sleep(LEASE_S / 2)
     await faults.heal()
     outcome.faults = faults.counts
+    outcome.violations += faults.stores.violations
     await _get_well(world, workload, files, lockers, outcome)
     if not outcome.violations:
         outcome.violations += audit.replicas(world)
@@ -146,6 +147,14 @@ def _judge(workload: Workload, outcome: Outcome) -> None:
         outcome.violations += violations(History(unclear), _CHECKER_STEPS)
     except Undecided as error:
         outcome.undecided = str(error)
+
+
+def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
+    steps = draw(dice, world, load.faults_s)
+    if load.stores:
+        for at, what, store, lasts in store_faults.draw(SeededRandom(world.seed, "stores"), load.faults_s):
+            steps.append(Step(at, what, (store,), lasts))
+    return steps
 
 
 async def _get_well(world: World, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome) -> None:

@@ -4,6 +4,8 @@ Each run has a theme, which is what it has most of; half of them have none, and 
 everything may be in any of them.
 """
 
+from dataclasses import replace
+
 from tests.sim.dice import SeededRandom
 from tests.sim.workload import Load
 from tests.sim.world import SCRUB_S, Size
@@ -27,9 +29,24 @@ THEMES = (
 )
 
 
-def draw(dice: SeededRandom) -> tuple[Size, Load]:
+#: What a run may have beside its theme. It is drawn apart, so that it changes nothing else of a seed.
+MORE = ("stores",)
+_MORE_OF = 0.15
+
+
+def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     theme = THEMES[dice.below(len(THEMES))]
-    return _size(dice, theme), _load(dice, theme)
+    size, load = _size(dice, theme), _load(dice, theme)
+    more = SeededRandom(seed, "more")
+    if more.chance(_MORE_OF):
+        return with_more(MORE[more.below(len(MORE))], size, load)
+    return size, load
+
+
+def with_more(what: str, size: Size, load: Load) -> tuple[Size, Load]:
+    if what == "stores":  # who counts under a lock cannot know what a backup has forgotten
+        return replace(size, lockers=0), replace(load, stores=True)
+    return size, load
 
 
 def _size(dice: SeededRandom, theme: str) -> Size:

@@ -172,3 +172,23 @@ def test_every_increment_counts_once_whatever_is_injected() -> None:
 
     for seed in range(5):
         with_store(body, seed)
+
+
+def test_another_store_in_its_place_has_nothing_of_it_and_takes_nothing_that_was_meant_for_it() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        await put(kv, b"before")
+        right = kv.pairs()
+        assert right == {b"key": b"before"}
+        late = loop.create_task(put(kv, b"late"))
+        await asyncio.sleep(0)
+        kv.mount({})
+        with pytest.raises(MaybeCommitted):
+            await late
+        assert kv.pairs() == {} and await get(kv) is None
+        await put(kv, b"strange")
+        kv.mount(right)
+        assert await get(kv) == b"before"
+        await put(kv, b"after")
+        assert await get(kv) == b"after"
+
+    with_store(body)

@@ -93,6 +93,8 @@ class World:
         self.disks: dict[str, SimDisk] = {}
         self.managers: dict[str, Manager] = {}
         self.storages: dict[str, StorageNode] = {}
+        self.metas: dict[str, MetaNode] = {}
+        self.restores = 0  # of the metadata, from a backup
         self.trace: list[str] = []
         self.was_full = False  # some disk was, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
@@ -102,6 +104,7 @@ class World:
         self.client_main: Callable[[Process], Coroutine[Any, Any, None]] | None = None
         self._directory = directory
         self._incarnations: dict[str, int] = {}
+        self._belongs: dict[str, str] = {}  # what a manager has noted of whose store it has
         self.manager_hosts = [f"m{n}" for n in range(1, size.managers + 1)]
         self.storage_hosts = [f"s{n}" for n in range(1, size.storage + 1)]
         self.meta_hosts = [f"t{n}" for n in range(1, size.metas + 1)]
@@ -176,6 +179,7 @@ class World:
         self.processes[host].kill()
         self.managers.pop(host, None)
         self.storages.pop(host, None)
+        self.metas.pop(host, None)
 
     def cut_power(self, host: str) -> None:
         """The process dies, nobody is told, and what was not synced is lost."""
@@ -184,6 +188,7 @@ class World:
         self.processes[host].kill()
         self.managers.pop(host, None)
         self.storages.pop(host, None)
+        self.metas.pop(host, None)
         self.fabric.power_off(host)
         if host in self.disks:
             self.disks[host].cut_power()
@@ -211,6 +216,11 @@ class World:
         holder = random.token(16).hex()
         server = Server(self._net(process), Identity("", holder, "", "threefs-manager"), clock=clock)
         election = Election(self.manager_kv, holder, length_s=LEASE_S / LEASES_PER_T, clock=clock, random=random)
+
+        def join(cluster_id: str) -> None:
+            self._belongs[process.host] = cluster_id
+            server.join(cluster_id)
+
         manager = Manager(
             self.manager_kv,
             election,
@@ -218,7 +228,8 @@ class World:
             clock=clock,
             random=random,
             net=self._net(process),
-            on_cluster=server.join,
+            belongs_to=self._belongs.get(process.host, ""),
+            on_cluster=join,
         )
         manager.bind(server)
         manager.bind_presence(server)
@@ -286,6 +297,7 @@ class World:
             clock=clock,
             random=random,
         )
+        self.metas[process.host] = node
         await node.start()
         await asyncio.Event().wait()
 

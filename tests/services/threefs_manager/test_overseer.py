@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
+from threefs_manager.older import Age
 from threefs_manager.overseer import Overseer
 from threefs_manager.progress import STALLED_LEASES
 from threefs_manager.publication import Publication
@@ -226,10 +227,13 @@ class Desk:
         self.engine, self.count, self.clock = engine, count, SteppedClock()
         self.store, self.publication, self.membership = Store(engine, epoch), Publication(), Membership(self.clock)
         self.changes: list[tuple[Chain, Chain]] = []
+        age = Age(0)
+        age.confirmed = True
         self.overseer = Overseer(
             self.store,
             self.publication,
             self.membership,
+            age,
             clock=self.clock,
             on_change=lambda before, after: self.changes.append((before, after)),
         )

@@ -1,11 +1,9 @@
 import asyncio
 
-import pytest
 from threefs_manager.restoring import raised, raised_routing, returning
 from threefs_manager.store import read_routing
 
-from tests.services.threefs_manager.test_service import PLAN, Bench, storage
-from threefs.errors import StrangeStore
+from tests.services.threefs_manager.test_service import PLAN, Bench
 from threefs.ids import ChainId, TargetId
 from threefs.kv.restored import read_mark, write_mark
 from threefs.routing import Chain, ChainMember, PublicState
@@ -55,45 +53,6 @@ def test_the_primary_raises_them_once_after_a_restore() -> None:
         assert all(after.chains[chain].version > before.chains[chain].version for chain in before.chains)
         await bench.start()
         assert await read_routing(bench.engine.begin()) == after
-        await bench.stop()
-
-    asyncio.run(body())
-
-
-def test_a_manager_with_an_older_copy_of_its_store_grants_nothing() -> None:
-    """A node has been told of a version of the routing that the store does not have."""
-
-    async def body() -> None:
-        bench = Bench()
-        manager = await bench.start()
-        cluster_id = (await manager.init(PLAN)).cluster_id
-        request = storage(1, "h:1", cluster_id=cluster_id)
-        version = (await manager.register(request)).routing.version
-        request.routing_version = version
-        await manager.register(request)
-        beat = pb.HeartbeatRequest(node_id=1, incarnation=7, routing_version=version)
-        assert (await manager.heartbeat(beat)).routing_version == version
-        request.routing_version = beat.routing_version = version + 1
-        with pytest.raises(StrangeStore, match=r"older copy: node 1 has seen version.*threefs restore"):
-            await manager.register(request)
-        with pytest.raises(StrangeStore):
-            await manager.heartbeat(beat)
-        await bench.stop()
-
-    asyncio.run(body())
-
-
-def test_a_store_that_keeps_a_newer_chain_tells_an_older_copy() -> None:
-    async def body() -> None:
-        bench = Bench()
-        manager = await bench.start()
-        cluster_id = (await manager.init(PLAN)).cluster_id
-        request = storage(1, "h:1", cluster_id=cluster_id)
-        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1)))
-        await manager.register(request)
-        request.stores[0].kept.chain.version = 2
-        with pytest.raises(StrangeStore, match=r"older copy: target 101 of node 1 has seen version 2 of chain 1"):
-            await manager.register(request)
         await bench.stop()
 
     asyncio.run(body())

@@ -10,6 +10,7 @@ from threefs_manager.metadata_store import admit
 from threefs_meta import keys
 from threefs_meta.allocator import Allocator
 from threefs_meta.counters import read_counter, write_counter
+from threefs_meta.leases import join
 from threefs_meta.store_identity import EPOCH_BITS, StoreIdentity, _look
 
 from tests.support.clocks import SteppedClock
@@ -189,6 +190,30 @@ async def check_running(world: World) -> None:
     await other.admit()
     with pytest.raises(StrangeStore, match="older copy"):
         await running
+
+
+def test_no_lease_outlasts_a_restore_and_no_number_comes_again() -> None:
+    """A client that has got a lock since the backup must hear that it has it no longer."""
+    old, young, many = b"o" * 16, b"y" * 16, [bytes([n % 256, n // 256]) * 8 for n in range(500)]
+
+    async def body(world: World) -> None:
+        engine = MemoryEngine()
+        await world.service(engine).admit()
+        await retry.run(engine, lambda tx: join(tx, old, 1), replayable=True)
+        for client in many:
+            await retry.run(engine, lambda tx, client=client: join(tx, client, 1), replayable=True)  # type: ignore[misc]
+        backup = await restored(engine)
+        since = await retry.run(engine, lambda tx: join(tx, young, 1), replayable=True)
+        await world.service(backup).admit()
+        tx = backup.begin()
+        assert not await tx.get_range(*keys.CLIENTS) and len(await tx.get_range(*keys.ENDED)) == 501
+        for client in (old, young):
+            assert await retry.run(backup, lambda tx, client=client: join(tx, client, 1), replayable=True) > since  # type: ignore[misc]
+        left = await backup.begin().get_range(*keys.CLIENTS)
+        await world.service(backup).admit()
+        assert await backup.begin().get_range(*keys.CLIENTS) == left, "only once"
+
+    run(body)
 
 
 def test_a_service_ends_when_another_store_has_taken_the_place_of_its_own() -> None:
