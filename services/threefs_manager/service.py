@@ -251,9 +251,8 @@ class Manager:
         membership, routing = self._membership, self._publication.routing
         if not routing.cluster_id:  # no other cluster is made here before somebody has looked
             self._belongs_to = self._belongs_to or request.cluster_id
-        elif request.cluster_id == routing.cluster_id:
-            self._age.check(request)
         if request.cluster_id in ("", routing.cluster_id):
+            self._age.check(request)
             self._ask(request)
             self._age.check_chains(routing, request)
         known = next((n for n in self._publication.message(routing).nodes if n.node_id == request.node_id), None)

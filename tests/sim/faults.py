@@ -30,7 +30,7 @@ AT tight HOST FOR           its disk has a hundredth left: less than clients' wr
 AT rots HOST                bits of one chunk flip in its copies, at the host and at others, until one good one is left
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
-and those of `store_faults`
+and those of `store_faults` and `dozes`
 """
 
 import asyncio
@@ -41,6 +41,7 @@ from typing import Any
 from tests.sim import store_faults
 from tests.sim.dice import SeededRandom
 from tests.sim.disk import DISK_BYTES, Image
+from tests.sim.dozes import Dozes
 from tests.sim.store_faults import StoreFaults
 from tests.sim.world import LEASE_S, World
 
@@ -158,6 +159,7 @@ class Faults:
         self._dice = SeededRandom(world.seed, "rot")
         self._images: dict[str, Image] = {}  # copies of disks
         self.stores = StoreFaults(world)
+        self._dozes = Dozes(world)
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -210,6 +212,8 @@ class Faults:
             return None
         if step.what == "lone":
             return self._lone(*step.hosts, first_s=step.lasts * 2 / 3)
+        if step.what == "doze":
+            return self._dozes.begin(*step.hosts)
         if step.what in store_faults.KINDS:
             return self.stores.begin(step.what, step.hosts[0])
         return getattr(self, f"_{step.what}")(*step.hosts)  # type: ignore[no-any-return]

@@ -1,18 +1,25 @@
-"""Clients that count in one file, each under its lock: what one has counted the next one must see (I18)."""
+"""Clients that count in one file, each under its lock: what one has counted the next one must see (I18).
+
+Who sleeps for longer than its lease loses the lock, and must hear so. What it had sent is there when the next one has
+the lock, or never.
+"""
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 
 from threefs_client import AsyncFileSystem
 from threefs_client.async_file import AsyncFile
 
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process
-from tests.sim.world import World
-from threefs.errors import Locked, NoSpace, OutcomeUnknown, ThreefsError
+from tests.sim.world import LEASE_S, World
+from threefs.errors import Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
+from threefs.leases import client_lease_s
 
 _PATH = "/counter"
 _DIGITS = 8
+_LAPSE_S = 0.9 * client_lease_s(LEASE_S)  # clocks drift
 
 
 class Lockers:
@@ -21,7 +28,9 @@ class Lockers:
     def __init__(self, world: World, pause_s: float) -> None:
         self.errors: list[str] = []
         self.counted = 0  # acknowledged
-        self._holder = ""
+        self.lost = 0  # locks, by who slept for too long
+        self._holder: _Hold | None = None
+        self._unsure: _Hold | None = None  # who has begun to write, and has not heard that it is done
         self._made = False
         self._world = world
         self._pause_s = pause_s
@@ -63,24 +72,80 @@ class Lockers:
             self._made = True
         while not self._made and not self._stopping:
             await asyncio.sleep(0.1)
+        process = self._world.processes[host]
         while not self._stopping:
-            async with await fs.open(_PATH, "r+b") as file:
-                with contextlib.suppress(Locked):
-                    await file.lock(wait_s=5.0)
-                    await self._one_more(file, host)
+            slept_s = process.slept_s
+            try:
+                async with await fs.open(_PATH, "r+b") as file:
+                    with contextlib.suppress(Locked):
+                        await file.lock(wait_s=5.0)
+                        await self._one_more(file, host)
+            except (LockLost, SessionLost):
+                if process.slept_s - slept_s < _LAPSE_S:
+                    raise
+                self.lost += 1
             await asyncio.sleep(dice.uniform(0, 2 * self._pause_s))
+        if self.lost:
+            await self._look_again(fs, host)
+
+    async def _look_again(self, fs: AsyncFileSystem, host: str) -> None:
+        """Whether anything has come late that was sent under a lock that is lost."""
+        async with await fs.open(_PATH, "r+b") as file:
+            await file.lock(wait_s=_LAPSE_S)
+            self._take(host)
+            self._saw(host, int(await file.read()))
+            self._holder = None
+            await file.unlock()
 
     async def _one_more(self, file: AsyncFile, host: str) -> None:
-        assert not self._holder, f"I18: {host} has the lock that {self._holder} holds"
-        self._holder = host
+        hold = self._take(host)
         try:
             file.seek(0)
             seen = int(await file.read())
-            assert seen == self.counted, f"I18: {host} has read {seen} under the lock, {self.counted} were counted"
+            if self._holder is hold:  # else it has slept, and knows nothing of now
+                self._saw(host, seen)
+                self._unsure = hold
+            hold.makes = seen + 1
+            self._world.held(host)
             file.seek(0)
             await file.write(str(seen + 1).zfill(_DIGITS).encode())
             await file.flush()
-            self.counted += 1
+            if self._holder is hold:
+                self.counted, self._unsure = seen + 1, None
+            else:
+                assert hold.was_seen is not False, f"I18: {host} has written {seen + 1} under a lock that it had lost"
         finally:
-            self._holder = ""
+            if self._holder is hold:
+                self._holder = None
         await file.unlock()
+
+    def _take(self, host: str) -> "_Hold":
+        other = self._holder
+        assert other is None or self._has_slept(other), f"I18: {host} has the lock that {other} holds"
+        self._holder = hold = _Hold(host, self._world.processes[host].slept_s)
+        return hold
+
+    def _saw(self, host: str, seen: int) -> None:
+        """Under the lock. Of who has lost it, the last change may be there or not, and stays so."""
+        unsure, self._unsure = self._unsure, None
+        if unsure is not None and unsure.makes:
+            unsure.was_seen = seen == unsure.makes
+            self.counted = max(self.counted, seen) if unsure.was_seen else self.counted
+        assert seen == self.counted, f"I18: {host} has read {seen} under the lock, {self.counted} were counted"
+
+    def _has_slept(self, hold: "_Hold") -> bool:
+        """For so long that its lease may have ended."""
+        return self._world.processes[hold.host].asleep_s() - hold.slept_s >= _LAPSE_S
+
+
+@dataclass(slots=True, eq=False)
+class _Hold:
+    """Of the lock, by one client."""
+
+    host: str
+    slept_s: float  # of its process, before
+    makes: int = 0  # what it writes
+    was_seen: bool | None = None  # by who had the lock next
+
+    def __str__(self) -> str:
+        return self.host

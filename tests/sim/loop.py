@@ -254,6 +254,10 @@ class Process:
             self._slept_at = self.loop._now
         self.running = False
 
+    def asleep_s(self) -> float:
+        """How long it was paused, until now."""
+        return self.slept_s + (self.loop._now - self._slept_at if self.alive and not self.running else 0.0)
+
     def resume(self) -> None:
         """SIGCONT."""
         if self.alive and not self.running:

@@ -269,3 +269,18 @@ def test_dice_of_other_names_are_independent_and_repeatable() -> None:
     assert draws != [other.below(1000) for _ in range(20)]
     assert one.token(16) == same.token(16) and one.uniform(2, 3) == same.uniform(2, 3)
     assert all(2 <= one.uniform(2, 3) <= 3 for _ in range(100)) and not one.chance(0) and one.chance(1.1)
+
+
+def test_sleep_is_counted_while_it_lasts() -> None:
+    async def body(loop: SimLoop) -> None:
+        process = Process(loop, "p", "h")
+        process.pause()
+        await asyncio.sleep(3.0)
+        assert (process.asleep_s(), process.slept_s) == (3.0, 0.0)
+        process.resume()
+        await asyncio.sleep(1.0)
+        assert (process.asleep_s(), process.slept_s) == (3.0, 3.0)
+
+    loop = SimLoop()
+    loop.run(body(loop))
+    loop.discard()

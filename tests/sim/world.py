@@ -98,6 +98,7 @@ class World:
         self.trace: list[str] = []
         self.was_full = False  # some disk was, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
+        self.on_hold: dict[str, Callable[[], None]] = {}  # what is to happen when that host has its lock
         #: Told of everything that the story of a storage process tells: (host, what, chunk, facts).
         self.listeners: list[Callable[[str, str, Any, dict[str, Any]], None]] = []
         #: What a client's process does. Without it, clients are begun by whoever wants some, and stay dead when killed.
@@ -129,6 +130,11 @@ class World:
             *self.file_hosts,
             *self.locker_hosts,
         ]
+
+    def held(self, host: str) -> None:
+        """That host has the lock that it wanted, and is about to write."""
+        if host in self.on_hold:
+            self.on_hold[host]()
 
     def tell(self, line: str) -> None:
         line = line.replace(str(self._directory), "")  # which is another one in each run
