@@ -1,31 +1,47 @@
-"""Stores that are not that of the cluster are taken for it (I15)."""
+"""Stores that are not that of the cluster are taken for it (I15), and clients who lost something do not know (I18)."""
 
 from typing import Any
 
-from threefs_manager import metadata_store
+from threefs_client.locks import LockOwner
 from threefs_manager.older import Age
 from threefs_meta import store_identity
+from threefs_storage.engine.store import RecordStore
 
-from tests.sim.planted.registry import plant, put
-from threefs.wire import manager_pb2 as pb
+from tests.sim.planted.registry import plant_for, put
+from threefs.kv.port import Transaction
+
+_STORES = "sim/test_store_faults.py"
+_DOZES = "sim/test_dozes.py"
 
 
-@plant
+@plant_for(f"{_STORES}::test_an_older_store_of_the_managers_is_refused_however_far_it_counts_by_itself")
 def older_copy_of_the_managers_store_is_served() -> None:
+    """I15: nodes that know better are not believed."""
+
     def confirmed(self: Age, request: Any) -> None:
         self.confirmed = True
 
     put(Age, "check", confirmed)
 
 
-@plant
-def any_metadata_store_is_admitted() -> None:
-    def judged(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
-        return pb.MetadataStore(store_id=request.store_id, epoch=request.epoch, generation=request.generation)
-
-    put(metadata_store, "judge", judged)
+@plant_for("services/threefs_manager/test_older.py::test_a_manager_with_an_older_copy_of_its_store_grants_nothing")
+def older_copy_of_the_managers_store_changes_chains() -> None:
+    """I15: it refuses nodes, and counts up to what they have seen."""
+    put(Age, "check_changes", lambda self: None)
 
 
-@plant
-def restored_store_goes_on_with_its_inode_numbers() -> None:
-    put(store_identity, "EPOCH_BITS", 0)
+@plant_for("services/threefs_meta/test_store_identity.py::test_no_lease_outlasts_a_restore_and_no_number_comes_again")
+def leases_of_a_backup_go_on() -> None:
+    """I18: who has got a lock since the backup does not hear that it has none."""
+
+    async def none(tx: Transaction) -> bool:
+        return False
+
+    put(store_identity, "_end_leases", none)
+
+
+@plant_for(f"{_DOZES}::test_a_lock_that_was_slept_away_is_lost_and_the_others_go_on[1]")
+def fences_are_forgotten() -> None:
+    """I18: bytes that come late, under a lock that was taken away, are stored."""
+    put(RecordStore, "_note_fence", lambda self, inode, record: None)
+    put(LockOwner, "lost", False)
