@@ -162,7 +162,7 @@ def _is_of(piece: bytes, content: bytes) -> bool:
 async def namespace(world: World) -> list[str]:
     """I10, read from the store itself."""
     try:
-        await audit(world.meta_kv)
+        await audit(world.metadata())
     except AssertionError as error:
         return [f"I10: {error}"]
     return []

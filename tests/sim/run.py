@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from tests.sim import audit, dozes, rest, shape, store_faults
+from tests.sim import audit, dozes, local_store, rest, shape, store_faults
 from tests.sim.dice import SeededRandom
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
@@ -154,6 +154,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.stores:
         for at, what, store, lasts in store_faults.draw(SeededRandom(world.seed, "stores"), load.faults_s):
             steps.append(Step(at, what, (store,), lasts))
+    if load.cuts:
+        for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):
+            steps.append(Step(at, "power", (host,), lasts))
     if load.dozes:
         for at, host, lasts in dozes.draw(SeededRandom(world.seed, "doze"), world):
             steps.append(Step(at, "doze", (host,), lasts))

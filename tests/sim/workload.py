@@ -51,6 +51,7 @@ class Load:
     large: float = 0.0  # the share of chunks whose content is large
     cancels: float = 0.0  # the share of operations that their caller gives up at some moment
     stores: bool = False  # other stores take the place of those of metadata and managers
+    cuts: bool = False  # of the power of local stores
     dozes: bool = False  # clients fall asleep under their locks
     crowd: int = 0  # writers with identities of their own, who write once each to the same chunk
 

@@ -16,7 +16,7 @@ from threefs_meta.settings import Settings as MetaSettings
 from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings as StorageSettings
 
-from tests.sim import table
+from tests.sim import local_store, table
 from tests.sim.clock import SimClock
 from tests.sim.dice import SeededRandom
 from tests.sim.disk import SimDisk
@@ -58,6 +58,7 @@ class Size:
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
     calls: int = 4096  # that a storage process takes at once on one connection ...
     inflight_bytes: int = 256 << 20  # ... and of them so much payload
+    local_stores: bool = False  # of the one manager and the one meta service, on disks of their own
     lockers: int = 0  # clients that count in one file, one at a time, under its lock
 
 
@@ -91,6 +92,7 @@ class World:
         self.manager_kv.unknown = self.meta_kv.unknown = self.meta_kv.conflicts = size.doubt
         self.processes: dict[str, Process] = {}
         self.disks: dict[str, SimDisk] = {}
+        self.store_disks: dict[str, SimDisk] = {}  # of managers and meta services
         self.managers: dict[str, Manager] = {}
         self.storages: dict[str, StorageNode] = {}
         self.metas: dict[str, MetaNode] = {}
@@ -118,6 +120,9 @@ class World:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
             self.disks[host].delay_s = size.disk_delay_s
             self.disks[host].cold = size.cold
+        for host in ("m1", "t1") if size.local_stores else ():
+            self.store_disks[host] = SimDisk(self.loop, SeededRandom(seed, "store", host), name=host)
+            self.store_disks[host].delay_s = size.disk_delay_s
         self.fabric.delay_s = size.net_delay_s
 
     @property
@@ -196,8 +201,9 @@ class World:
         self.storages.pop(host, None)
         self.metas.pop(host, None)
         self.fabric.power_off(host)
-        if host in self.disks:
-            self.disks[host].cut_power()
+        for disks in (self.disks, self.store_disks):
+            if host in disks:
+                disks[host].cut_power()
 
     def restore_power(self, host: str) -> None:
         self.fabric.power_on(host)
@@ -221,14 +227,17 @@ class World:
     async def _manager(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
         holder = random.token(16).hex()
         server = Server(self._net(process), Identity("", holder, "", "threefs-manager"), clock=clock)
-        election = Election(self.manager_kv, holder, length_s=LEASE_S / LEASES_PER_T, clock=clock, random=random)
+        local = self.size.local_stores
+        store = await local_store.open_engine(self.store_disks[process.host], clock) if local else self.manager_kv
+        length_s = LEASE_S / LEASES_PER_T
+        election = Election(store, holder, length_s=length_s, alone=local, clock=clock, random=random)
 
         def join(cluster_id: str) -> None:
             self._belongs[process.host] = cluster_id
             server.join(cluster_id)
 
         manager = Manager(
-            self.manager_kv,
+            store,
             election,
             lease_s=LEASE_S,
             clock=clock,
@@ -295,10 +304,12 @@ class World:
             host=process.host,
             port=_PORT,
         )
+        local = self.size.local_stores
+        store = await local_store.open_engine(self.store_disks[process.host], clock) if local else self.meta_kv
         node = MetaNode(
             settings,
             net=self._net(process),
-            engine=self.meta_kv,
+            engine=store,
             managers=self._line(process, clock),
             clock=clock,
             random=random,
@@ -364,6 +375,12 @@ class World:
         return await client_link.connect(
             tuple(self.manager_addresses), options, net=self._net(process), clock=clock, random=random
         )
+
+    def metadata(self) -> SimKv:
+        """All of it, to be looked at."""
+        if self.size.local_stores:
+            self.meta_kv.mount(self.store_disks["t1"].tables[local_store.PATH].values)
+        return self.meta_kv
 
     def routing(self) -> Routing | None:
         """As the primary of the newest epoch knows it."""
