@@ -445,12 +445,14 @@ class OpenFile:
 
     # ---- changing ----
 
-    async def truncate(self, length: int, caller: pb.Caller, *, through_handle: bool = False) -> pb.Inode:
-        """An open handle stands for the permission to write."""
+    async def truncate(
+        self, length: int, caller: pb.Caller, *, through_handle: bool = False, moves: int | None = None
+    ) -> pb.Inode:
+        """An open handle stands for the permission to write. Else it is the file that had moved so often."""
         await self.send()
         request = pb.TruncateRequest(
             mutation=self._link.meta.mutation(),
-            place=pb.Place(base=self.inode.inode, named=not through_handle),
+            place=pb.Place(base=self.inode.inode, named=not through_handle, moves=moves),
             length=length,
             session=self.session if through_handle else b"",
         )

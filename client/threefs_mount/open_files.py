@@ -111,18 +111,21 @@ class OpenFiles:
 
     def place(self, inode: int) -> pb.Place:
         """Where nobody here has it open, the kernel has found it by its name."""
-        return pb.Place(base=inode, named=inode not in self._files)
+        if inode in self._files:
+            return pb.Place(base=inode)
+        return pb.Place(base=inode, named=True, moves=self.told.moves(inode))
 
     def handle(self, number: int) -> OpenHandle:
         return self._handles[number]
 
-    def shown(self, inode: pb.Inode) -> pb.Inode:
-        """With what has been written here and is not known elsewhere: what the kernel is about to be told."""
+    def shown(self, inode: pb.Inode, *, named: bool = True) -> pb.Inode:
+        """With what has been written here and is not known elsewhere: what the kernel is about to be told, under a name
+        or only of its attributes."""
         file = self._files.get(inode.inode)
         if file is not None:
             inode = file.shown(inode)
         self.touched(inode.inode)
-        self.told.note(inode, self._link.clock.monotonic())
+        self.told.note(inode, self._link.clock.monotonic(), named=named)
         return inode
 
     def with_pages(self) -> list[OpenFile]:
@@ -148,7 +151,7 @@ class OpenFiles:
         needs_session = _writable(flags) and (file is None or not file.session)
         session = self._link.random.token(16) if needs_session else b""
         request = pb.OpenRequest(
-            place=paths.of_inode(inode),
+            place=pb.Place(base=inode, moves=self.told.moves(inode)),
             session=session,
             truncate=bool(flags & os.O_TRUNC),
             access=access_of(flags),
@@ -297,7 +300,7 @@ class OpenFiles:
     async def truncate_by_name(self, file: OpenFile, length: int, caller: pb.Caller) -> pb.Inode:
         """Raises SessionLost if it has no name any more."""
         try:
-            return await file.truncate(length, caller)
+            return await file.truncate(length, caller, moves=self.told.moves(file.inode.inode))
         except NotFound:
             raise replaced() from None
 

@@ -122,7 +122,11 @@ class Operations(FileSystem):
         return self._link.meta.identity()
 
     def _entry(self, inode: pb.Inode) -> Entry:
+        """Under a name."""
         return entries.entry(self._files.shown(inode), self._cache_s)
+
+    def _attributes_of(self, inode: pb.Inode) -> Entry:
+        return entries.entry(self._files.shown(inode, named=False), self._cache_s)
 
     # ---- looking ----
 
@@ -175,7 +179,7 @@ class Operations(FileSystem):
             self._known.answered(inode, ask, found, asked_s)
         if self._renewals.since(inode, renewal):
             return await self._getattr(inode)
-        return self._entry(found)
+        return self._attributes_of(found)
 
     async def _stat(self, inode: int) -> pb.Inode:
         if self._link.access.waits(inode):
@@ -287,6 +291,7 @@ class Operations(FileSystem):
         reply = await self._claimer.adding(new_parent, new_name, request, change)
         moved = reply.inode
         self._changed_here(moved)
+        self._files.told.moved(moved)
         if not flags & (_EXCHANGE | _WHITEOUT) and (moved.type == pb.DIRECTORY or moved.nlink == 1):
             self._claims.removed(removal)  # of two names of one file, both would be left
         if flags & _EXCHANGE or moved.type == pb.DIRECTORY:
@@ -311,7 +316,7 @@ class Operations(FileSystem):
             request.mutation.CopyFrom(self._link.meta.mutation())
             found = (await self._change_file(methods.SET_ATTR, request, caller, inode)).inode
             self._changed_here(found)
-        return self._entry(found if found is not None else await self._stat(inode))
+        return self._attributes_of(found if found is not None else await self._stat(inode))
 
     async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
         """Through an open handle: whoever has one may cut the file, whatever its mode says by now."""

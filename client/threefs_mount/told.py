@@ -16,6 +16,7 @@ class _Told(NamedTuple):
     change: int
     until: float
     has: int  # which kinds of extended attributes
+    moves: int | None  # that it had when it was told under a name; None: that was too long ago
 
 
 #: An inode, serialized, and until when. Of those of a listing hardly any is asked about later.
@@ -31,11 +32,12 @@ class Told:
         self._cache_s = cache_s
         self._inodes: dict[int, _Told | _Unread] = {}
 
-    def note(self, inode: pb.Inode, now_s: float) -> None:
-        """It is told now."""
+    def note(self, inode: pb.Inode, now_s: float, *, named: bool = True) -> None:
+        """It is told now, under a name, or only its attributes."""
         inodes, number = self._inodes, inode.inode
+        moves = inode.moves if named else self.moves(number)
         inodes.pop(number, None)
-        inodes[number] = _read(inode, now_s + self._cache_s)
+        inodes[number] = _read(inode, now_s + self._cache_s, moves)
         if len(inodes) > MOST_INODES:
             self._forget_oldest()
 
@@ -51,6 +53,17 @@ class Told:
     def forget(self, inode: int) -> None:
         """Something of it has changed."""
         self._inodes.pop(inode, None)
+
+    def moves(self, inode: int) -> int | None:
+        """How often it had moved when the kernel was told what name it has. None if that is not known."""
+        told = self._of(inode)
+        return None if told is None else told.moves
+
+    def moved(self, inode: pb.Inode) -> None:
+        """This mount has moved it, so the kernel knows of that, if of all before."""
+        told = self._of(inode.inode)
+        if told is not None and told.moves == inode.moves - 1:
+            self._inodes[inode.inode] = told._replace(moves=inode.moves)
 
     def is_news(self, inode: pb.Inode) -> bool:
         """Whether the kernel may believe other attributes than these."""
@@ -70,14 +83,15 @@ class Told:
         if told is None or isinstance(told, _Told):
             return told
         body, until = told
-        self._inodes[inode] = read = _read(pb.Inode.FromString(body), until)
+        found = pb.Inode.FromString(body)
+        self._inodes[inode] = read = _read(found, until, found.moves)
         return read
 
 
-def _read(inode: pb.Inode, until: float) -> _Told:
+def _read(inode: pb.Inode, until: float, moves: int | None) -> _Told:
     has = _OTHERS if inode.xattr_bytes else 0
     if inode.HasField("access_acl"):
         has |= 1
     if inode.HasField("default_acl"):
         has |= 2
-    return _made(_Told, (inode.change, until, has))
+    return _made(_Told, (inode.change, until, has, moves))

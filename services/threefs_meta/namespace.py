@@ -360,6 +360,7 @@ class Namespace:
     def unlink(self, inode: pb.Inode, now_ns: int) -> None:
         """One name less, once the entry is cleared. Without a name, what it holds is freed later."""
         inode.nlink -= 1
+        inode.moves += 1
         inode.ctime_ns = now_ns
         if not inode.nlink and inode.type not in (pb.FILE, pb.DIRECTORY) and not inode.xattr_bytes:
             self.clear_inode(inode)  # nothing belongs to it that would have to be freed

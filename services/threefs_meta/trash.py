@@ -87,6 +87,7 @@ async def keep(
     if inode.type == pb.DIRECTORY:
         inode.parent, inode.name = directory, kept
     inode.ctime_ns = now_ns
+    inode.moves += 1
     names.put_inode(inode)  # it goes on counting for the same quotas
 
 

@@ -145,9 +145,17 @@ async def find(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
     if spot.name:
         return spot, await names.named(spot.entry.inode)
     inode = await names.inode(spot.entry.inode)
-    if inode is None or (place.named and not inode.nlink):  # '..' or a base of which the record is gone
+    if inode is None or _has_lost_name(place, inode):  # '..' or a base of which the record is gone
         raise not_found(place)
     return spot, inode
+
+
+def _has_lost_name(place: pb.Place, inode: pb.Inode) -> bool:
+    """The name by which somebody has found it may be that of something else by now. Who works in a directory has not
+    looked for it."""
+    if place.named and not inode.nlink:
+        return True
+    return place.HasField("moves") and place.moves != inode.moves and inode.type != pb.DIRECTORY
 
 
 def not_found(place: pb.Place) -> NotFound:

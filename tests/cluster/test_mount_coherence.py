@@ -130,6 +130,46 @@ def test_a_change_by_name_is_one_of_what_has_replaced_the_file(
             assert after.st_nlink == 0
 
 
+def test_what_was_moved_elsewhere_is_not_what_its_old_name_means(cluster: LocalCluster, tmp_path: Path) -> None:
+    """However long a mount keeps names: else who writes a new file would write over the one that was put aside."""
+    with Mount(cluster.address, tmp_path / "a") as a, Mount(cluster.address, tmp_path / "b", "--cache", "600") as b:
+        here, there = a / "moved-elsewhere", b / "moved-elsewhere"
+        here.mkdir()
+        for look in (lambda: os.stat(there / "data"), lambda: [each.stat() for each in os.scandir(there)]):
+            (here / "data").write_bytes(b"precious")
+            look()
+            os.rename(here / "data", here / "backup")
+            (there / "data").write_bytes(b"new")
+            assert (here / "backup").read_bytes() == b"precious" and (here / "data").read_bytes() == b"new"
+            os.link(here / "data", here / "other")
+            os.stat(there / "other")
+            (here / "other").unlink()
+            (there / "other").write_bytes(b"another")
+            assert (here / "data").read_bytes() == b"new"
+            os.rename(here / "other", here / "moved")
+            with pytest.raises(FileNotFoundError):
+                os.truncate(there / "other", 0)
+            assert (here / "moved").read_bytes() == b"another"
+            os.rename(there / "moved", there / "mine")  # what is moved here needs no second look
+            (there / "mine").write_bytes(b"again")
+            assert (here / "mine").read_bytes() == b"again"
+            for name in os.listdir(here):
+                (here / name).unlink()
+
+
+def test_a_name_that_was_given_to_something_else_before_it_was_moved(both: tuple[Path, Path]) -> None:
+    """The kernel takes along what it knew under that name."""
+    here, there = both
+    for _ in range(3):
+        (here / "x").write_bytes(b"old")
+        os.stat(there / "x")
+        os.rename(here / "x", here / "z")
+        (here / "x").write_bytes(b"new")
+        os.rename(there / "x", there / "y")
+        assert (there / "y").read_bytes() == b"new" and (there / "z").read_bytes() == b"old"
+        (there / "y").unlink()
+
+
 def test_what_is_open_can_be_changed_without_a_name(both: tuple[Path, Path]) -> None:
     """Removed here or elsewhere."""
     for remover in both:

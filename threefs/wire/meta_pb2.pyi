@@ -132,14 +132,16 @@ SHARED: LockType
 EXCLUSIVE: LockType
 
 class Place(_message.Message):
-    __slots__ = ("base", "path", "named")
+    __slots__ = ("base", "path", "named", "moves")
     BASE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     NAMED_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
     base: int
     path: bytes
     named: bool
-    def __init__(self, base: _Optional[int] = ..., path: _Optional[bytes] = ..., named: _Optional[bool] = ...) -> None: ...
+    moves: int
+    def __init__(self, base: _Optional[int] = ..., path: _Optional[bytes] = ..., named: _Optional[bool] = ..., moves: _Optional[int] = ...) -> None: ...
 
 class Mutation(_message.Message):
     __slots__ = ("client", "request")
@@ -174,7 +176,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl", "claim", "change", "fence", "append_end", "appends", "cutting")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl", "claim", "change", "fence", "append_end", "appends", "cutting", "moves")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -207,6 +209,7 @@ class Inode(_message.Message):
     APPEND_END_FIELD_NUMBER: _ClassVar[int]
     APPENDS_FIELD_NUMBER: _ClassVar[int]
     CUTTING_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
     inode: int
     type: InodeType
     mode: int
@@ -239,7 +242,8 @@ class Inode(_message.Message):
     append_end: int
     appends: _containers.RepeatedCompositeFieldContainer[Append]
     cutting: int
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., trash_s: _Optional[int] = ..., trash: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., change: _Optional[int] = ..., fence: _Optional[int] = ..., append_end: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., cutting: _Optional[int] = ...) -> None: ...
+    moves: int
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., trash_s: _Optional[int] = ..., trash: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., change: _Optional[int] = ..., fence: _Optional[int] = ..., append_end: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., cutting: _Optional[int] = ..., moves: _Optional[int] = ...) -> None: ...
 
 class Append(_message.Message):
     __slots__ = ("writer", "offset", "end")

@@ -76,6 +76,7 @@ async def _put(names: Namespace, inode: pb.Inode, spot: Spot, now_ns: int) -> No
     await names.put_entry(spot.parent, spot.name, inode, now_ns)
     if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
         inode.parent, inode.name = spot.parent, spot.name
+    inode.moves += 1
     inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking
     names.put_inode(inode)
 

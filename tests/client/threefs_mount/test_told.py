@@ -48,3 +48,21 @@ def test_it_is_bounded() -> None:
     told.note_all(numbers, [b""] * len(numbers), 0.0)
     assert told.lacks(MOST_INODES + 19, b"user.a", 0.0) and not told.lacks(19, b"user.a", 0.0)
     assert len(told._inodes) == MOST_INODES
+
+
+def test_how_often_something_had_moved_when_its_name_was_told() -> None:
+    told = Told(1.0)
+    assert told.moves(5) is None
+    told.note(pb.Inode(inode=5, moves=3), 0.0, named=False)
+    assert told.moves(5) is None, "nobody knows under which name the kernel has it"
+    told.note(pb.Inode(inode=5, moves=3), 0.0)
+    told.note(pb.Inode(inode=5, moves=4), 0.0, named=False)
+    assert told.moves(5) == 3, "attributes say nothing of its name"
+    told.moved(pb.Inode(inode=5, moves=5))
+    assert told.moves(5) == 3, "somebody else has moved it before"
+    told.note(pb.Inode(inode=5, moves=5), 0.0)
+    told.moved(pb.Inode(inode=5, moves=6))
+    assert told.moves(5) == 6
+    told.note_all([6], [pb.Inode(inode=6, moves=2).SerializeToString()], 0.0)
+    told.note(pb.Inode(inode=6, moves=9), 0.0, named=False)
+    assert told.moves(6) == 2
