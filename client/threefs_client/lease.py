@@ -55,8 +55,12 @@ class Lease:
         self._held += 1
         self._keep()
         if self._turn.locked():  # the old lease may just be given up
-            async with self._turn:
-                pass
+            try:
+                async with self._turn:
+                    pass
+            except BaseException:  # cancelled: nothing is asked for
+                self._held -= 1
+                raise
         if not self.number:
             self._until = self._clock.monotonic() + self.length_s  # it begins with what is asked for now
 

@@ -95,6 +95,7 @@ class LockOwner:
             self._forgetting = asyncio.ensure_future(forget())
 
     async def _acquire(self, exclusive: bool, start: int, end: int, wait_s: float | None, asks_again: bool) -> None:
+        await self._taken_back()
         lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
         wait = self._kind == pb.RECORD_LOCK and (asks_again or wait_s is None or wait_s > 0)
         deadline = None if wait_s is None else self._link.clock.monotonic() + wait_s
@@ -125,11 +126,17 @@ class LockOwner:
 
     async def release(self, start: int = 0, end: int = END) -> None:
         """Unlock; bytes that are not locked are no error."""
-        if self._undoing is not None:
-            await asyncio.gather(self._undoing, return_exceptions=True)
+        await self._taken_back()
         if self._entered:
             await self._change(self._lock(pb.UNLOCK, start, end))
             self._leave()
+
+    async def _taken_back(self) -> None:
+        """What was given up before has its end: it must not take away what is asked for now. Who is cancelled here
+        does not stop it."""
+        before = [task for task in (self._undoing, self._forgetting) if task is not None and not task.done()]
+        if before:
+            await asyncio.wait(before)
 
     async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
         """A lock of somebody else that is in the way; its owner and pid are 0 if it is another client's."""

@@ -206,3 +206,21 @@ def test_who_holds_something_is_told_at_once_that_it_is_lost() -> None:
         assert told == [meta.number, meta.number + 1]
 
     run(test)
+
+
+def test_who_is_cancelled_before_anything_was_asked_for_holds_nothing() -> None:
+    """The lease was kept for as long as the process lived."""
+
+    async def test(meta: Meta) -> None:
+        await meta.open()
+        meta.lease.leave()
+        async with meta.lease._turn:  # a renewal, or the old one is being given up
+            entering = asyncio.create_task(meta.lease.enter())
+            await asyncio.sleep(0)
+            entering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await entering
+        await meta.clock.advance(5)
+        assert meta.requests[-1].end == meta.number, "it is given up"
+
+    run(test)

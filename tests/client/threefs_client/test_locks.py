@@ -116,3 +116,38 @@ def test_an_open_file_has_its_lock_until_it_is_closed() -> None:
         await files.link.lease.close()
 
     run_virtual(run())
+
+
+@pytest.mark.parametrize("cancel_wait", [False, True])
+def test_what_was_given_up_takes_nothing_away_from_who_asks_again(cancel_wait: bool) -> None:
+    """The lock was asked for again before the unlock of the attempt that was cancelled went out, and it took the lock
+    away: its owner believed to have it, and so did the next one."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        owner, other = (LockOwner(files.link, 5, number) for number in (1, 2))
+        answer, hold = meta.answer, asyncio.Event()
+
+        async def slow(name: str, request: Any) -> Any:
+            reply = await answer(name, request)
+            if name == "Lock" and not hold.is_set():
+                await asyncio.sleep(1)  # its answer
+            return reply
+
+        meta.answer = slow  # type: ignore[method-assign]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await owner.acquire(exclusive=True)
+        if cancel_wait:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await owner.acquire(exclusive=True)
+        hold.set()
+        await owner.acquire(exclusive=True)
+        await asyncio.sleep(5)
+        assert owner.held and not owner.lost and meta.holder == 1
+        with pytest.raises(Locked):
+            await other.acquire(exclusive=True, wait_s=0)
+        await owner.release()
+        assert meta.holder == 0
+
+    play(scene)
