@@ -30,7 +30,7 @@ AT tight HOST FOR           its disk has a hundredth left: less than clients' wr
 AT rots HOST                bits of one chunk flip in its copies, at the host and at others, until one good one is left
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
-and those of `store_faults` and `dozes`
+and those of `store_faults`, `dozes` and `intruders`
 """
 
 import asyncio
@@ -38,10 +38,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.sim import store_faults
+from tests.sim import intruders, store_faults
 from tests.sim.dice import SeededRandom
 from tests.sim.disk import DISK_BYTES, Image
 from tests.sim.dozes import Dozes
+from tests.sim.intruders import Intruders
 from tests.sim.store_faults import StoreFaults
 from tests.sim.world import LEASE_S, World
 
@@ -160,6 +161,7 @@ class Faults:
         self._images: dict[str, Image] = {}  # copies of disks
         self.stores = StoreFaults(world)
         self._dozes = Dozes(world)
+        self.intruders = Intruders(world)
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -212,6 +214,8 @@ class Faults:
             return None
         if step.what == "lone":
             return self._lone(*step.hosts, first_s=step.lasts * 2 / 3)
+        if step.what in intruders.KINDS:
+            return self.intruders.begin(step.what, *step.hosts)
         if step.what == "doze":
             return self._dozes.begin(*step.hosts)
         if step.what in store_faults.KINDS:

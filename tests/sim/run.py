@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from tests.sim import audit, dozes, local_store, rest, shape, store_faults
+from tests.sim import audit, dozes, intruders, local_store, rest, shape, store_faults
 from tests.sim.dice import SeededRandom
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
@@ -43,6 +43,7 @@ class Outcome:
     seed: object
     violations: list[str] = field(default_factory=list)
     searched: int = 0  # histories of chunks that the order of their versions does not explain
+    refused: int = 0  # conversations of processes that do not know the key
     undecided: str = ""  # why the checker has no verdict on a history
     scenario: list[Step] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
@@ -125,7 +126,8 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     await asyncio.sleep(LEASE_S / 2)
     await faults.heal()
     outcome.faults = faults.counts
-    outcome.violations += faults.stores.violations
+    outcome.violations += faults.stores.violations + faults.intruders.violations
+    outcome.refused = faults.intruders.refused
     await _get_well(world, workload, files, lockers, outcome)
     if not outcome.violations:
         outcome.violations += audit.replicas(world)
@@ -154,6 +156,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.stores:
         for at, what, store, lasts in store_faults.draw(SeededRandom(world.seed, "stores"), load.faults_s):
             steps.append(Step(at, what, (store,), lasts))
+    if load.intruders:
+        for at, what, host, lasts in intruders.draw(SeededRandom(world.seed, "intruders"), world, load.faults_s):
+            steps.append(Step(at, what, (host,), lasts))
     if load.cuts:
         for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):
             steps.append(Step(at, "power", (host,), lasts))

@@ -30,9 +30,9 @@ THEMES = (
 
 
 #: What a run may have beside its theme. It is drawn apart, so that it changes nothing else of a seed.
-MORE = ("stores", "dozes", "local")
+MORE = ("stores", "dozes", "local", "keys")
 _DOZES_S = 34.0
-_MORE_OF = 0.25
+_MORE_OF = 0.3
 
 
 def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
@@ -47,6 +47,8 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
 def with_more(what: str, size: Size, load: Load) -> tuple[Size, Load]:
     if what == "stores":  # who counts under a lock cannot know what a backup has forgotten
         return replace(size, lockers=0), replace(load, stores=True)
+    if what == "keys":
+        return replace(size, key="the key of the cluster"), replace(load, intruders=True)
     if what == "local":
         size = replace(size, managers=1, metas=1, local_stores=True, doubt=0.0, lockers=2)
         return size, replace(load, cuts=True, files_pause_s=0.1, files_bytes=3000)

@@ -52,6 +52,7 @@ class Load:
     cancels: float = 0.0  # the share of operations that their caller gives up at some moment
     stores: bool = False  # other stores take the place of those of metadata and managers
     cuts: bool = False  # of the power of local stores
+    intruders: bool = False  # processes of another key
     dozes: bool = False  # clients fall asleep under their locks
     crowd: int = 0  # writers with identities of their own, who write once each to the same chunk
 

@@ -36,7 +36,7 @@ from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 2.0  # T
 SCRUB_S = 1.5
-_PORT = 7000
+PORT = 7000
 _START_S = 60.0
 
 
@@ -58,6 +58,7 @@ class Size:
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
     calls: int = 4096  # that a storage process takes at once on one connection ...
     inflight_bytes: int = 256 << 20  # ... and of them so much payload
+    key: str = ""  # of the cluster; everybody proves to know it
     local_stores: bool = False  # of the one manager and the one meta service, on disks of their own
     lockers: int = 0  # clients that count in one file, one at a time, under its lock
 
@@ -115,7 +116,7 @@ class World:
         self.file_hosts = ["f1"]
         self.locker_hosts = [f"f{n}" for n in range(2, size.lockers + 2)]
         self.registered: dict[str, list[pb.RegisterRequest]] = {}  # what the processes of a host have asked for
-        self.manager_addresses = [f"{host}:{_PORT}" for host in self.manager_hosts]
+        self.manager_addresses = [f"{host}:{PORT}" for host in self.manager_hosts]
         for host in self.storage_hosts:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
             self.disks[host].delay_s = size.disk_delay_s
@@ -226,7 +227,7 @@ class World:
 
     async def _manager(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
         holder = random.token(16).hex()
-        server = Server(self._net(process), Identity("", holder, "", "threefs-manager"), clock=clock)
+        server = Server(self._net(process), Identity("", holder, self.size.key, "threefs-manager"), clock=clock)
         local = self.size.local_stores
         store = await local_store.open_engine(self.store_disks[process.host], clock) if local else self.manager_kv
         length_s = LEASE_S / LEASES_PER_T
@@ -249,7 +250,7 @@ class World:
         manager.bind(server)
         manager.bind_presence(server)
         self.managers[process.host] = manager
-        await server.start(process.host, _PORT)
+        await server.start(process.host, PORT)
         await manager.run()
 
     async def _storage(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
@@ -261,8 +262,9 @@ class World:
             data_dir=directory,
             manager=",".join(self.manager_addresses),
             control="",
+            token=self.size.key,
             host=process.host,
-            port=_PORT,
+            port=PORT,
             ballast_bytes=0,
             scrub_bytes_per_s=64 << 20,
             scrub_interval_s=self.size.scrub_s,
@@ -301,8 +303,9 @@ class World:
             data_dir=directory,
             manager=",".join(self.manager_addresses),
             control="",
+            token=self.size.key,
             host=process.host,
-            port=_PORT,
+            port=PORT,
         )
         local = self.size.local_stores
         store = await local_store.open_engine(self.store_disks[process.host], clock) if local else self.meta_kv
@@ -340,7 +343,7 @@ class World:
         )
 
         async def init() -> None:
-            peers = Peers(self._net(process), Identity("", "0" * 32, "", "admin"), clock=SimClock(self.loop))
+            peers = Peers(self._net(process), Identity("", "0" * 32, self.size.key, "admin"), clock=SimClock(self.loop))
             managers = self._callers(peers)
             while True:
                 try:
@@ -357,7 +360,7 @@ class World:
         process = Process(self.loop, "stray", "admin")
 
         async def call() -> None:
-            peers = Peers(self._net(process), Identity("", "0" * 32, "", "stray"), clock=SimClock(self.loop))
+            peers = Peers(self._net(process), Identity("", "0" * 32, self.size.key, "stray"), clock=SimClock(self.loop))
             try:
                 await self._callers(peers).call(REGISTER, registration, timeout_s=5.0)
             except ThreefsError as error:
@@ -371,7 +374,13 @@ class World:
         assert process is not None
         random = SeededRandom(self.seed, "process", process.name)
         clock = SimClock(self.loop, 1.0 + random.uniform(-1, 1) * self.size.drift, random.uniform(0, 1e5), process)
-        options = Options(timeout_s=60.0, connect_timeout_s=60.0, attempt_timeout_s=self.size.attempt_s, noatime=True)
+        options = Options(
+            timeout_s=60.0,
+            connect_timeout_s=60.0,
+            attempt_timeout_s=self.size.attempt_s,
+            noatime=True,
+            token=self.size.key,
+        )
         return await client_link.connect(
             tuple(self.manager_addresses), options, net=self._net(process), clock=clock, random=random
         )
