@@ -38,7 +38,7 @@ _MORE_OF = 0.3
 def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     theme = THEMES[dice.below(len(THEMES))]
     size, load = _size(dice, theme), _load(dice, theme)
-    more = SeededRandom(seed, "more")
+    more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):
         return with_more(MORE[more.below(len(MORE))], size, load)
     return size, load
