@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from threefs import layout as layouts
-from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, StaleFence
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, Retry, StaleFence, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, copying, link, modes, options, paths, reads
@@ -117,9 +117,15 @@ class AsyncFileSystem(Tree):
             file = self._file(reply.inode, mode, path, session, reply.lease)
             file.handle.over_quota = reply.over_quota
             return file
-        except BaseException:
+        except BaseException as error:
+            if not unnamed and (not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN):
+                self.link.endings.seek(lambda: self._number(path), session, self.caller)
             lease.leave()
             raise
+
+    async def _number(self, path: Path) -> int:
+        reply = await self._call(methods.STAT, pb.StatRequest(place=paths.place(path), follow=True))
+        return reply.inode.inode
 
     async def create_unnamed(
         self, directory: Path, *, permissions: int = 0o600, chunk_bytes: int = 0, stripe: int = 0

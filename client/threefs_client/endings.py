@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
-from threefs.errors import NotFound, SessionLost, ThreefsError
+from threefs.errors import NotFound, OutcomeUnknown, SessionLost, ThreefsError
 from threefs.telemetry.library import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client.lease import Lease
@@ -53,6 +53,21 @@ class Endings:
         self._owed[request.session] = request, caller, lease
         if self._task is None or self._task.done():
             self._task = self._background.run("ending of write sessions", self._run())
+
+    def seek(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
+        """The call that begins a session was given up, or its outcome is unknown. `find` tells the inode, if it can."""
+        self._background.run("search for a write session", self._seek(find, session, caller))
+
+    async def _seek(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
+        await self._clock.sleep(_FIRST_PAUSE_S)  # what is on its way arrives
+        try:
+            inode = await find()
+        except ThreefsError as error:
+            _LOG.debug("no file has been found for a write session that may have begun", error=str(error))
+            return
+        await self._lease.enter()
+        request = pb.CloseRequest(inode=inode, session=session)
+        self.owe(request, caller, self._lease.number, OutcomeUnknown("it may have begun"))
 
     async def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S

@@ -10,7 +10,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import ConnectionLost, Internal, SessionLost, ThreefsError, Unavailable
+from threefs.errors import ConnectionLost, Internal, OutcomeUnknown, SessionLost, ThreefsError, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 
@@ -81,3 +81,37 @@ def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not len(files.link.endings) and not files.link.lease._held
 
     play(scene)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "unknown", "nothing came of it"])
+@pytest.mark.parametrize("mode", ["wb", "r+b"])
+def test_the_write_session_of_an_open_that_was_given_up_is_ended(mode: str, how: str) -> None:
+    """It lived as long as the process, and for as long a file that was removed kept its room."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"abc")
+        before = set(files.meta.sessions)
+        name = "_create" if mode == "wb" else "_open"
+        begin, begun = getattr(files.meta, name), asyncio.Event()
+
+        async def late(request: Any) -> Any:
+            if how != "nothing came of it":
+                await begin(request)
+            begun.set()
+            if how == "unknown":
+                raise ConnectionLost("cut")
+            await asyncio.Event().wait()
+
+        setattr(files.meta, name, late)
+        opening = asyncio.create_task(fs.open("/a", mode))
+        await begun.wait()
+        if how != "unknown":
+            opening.cancel()
+        with pytest.raises((asyncio.CancelledError, OutcomeUnknown)):
+            await opening
+        setattr(files.meta, name, begin)
+        await asyncio.sleep(5)
+        assert files.meta.sessions == before and len(files.link.endings) == 0
+        assert files.link.lease._held == 0
+
+    play(scene, timeout_s=1.0)
