@@ -62,8 +62,7 @@ class Endings:
         await self._clock.sleep(_FIRST_PAUSE_S)  # what is on its way arrives
         try:
             inode = await find()
-        except ThreefsError as error:
-            _LOG.debug("no file has been found for a write session that may have begun", error=str(error))
+        except ThreefsError:  # nothing is there, or nobody knows: then it is left to the lease
             return
         await self._lease.enter()
         request = pb.CloseRequest(inode=inode, session=session)
