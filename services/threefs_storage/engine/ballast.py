@@ -1,13 +1,21 @@
 """Room on the disk that is held only to be given up.
 
 On a disk that others have filled to the brim not even a record can be written, so no chunk could be removed to make
-room. Then the ballast is dropped, and records have its room.
+room. Then the ballast is dropped, and records have its room. A process that is started on such a disk could not even
+open its records without it.
 """
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
+
+import structlog
 
 from threefs.env.disk import Disk, File
 from threefs.errors import NoSpace
+
+T = TypeVar("T")
+_LOG = structlog.get_logger()
 
 
 class Ballast:
@@ -27,15 +35,31 @@ class Ballast:
         if self.held:
             return True
         try:
-            if self._file is None:
-                self._file = await self._disk.open(self._path)
-                self._room_bytes = self._file.allocated()
+            file = await self._look()
             if not self.held and self._disk.space(self._path.parent).free_bytes >= 2 * self._length_bytes:
-                await self._file.allocate(0, self._length_bytes)
+                await file.allocate(0, self._length_bytes)
                 self._room_bytes = self._length_bytes
         except NoSpace:
             pass  # later
         return self.held
+
+    async def opened(self, open_: Callable[[], Awaitable[T]]) -> T:
+        """What `open_` opens, in the room of the ballast if there is no other. Raises NoSpace, and what it raises."""
+        try:
+            return await open_()
+        except NoSpace as error:
+            await self._look()
+            if not self._room_bytes:
+                raise
+            _LOG.warning("the disk is full: the ballast is dropped", ballast=str(self._path), error=error.message)
+            await self.drop()
+            return await open_()
+
+    async def _look(self) -> File:
+        if self._file is None:
+            self._file = await self._disk.open(self._path)
+            self._room_bytes = self._file.allocated()
+        return self._file
 
     async def drop(self) -> None:
         if self._file is not None and self._room_bytes:

@@ -115,10 +115,11 @@ class ChunkEngine:
         settings = settings or EngineSettings()
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
         await files.open()
-        store = RecordStore(await open_table(directory / "records"), settings.cached_records)
+        ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
+        table = await ballast.opened(lambda: open_table(directory / "records"))
+        store = RecordStore(table, settings.cached_records)
         try:
             store_id = await store.identify(lambda: int.from_bytes(random.token(8), "big") or 1)
-            ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
             engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
             engine._take_stock()
             engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.recall(AGE) or b"", "big"))
