@@ -59,11 +59,14 @@ class Endings:
         self._background.run("search for a write session", self._seek(find, session, caller))
 
     async def _seek(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
-        await self._clock.sleep(_FIRST_PAUSE_S)  # what is on its way arrives
         try:
-            inode = await find()
-        except ThreefsError:  # nothing is there, or nobody knows: then it is left to the lease
-            return
+            inode = await find()  # at once, as it may be removed soon
+        except ThreefsError:
+            await self._clock.sleep(_FIRST_PAUSE_S)  # what is on its way arrives
+            try:
+                inode = await find()
+            except ThreefsError:  # nothing is there, or nobody knows: then it is left to the lease
+                return
         await self._lease.enter()
         request = pb.CloseRequest(inode=inode, session=session)
         self.owe(request, caller, self._lease.number, OutcomeUnknown("it may have begun"))

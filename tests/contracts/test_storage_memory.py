@@ -62,6 +62,24 @@ def test_small_changes_of_many_chunks_take_their_memory_in_turns(
     run(test)
 
 
+def test_payloads_that_the_disk_cannot_take_as_they_lie_are_copied_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SCRATCH_BYTES", MIB)
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 1) as chain:
+            peak = Peak(chain[1].target.engine._buffers, monkeypatch)
+            rows = [chain.row(bytes([c.number]) * 200_001, chunk=c) for c in CHUNKS[:20]]
+            payload = b"".join(bytes([chunk.number]) * 200_001 for chunk in CHUNKS[:20])
+            reply = await write_all(chain, rows, payload)
+            assert not any(result.code for result in reply.results) and 0 < peak.bytes <= 1_500_000
+            for chunk in CHUNKS[:20]:
+                assert (await chain.read(1, chunk))[1] == bytes([chunk.number]) * 200_001
+
+    run(test)
+
+
 def test_parts_of_many_large_blocks_are_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "SCRATCH_BYTES", 64 << 10)
 

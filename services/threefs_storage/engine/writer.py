@@ -138,13 +138,14 @@ class Writer:
         whole = len(content) - len(content) % DIRECT_BYTES
         padding = -len(content) % DIRECT_BYTES
         if not is_aligned(content[:whole]):
-            copy = self._buffers.take(len(content) + padding)
+            size = len(content) + padding  # of a payload: what is put together here is aligned
+            copy = await self._scratch.take(size)
             try:
                 copy[: len(content)] = content
-                copy[len(content) : len(content) + padding] = bytes(padding)
-                await file.write(place, [copy[: len(content) + padding]], direct=True)
+                copy[len(content) : size] = bytes(padding)
+                await file.write(place, [copy[:size]], direct=True)
             finally:
-                self._buffers.give(copy)
+                self._scratch.give(copy, size)
             return
         if not padding:
             await file.write(place, [content], direct=True)
