@@ -331,7 +331,11 @@ class AsyncFile:
             )
         await self._lock.acquire(exclusive=exclusive, wait_s=wait_s)
         self._window.drop()
-        await self.handle.refresh()
+        try:
+            await self.handle.refresh()
+        except BaseException:
+            self._lock.take_back()  # whoever is told that it failed has no lock
+            raise
 
     async def unlock(self) -> None:
         """Let others have it, and see what was written under it."""

@@ -131,6 +131,10 @@ class LockOwner:
             await self._change(self._lock(pb.UNLOCK, start, end))
             self._leave()
 
+    def take_back(self) -> None:
+        """Unlock all of it, in the background."""
+        self._undo(0, END)
+
     async def _taken_back(self) -> None:
         """What was given up before has its end: it must not take away what is asked for now. Who is cancelled here
         does not stop it."""

@@ -10,7 +10,7 @@ from threefs_client.locks import LockOwner
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
-from threefs.errors import InvalidArgument, Locked
+from threefs.errors import InvalidArgument, Locked, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 
@@ -151,3 +151,39 @@ def test_what_was_given_up_takes_nothing_away_from_who_asks_again(cancel_wait: b
         assert meta.holder == 0
 
     play(scene)
+
+
+@pytest.mark.parametrize("how", ["fails", "cancelled"])
+def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
+    """The file could not be looked at under it: its owner was told that it failed, and kept it until the file was closed."""
+
+    async def scene() -> None:
+        files, meta = MemoryFiles(), LockMeta()
+        fs = AsyncFileSystem(files.link)
+        await fs.write_file("/a", b"abc")
+
+        async def lock(request: pb.LockRequest) -> Any:
+            return await meta.answer("Lock", request)
+
+        files.meta._lock = lock  # type: ignore[attr-defined]
+        async with await fs.open("/a") as file:
+            look = asyncio.Event()
+
+            async def refresh() -> None:
+                look.set()
+                if how == "fails":
+                    raise Unavailable("away")
+                await asyncio.Event().wait()
+
+            file.handle.refresh = refresh  # type: ignore[method-assign]
+            locking = asyncio.create_task(file.lock())
+            await look.wait()
+            if how == "cancelled":
+                locking.cancel()
+            with pytest.raises((Unavailable, asyncio.CancelledError)):
+                await locking
+            await asyncio.sleep(1)
+            assert meta.holder == 0 and files.link.lease._held == 0
+        await files.link.lease.close()
+
+    run_virtual(scene())
