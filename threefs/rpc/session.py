@@ -378,7 +378,7 @@ class Session:
         if call is None:
             return
         if call.task is not None:
-            call.task.cancel()
+            _stop(call.task)
         elif not call.complete:  # its payload will not come
             self.link.divert(call_id)
             self.end(call)
@@ -401,11 +401,16 @@ class Session:
         for call in list(self.calls.values()):
             call.lost = error
             if call.task is not None:
-                call.task.cancel()
+                _stop(call.task)
             elif not call.complete:
                 self.end(call)
         if not self.calls:  # what cannot be cut off, work for the disk, goes on: the server's stop has to wait for it
             self.server.session_ended(self)
+
+
+def _stop(task: "asyncio.Future[None]") -> None:
+    """Cancel it, but not before its first step: work that was begun without it would not be told (`env.begun`)."""
+    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def _nowhere(header: Header) -> Sequence[memoryview]:

@@ -155,7 +155,7 @@ def test_what_was_given_up_takes_nothing_away_from_who_asks_again(cancel_wait: b
 
 @pytest.mark.parametrize("how", ["fails", "cancelled"])
 def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
-    """The file could not be looked at under it: its owner was told that it failed, and kept it until the file was closed."""
+    """The file could not be looked at under it. Its owner was told so, and kept the lock until the file was closed."""
 
     async def scene() -> None:
         files, meta = MemoryFiles(), LockMeta()

@@ -233,3 +233,37 @@ def test_a_quick_call_waits_if_it_has_to(loop: str) -> None:
                 await asyncio.sleep(0.005)
 
     run(test, loop)
+
+
+@pytest.mark.parametrize("end", ["cancel", "connection"])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_begun_ends_as_any_other(loop: str, end: str) -> None:
+    """Its request and its CANCEL came together: it was closed, not cancelled, and could not wait for anything any more."""
+    seen: list[str] = []
+
+    async def quick(asked: pb.LastChunkRequest) -> pb.LastChunkReply:
+        try:
+            await asyncio.Event().wait()
+        except BaseException as error:
+            seen.append(type(error).__name__)
+            raise
+        finally:
+            await asyncio.sleep(0)
+            seen.append("over")
+        raise AssertionError
+
+    async def test() -> None:
+        async with Served() as (server, _, address):
+            server.serve(LAST_CHUNK, quick, quick=True)
+            async with RawPeer(address) as raw:
+                await raw.greet()
+                request = frames.encode(frames.REQUEST, LAST_CHUNK.number, 0, 1, b"", 0, 5000)
+                cut = frames.encode(frames.CANCEL, call_id=1) if end == "cancel" else b"noise" * 20
+                raw.writer.write(request + cut)
+                while len(seen) < 2:
+                    await asyncio.sleep(0.005)
+            assert seen == ["CancelledError", "over"]
+            while server._sessions:
+                await asyncio.sleep(0.005)
+
+    run(test, loop)
