@@ -238,7 +238,7 @@ def test_a_quick_call_waits_if_it_has_to(loop: str) -> None:
 @pytest.mark.parametrize("end", ["cancel", "connection"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_begun_ends_as_any_other(loop: str, end: str) -> None:
-    """Its request and its CANCEL came together: it was closed, not cancelled, and could not wait for anything any more."""
+    """Its request and its CANCEL came together: it was closed, and could not wait for anything any more."""
     seen: list[str] = []
 
     async def quick(asked: pb.LastChunkRequest) -> pb.LastChunkReply:
