@@ -10,6 +10,7 @@ import structlog
 
 from threefs import routing as routing_module
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.disk import settled
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
@@ -184,14 +185,14 @@ class Manager:
                 _LOG.info("the lease could not be given up", error=str(error))
 
     def bind(self, server: Serves) -> None:
-        server.serve(INIT, self.init)
-        server.serve(REGISTER, self.register)
+        server.serve(INIT, _to_the_end(self.init))
+        server.serve(REGISTER, _to_the_end(self.register))
         server.serve(HEARTBEAT, self.heartbeat)
         server.serve(GET_ROUTING, self.get_routing)
         server.serve(GET_STATUS, self.get_status)
-        server.serve(ACCEPT_LOSS, self.accept_loss)
+        server.serve(ACCEPT_LOSS, _to_the_end(self.accept_loss))
         server.serve(ACCEPT_UNHEARD, self.accept_unheard)
-        server.serve(SET_MIN_REPLICAS, self.set_min_replicas)
+        server.serve(SET_MIN_REPLICAS, _to_the_end(self.set_min_replicas))
         server.serve(ADMIT_STORE, self.admit_store)
 
     def bind_presence(self, server: Server) -> None:
@@ -400,6 +401,15 @@ class Manager:
         _, routing = await store.change(write)
         self._publication.publish(routing)
         return pb.SetMinReplicasReply()
+
+
+def _to_the_end(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+    """What is stored is published, also when nobody waits for the answer any more."""
+
+    async def answer(request: Any) -> Any:
+        return await settled(asyncio.ensure_future(handler(request)))
+
+    return answer
 
 
 async def _patiently(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
