@@ -5,16 +5,14 @@ that served last comes back with a lower one, somebody has put an old copy of it
 all that was acknowledged, and must not serve alone. A target that is filled anew by another one begins again with what
 it reports then.
 
-The numbers are kept in memory as heartbeats bring them, and written down when a target becomes lastsrv, and once a
-minute: after the loss of all power an old copy is recognised if it is older than that.
+The numbers are kept in memory as heartbeats bring them, and written down when a target becomes lastsrv, and once in T:
+after the loss of all power, or of the primary, an old copy is recognised if more than T of changes is missing there.
 """
 
 from collections.abc import Iterable
 
 from threefs.ids import TargetId
 from threefs.wire import manager_pb2 as pb
-
-SAVE_EVERY_S = 60.0
 
 
 class Generations:

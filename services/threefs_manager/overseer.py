@@ -11,7 +11,6 @@ from threefs.errors import Fenced, InvalidArgument, NotFound, StrangeStore, Thre
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.generations import SAVE_EVERY_S
 from threefs_manager.membership import Membership
 from threefs_manager.older import Age
 from threefs_manager.progress import Progress
@@ -230,7 +229,7 @@ class Overseer:
 
     async def _save_generations(self) -> None:
         now = self._clock.monotonic()
-        if now - self._saved_at < SAVE_EVERY_S:
+        if now - self._saved_at < self._publication.routing.lease_s:
             return
         self._saved_at = now
         unsaved = self._membership.generations.take_unsaved()

@@ -22,7 +22,7 @@ AT hang HOST FOR            what is asked of its disk is done only afterwards
 AT stall HOST FOR           what is to be read from its disk comes only afterwards
 AT store HOST FOR           the host cannot reach the store of the managers
 AT stray HOST FOR           its oldest registration is heard again
-AT older HOST FOR           killed, and started again with its disk as it was at half the time until now
+AT older HOST FOR           killed, and started again with its disk as it was 3 T before
 AT wipe HOST FOR            killed, and started again with an empty disk
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
@@ -34,6 +34,7 @@ and those of `store_faults`, `dozes` and `intruders`
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,7 @@ RIFT_S = (LEASE_S, 2.6 * LEASE_S)  # there may be another primary, and it may ha
 DIES_S = 0.5 * LEASE_S
 OUT_S = 1.25 * LEASE_S  # who reaches no manager for so long is out, of any chain that can do without it
 LATE_S = 2.2 * LEASE_S  # and is back
+OLDER_S = 3 * LEASE_S  # what a primary has heard since is kept by now, though that primary may be gone
 _LASTS = {"rift": RIFT_S, "lone": (1.2 * LEASE_S, 3 * LEASE_S), "late": (LATE_S, 1.5 * LATE_S)}
 _SHORT = (0.05, 1.8 * LEASE_S)
 ROT_S = 4.0  # until the scrubber has found it, and the repair has been made; if it is rare, maybe never
@@ -158,7 +160,7 @@ class Faults:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._quiet_until = 0.0
         self._dice = SeededRandom(world.seed, "rot")
-        self._images: dict[str, Image] = {}  # copies of disks
+        self._images: dict[str, tuple[float, Image]] = {}  # copies of disks, and when they were made
         self.stores = StoreFaults(world)
         self._dozes = Dozes(world)
         self.intruders = Intruders(world)
@@ -167,7 +169,7 @@ class Faults:
         begin = self._world.loop.time()
         for step in steps:
             if step.what == "older":
-                self._world.loop.call_later(step.at / 2, self._copy, step.hosts[0])
+                self._world.loop.call_later(max(0.0, step.at - OLDER_S - 0.1), self._copy, step.hosts[0])
             elif step.what in store_faults.KINDS:
                 self._world.loop.call_later(step.at / 2, self.stores.copy, step.what, step.hosts[0])
         for step in sorted(steps, key=lambda step: step.at):
@@ -398,13 +400,16 @@ class Faults:
         return lambda: self._world.start(host) if host not in self._world.fabric.down else None
 
     def _copy(self, host: str) -> None:
-        self._images[host] = self._world.disks[host].copied()
+        self._images[host] = self._world.loop.time(), self._world.disks[host].copied()
 
     def _older(self, host: str) -> Callable[[], Any] | None:
-        if not self._runs(host) or not self._spare(host) or host not in self._images:
+        taken_at, image = self._images.get(host, (math.inf, None))
+        if not self._runs(host) or not self._spare(host) or image is None:
+            return None
+        if self._world.loop.time() - taken_at < OLDER_S:
             return None
         self._world.kill(host)
-        self._world.disks[host].restore(self._images[host])
+        self._world.disks[host].restore(image)
         return lambda: self._world.start(host) if host not in self._world.fabric.down else None
 
     def _stray(self, host: str) -> Callable[[], Any] | None:

@@ -486,6 +486,21 @@ def test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone() -> None:
     run(check_old_copies)
 
 
+async def check_kept(bench: Bench) -> None:
+    """The primary may be lost together with a chain: what it has heard must not be known to it alone for long."""
+    bench.generations = {1: 70, 2: 71, 3: 72}
+    store = bench.manager._store
+    assert store is not None
+    async with asyncio.timeout(10):
+        while sorted(one.generation for one in await store.seen()) != [70, 71, 72]:
+            await asyncio.sleep(0.05)
+    assert set(bench.states().values()) == {SERVING}
+
+
+def test_what_is_seen_of_stores_is_kept_while_all_is_well() -> None:
+    run(check_kept)
+
+
 def test_what_was_seen_of_stores_outlives_the_manager() -> None:
     async def main() -> None:
         engine = MemoryEngine()
