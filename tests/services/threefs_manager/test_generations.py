@@ -1,6 +1,11 @@
-from threefs_manager.generations import Generations
+import asyncio
 
+from threefs_manager.generations import Generations
+from threefs_manager.store import Store
+
+from tests.support.terms import take
 from threefs.ids import TargetId
+from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
 
 
@@ -49,3 +54,16 @@ def test_only_what_has_changed_is_to_be_saved() -> None:
     assert unsaved == [seen(71)] and generations.take_unsaved() == []
     generations.give_back(unsaved)
     assert generations.take_unsaved() == [seen(71)]
+
+
+def test_what_was_seen_of_stores_outlives_the_manager() -> None:
+    async def main() -> None:
+        engine = MemoryEngine()
+        store = Store(engine, await take(engine, "one"))
+        found = [pb.SeenStore(target_id=n, store_id=5, generation=n) for n in (1, 2)]
+        await store.save_seen(found)
+        version = (await store.load()).version
+        assert await Store(engine, await take(engine, "two")).seen() == found
+        assert (await store.load()).version == version, "nobody who follows the routing is woken"
+
+    asyncio.run(main())

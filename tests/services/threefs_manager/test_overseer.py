@@ -499,16 +499,3 @@ async def check_kept(bench: Bench) -> None:
 
 def test_what_is_seen_of_stores_is_kept_while_all_is_well() -> None:
     run(check_kept)
-
-
-def test_what_was_seen_of_stores_outlives_the_manager() -> None:
-    async def main() -> None:
-        engine = MemoryEngine()
-        store = Store(engine, await take(engine, "one"))
-        seen = [pb.SeenStore(target_id=n, store_id=5, generation=n) for n in (1, 2)]
-        await store.save_seen(seen)
-        version = (await store.load()).version
-        assert await Store(engine, await take(engine, "two")).seen() == seen
-        assert (await store.load()).version == version, "nobody who follows the routing is woken"
-
-    asyncio.run(main())
