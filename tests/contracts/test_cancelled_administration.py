@@ -44,8 +44,8 @@ def test_what_was_stored_is_published_when_the_call_was_cancelled_at_any_moment(
             for _ in range(turns):
                 await asyncio.sleep(0)
             work.cancel()
-            (end,) = await asyncio.gather(work, return_exceptions=True)
-            cancelled += isinstance(end, asyncio.CancelledError)
+            await asyncio.wait([work])
+            cancelled += work.cancelled()
             published = manager._publication.routing
 
             async def nothing(writer: object) -> None:
