@@ -123,6 +123,29 @@ MEMBERS = {
         well
         read c2 new
     """,
+    "the first manager dies, and another one takes its place": """
+        write c1 old
+        then
+        at 0 do kill m1 60
+        wait 8
+        write c1 new
+        outcome new done
+        during 4 sees c2 middle new
+        at 0 do kill middle 0.5
+        wait 4
+        changes 3
+        well
+    """,
+    "readers meet a replica without a lease, and go to another one": """
+        write c1 old
+        then
+        at 0 do lone middle 9
+        at 0 do part m1 c2 6
+        at 0 do part m2 c2 6
+        wait 1.5
+        repeat 12 read c2 old
+        well
+    """,
     "a registration of a process that is long gone is heard again": """
         write c1 old
         then

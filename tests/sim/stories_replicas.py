@@ -1,5 +1,7 @@
 """Stories of chains: what is pending, what is listed, what is sent along and shipped."""
 
+_LONG = "x" * 600
+
 REPLICAS = {
     "who has a version pending asks the last one for it (R1)": """
         write c1 old
@@ -70,7 +72,7 @@ REPLICAS = {
         world attempt_s=10.0
         write c1 old
         then
-        at 0 do hang head 4
+        at 0 do jam head 4
         at 0 do lone head 3.6
         write c1 new
         wait 0.05
@@ -103,6 +105,25 @@ REPLICAS = {
         then
         well
         read c2 nxw
+    """,
+    "a write comes upon one that the tail has committed": """
+        write c1 old
+        then
+        when tail committed do part tail middle 1.5
+        write c1 new
+        until tail committed
+        write c2 x 1
+        wait 0.05
+        cancel new
+        outcome x done
+        read c2 nxw
+        well
+    """,
+    "a long payload arrives as it was": f"""
+        write c1 {_LONG}
+        then
+        read c2 {_LONG}
+        well
     """,
     "a change is meant for one version": """
         write c1 old
