@@ -27,7 +27,7 @@ def test_each_bug_has_a_story_a_seed_or_a_test_that_is_tried_first() -> None:
     assert not PLANTED.keys() - first.keys() - TESTED.keys() and not first.keys() & TESTED.keys()
     assert not {attempt for attempt in first.values() if isinstance(attempt, str)} - STORIES.keys()
     for test in TESTED.values():
-        file, name = test.split("::")
+        file, name = test.split("[")[0].split("::")
         assert f"def {name}(" in (_ROOT / file).read_text(encoding="utf-8"), f"{test} is not there"
 
 
