@@ -20,7 +20,6 @@ AT slow HOST FOR            everything from and to the host takes long
 AT drag HOST FOR            its disk is slow
 AT hang HOST FOR            what is asked of its disk is done only afterwards
 AT stall HOST FOR           what is to be read from its disk comes only afterwards
-AT jam HOST FOR             what is to be written to its disk is written only afterwards; its table of records works
 AT store HOST FOR           the host cannot reach the store of the managers
 AT stray HOST FOR           its oldest registration is heard again
 AT older HOST FOR           killed, and started again with its disk as it was 3 T before
@@ -371,11 +370,6 @@ class Faults:
     def _stall(self, host: str) -> Callable[[], Any]:
         disk = self._world.disks[host]
         disk.hang("read")
-        return disk.wake
-
-    def _jam(self, host: str) -> Callable[[], Any]:
-        disk = self._world.disks[host]
-        disk.hang("write")
         return disk.wake
 
     def _store(self, host: str) -> Callable[[], Any]:

@@ -33,6 +33,8 @@
     budget CLIENT BYTES                                how many bytes of changes it may have on their way
     flip HOST                                          a bit of its copy of the chunk turns over on the disk
     cold HOST SHARE                                    the share of its reads whose bytes are not in memory
+    jam HOST FOR                                       what is to be written to its disk is written only afterwards;
+                                                       its table of records works
     exchange HOST                                      its disk is exchanged, while it has no power
     scrub HOST                                         looks at all that it has
     sound                                              no replica has ever met damage
@@ -389,6 +391,10 @@ class _Stage(FileLines):
 
     async def _cold(self, host: str, share: str) -> None:
         self._world.disks[host].cold = float(share)
+
+    async def _jam(self, host: str, seconds: str) -> None:
+        self._world.disks[host].hang("write")
+        self._world.loop.call_later(float(seconds), self._world.disks[host].wake)
 
     async def _exchange(self, host: str) -> None:
         assert host in self._world.fabric.down, f"{host} has power"

@@ -72,7 +72,7 @@ REPLICAS = {
         world attempt_s=10.0
         write c1 old
         then
-        at 0 do jam head 4
+        jam head 4
         at 0 do lone head 3.6
         write c1 new
         wait 0.05
