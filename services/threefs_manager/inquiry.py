@@ -13,8 +13,12 @@ from collections.abc import Iterable
 from threefs.env.clock import Clock
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.routing import Routing
+from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
+
+#: Beyond all versions that a chain comes to; what is made from it must fit into 32 bits.
+_NO_VERSION = 1 << 31
+_STATES = frozenset(int(state) for state in PublicState)
 
 
 class Inquiry:
@@ -36,13 +40,14 @@ class Inquiry:
         return sorted({self._routing.targets[target].node_id for target in self._awaited})
 
     def hear(self, request: pb.RegisterRequest) -> None:
-        """A storage node tells. Raises NotFound if it is not in the plan."""
+        """A storage node tells. Raises NotFound if it is not in the plan, InvalidArgument for what no chain can be."""
         for store in request.stores:
             target = self._routing.targets.get(TargetId(store.target_id))
             if target is None or target.node_id != request.node_id:
                 raise NotFound(f"node {request.node_id} has no target {store.target_id} in this cluster")
             if not store.HasField("kept") or store.kept.chain.chain_id != target.chain_id:
                 continue
+            _check(request.node_id, store.kept.chain)
             known = self.newest.get(target.chain_id)
             if known is None or known.chain.version < store.kept.chain.version:
                 self.newest[target.chain_id] = store.kept
@@ -75,3 +80,8 @@ class Inquiry:
     def _look(self) -> None:
         if not self._awaited:
             self.done.set()
+
+
+def _check(node_id: int, chain: pb.Chain) -> None:
+    if chain.version >= _NO_VERSION or any(int(member.state) not in _STATES for member in chain.members):
+        raise InvalidArgument(f"node {node_id} tells of chain {chain.chain_id} in a version or state that cannot be")

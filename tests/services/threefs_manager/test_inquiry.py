@@ -50,6 +50,22 @@ def test_all_stores_are_waited_for_and_the_newest_counts() -> None:
         inquiry.hear(told(2, 101, kept(CHAIN)))
 
 
+@pytest.mark.parametrize("what", ["version", "state"])
+def test_what_no_chain_can_be_is_refused(what: str) -> None:
+    """The manager would have ended with it, and again with each start."""
+    inquiry = Inquiry(ROUTING, SteppedClock())
+    false = kept(CHAIN)
+    if what == "version":
+        false.chain.version = 2**32 - 1
+    else:
+        false.chain.members[0].state = 99  # type: ignore[assignment]
+    with pytest.raises(InvalidArgument, match="node 1 tells of chain 1"):
+        inquiry.hear(told(1, 101, false))
+    assert not inquiry.newest and inquiry.nodes == [1, 2]
+    inquiry.hear(told(1, 101, kept(CHAIN)))
+    assert inquiry.nodes == [2]
+
+
 def test_what_is_lost_for_good_is_given_up_when_no_lease_can_be_held_any_more() -> None:
     clock = SteppedClock()
     inquiry = Inquiry(ROUTING, clock)
