@@ -165,6 +165,7 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "routing_version": reply.routing_version,
         "lease_ms": reply.lease_ms,
         "awaited_nodes": list(reply.awaited_nodes),
+        "failure": reply.failure,
         "nodes": [_node(row) for row in reply.nodes],
         "tables": [
             {"table_id": table.table_id, "chains": len(table.chains), "min_replicas": table.min_replicas or 1}
@@ -271,6 +272,11 @@ def print_status(found: dict[str, Any]) -> None:
     states = Counter(member["state"] for chain in found["chains"] for member in chain["members"])
     shown = ", ".join(f"{count} {state}" for state, count in states.items())
     click.echo(f"{len(found['chains'])} chains; targets: {shown}")
+    if found["failure"]:
+        click.echo(
+            "the manager cannot change chains now, so whoever has died is not put out of them: "
+            f"{output.printable(found['failure'])}"
+        )
     if found["awaited_nodes"]:
         click.echo(_awaited(found["awaited_nodes"]))
         return

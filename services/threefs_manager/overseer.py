@@ -48,6 +48,7 @@ class Overseer:
         self._progress = Progress(clock)
         self._dirty: set[ChainId] = set()
         self._saved_at = clock.monotonic()
+        self.failure = ""  # why chains cannot be changed now
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -81,11 +82,13 @@ class Overseer:
         while True:
             try:
                 await self._turn()
+                self.failure = ""
             except Fenced:
                 return
             except StrangeStore:
                 raise
             except ThreefsError as error:
+                self.failure = error.message
                 _LOG.warning("chains cannot be changed now", error=str(error))
                 await self._clock.sleep(_PAUSE_S)
 

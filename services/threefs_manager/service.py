@@ -355,7 +355,7 @@ class Manager:
         return pb.GetRoutingReply(routing=self._publication.message(routing))
 
     async def get_status(self, request: pb.GetStatusRequest) -> pb.GetStatusReply:
-        store, _ = self._leading()
+        store, overseer = self._leading()
         known = self._publication.routing
         routing = self._publication.message(known)
         return pb.GetStatusReply(
@@ -367,6 +367,7 @@ class Manager:
             lease_ms=known.lease_ms,
             tables=routing.tables,
             awaited_nodes=self._inquiry.nodes if self._inquiry is not None else (),
+            failure=overseer.failure,
         )
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:

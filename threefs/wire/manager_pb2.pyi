@@ -370,7 +370,7 @@ class NodeStatus(_message.Message):
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: _Optional[bool] = ..., ended: _Optional[bool] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +379,7 @@ class GetStatusReply(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     AWAITED_NODES_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
     cluster_id: str
     manager_epoch: int
@@ -387,7 +388,8 @@ class GetStatusReply(_message.Message):
     lease_ms: int
     tables: _containers.RepeatedCompositeFieldContainer[ChainTable]
     awaited_nodes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ...) -> None: ...
+    failure: str
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "length_ms")

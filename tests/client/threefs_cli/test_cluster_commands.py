@@ -169,3 +169,12 @@ def test_chains_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[s
     assert "chain 1 " not in shown
     assert "chain 2 has 1 of 3 copies, and a write needs 2: it is read, and its writes wait" in shown
     assert "chain 3 has 0 of 3 copies: it waits for target 101" in shown and "threefs chain accept-loss 3" in shown
+    assert "cannot change" not in shown
+    reply.failure = "its disk is full\x1b"
+    found = cluster_commands.describe("threefs://h:0", reply)
+    cluster_commands.print_status(found)
+    assert "the manager cannot change chains now" in (shown := capsys.readouterr().out)
+    assert "its disk is full" in shown and "\x1b" not in shown
+    reply.awaited_nodes.extend([3, 5])
+    cluster_commands.print_status(cluster_commands.describe("threefs://h:0", reply))
+    assert "awaited: 3, 5" in (shown := capsys.readouterr().out) and "chain accept-unheard 3 5" in shown
