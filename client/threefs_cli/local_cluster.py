@@ -217,9 +217,11 @@ class LocalCluster:
         """All but the manager, and why some storage does not start. Raises Unavailable for what is needed."""
         state, started = self._launch_all(state, [p.name for p in state.programs if p.name != "manager"], port)
         failures: list[str] = []
+        deadline = self._clock.monotonic() + START_S
         for name in started:
             try:
-                state = await self._serving(state, name, 0.0 if failures else START_S, tell)
+                state = await self._serving(state, name, deadline - self._clock.monotonic(), tell)
+                deadline = self._clock.monotonic() + START_S
             except Unavailable as error:
                 if all_needed or state.program(name).module != "threefs_storage":
                     raise
