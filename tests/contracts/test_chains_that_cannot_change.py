@@ -9,7 +9,7 @@ from threefs.wire import manager_pb2 as pb
 
 
 async def check_away(desk: Desk) -> None:
-    told = []
+    told: list[str] = []
     desk.clock.on_sleep = lambda: told.append(desk.overseer.failure)
     desk.engine.lost = 3
     desk.overseer.restarted(NodeId(1))
