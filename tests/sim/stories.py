@@ -281,6 +281,7 @@ _FAILOVERS = {
         write c1 old
         then
         at 0 do pause middle 3
+        at 0 do split head middle 6
         at 0 do part m1 c2 5
         at 0 do part m2 c2 5
         at 2.8 do part m1 middle 2
@@ -289,8 +290,7 @@ _FAILOVERS = {
         write c1 new
         outcome new done
         never middle staged 2
-        wait 0.9
-        looks c2 middle new
+        during 1.6 looks c2 middle new
         well
         read c2 new
     """,

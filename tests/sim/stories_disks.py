@@ -1,25 +1,11 @@
 """Stories of disks: power, damage, blocks."""
 
+_WORDS = ("one", "two", "six", "ten", "all", "any", "end")
+
 DISKS = {
-    "power fails everywhere after a write is done": """
-        write c1 one
-        then
-        at 0 do blackout 1
-        wait 4
-        read c2 one
-        write c1 two
-        then
-        at 0 do blackout 1
-        wait 4
-        read c2 two
-        write c1 three
-        then
-        at 0 do blackout 1
-        wait 4
-        read c2 three
-        well
-        sound
-    """,
+    "power fails everywhere after a write is done": "\n".join(
+        [f"write c1 {word}\nthen\nat 0 do blackout 1\nwait 4\nread c2 {word}" for word in _WORDS] + ["well", "sound"]
+    ),
     "power fails while a disk is slow, and only that replica is back": """
         write c1 old
         then
