@@ -21,6 +21,7 @@ from threefs.checksums import Buffer, crc32c
 from threefs.env.disk import DiskSpace, Write, settled
 from threefs.errors import Corrupt, DiskFailed, NoSpace
 from threefs.ids import ChunkId
+from threefs.layout import FENCE_CHUNK
 
 CHUNK_KEY_BYTES = 12
 DISK_BYTES = 1 << 30
@@ -202,11 +203,13 @@ class SimDisk:
         return f"bit {bit} of {data}"
 
     def copies(self) -> list[tuple[Path, ChunkId, Version]]:
-        """Committed content, by the store that it is in."""
+        """Committed content, by the store that it is in. Without fences: those of one file are chunks of the same name
+        on several chains, and nobody could tell which of them are copies of each other."""
         return [
             (path, ChunkId.of_key(key), version)
             for path, key, record in self._records()
             if (version := record.committed) is not None and version.block is not None
+            if ChunkId.of_key(key).number != FENCE_CHUNK
         ]
 
     def is_good(self, path: Path, version: Version) -> bool:

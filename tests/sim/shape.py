@@ -53,7 +53,8 @@ def with_more(what: str, size: Size, load: Load) -> tuple[Size, Load]:
         size = replace(size, managers=1, metas=1, local_stores=True, doubt=0.0, lockers=2)
         return size, replace(load, cuts=True, files_pause_s=0.1, files_bytes=3000)
     if what == "dozes":
-        return replace(size, lockers=3), replace(load, dozes=True, files_pause_s=0.3, faults_s=_DOZES_S)
+        calm = replace(load, watchers=2, pause_s=max(load.pause_s, 0.3), files_pause_s=0.3)  # it takes long enough
+        return replace(size, lockers=3), replace(calm, dozes=True, faults_s=_DOZES_S)
     return size, load
 
 
