@@ -78,6 +78,8 @@ class StoreFaults:
 
     def _is_known_to_be_older(self, store: str, found: Mapping[bytes, bytes]) -> bool:
         if store == META:
+            if keys.STORE not in found or keys.TICK not in found:
+                return False  # it was copied before it was made, or before the first tick
             known = records.decode(self._world.manager_kv.pairs()[METADATA_KEY], pb.MetadataStore, METADATA_KEY)
             record = records.decode(found[keys.STORE], StoreRecord, keys.STORE)
             tick = records.decode(found[keys.TICK], Counter, keys.TICK)
