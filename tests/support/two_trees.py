@@ -138,9 +138,10 @@ class TwoTrees(RuleBasedStateMachine):
         while isinstance(call, functools.partial):
             words.update(call.keywords)
             call = call.func
-        words.update(inspect.getclosurevars(call).nonlocals)
+        if inspect.isfunction(call):  # an operator.methodcaller shows itself
+            words.update(inspect.getclosurevars(call).nonlocals)
         shown = ", ".join(f"{name}={word!r}"[:60] for name, word in words.items() if name != "self")
-        self.story.append(f"{time.monotonic():.3f} {self.name_of(door)}: {call.__qualname__} {shown}")
+        self.story.append(f"{time.monotonic():.3f} {self.name_of(door)}: {getattr(call, '__qualname__', call)} {shown}")
 
     def settle(self, door: str, but: Opened | None = None) -> None:
         """What others are to see must have been synced. On one mount all see each other at once."""
