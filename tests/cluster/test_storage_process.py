@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,8 @@ from threefs.checksums import crc32c
 from threefs.chunks import Chunks
 from threefs.cluster import Cluster
 from threefs.env.net import RealNet
-from threefs.ids import ClientId, InodeId, TableId
+from threefs.errors import ChainChanged
+from threefs.ids import ChainId, ClientId, InodeId, TableId, TargetId
 from threefs.layout import FileLayout
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT, READ
@@ -93,14 +95,20 @@ class Client:
 
     async def replicas(self, number: int, length: int = MIB) -> list[tuple[int, int, bytes]]:
         """(code, version, bytes) of a chunk at every target of its chain that answers."""
-        routing = self.cluster.routing
-        chain = routing.chains[self.chunks.chain_of(LAYOUT, number)]
-        found = []
-        for target in chain.serving:
+        chain = self.cluster.routing.chains[self.chunks.chain_of(LAYOUT, number)]
+        return [await self._replica(target, chain.chain_id, number, length) for target in chain.serving]
+
+    async def _replica(
+        self, target: TargetId, chain_id: ChainId, number: int, length: int, timeout_s: float = 60
+    ) -> tuple[int, int, bytes]:
+        """A target makes a new chain version durable before it acts in it: until then it answers ChainChanged."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            routing = self.cluster.routing
             into = memoryview(bytearray(length))
             request = pb.ReadRequest(
                 target=[target],
-                chain_version=[chain.version],
+                chain_version=[routing.chains[chain_id].version],
                 inode=[INODE],
                 index=[number],
                 offset=[0],
@@ -111,8 +119,9 @@ class Client:
             )
             data = bytes(into[: reply.length[0]])
             assert reply.checksum[0] == crc32c(data)
-            found.append((reply.code[0], reply.version[0], data))
-        return found
+            if reply.code[0] != ChainChanged.code or time.monotonic() > deadline:
+                return reply.code[0], reply.version[0], data
+            await asyncio.sleep(0.05)
 
 
 def _front(into: memoryview, reply: object, size: int) -> list[memoryview]:
