@@ -1,5 +1,6 @@
 """What the kernel was told of inodes, for as long as it may keep it. No I/O happens here."""
 
+import math
 from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
@@ -10,6 +11,8 @@ from threefs.wire import meta_pb2 as pb
 MOST_INODES = 65_536
 _ACLS = {b"system.posix_acl_access": 1, b"system.posix_acl_default": 2}
 _OTHERS = 4
+_ALL = 7
+_NO_CHANGE = -1
 
 
 class _Told(NamedTuple):
@@ -51,8 +54,10 @@ class Told:
             del self._inodes[next(iter(self._inodes))]
 
     def forget(self, inode: int) -> None:
-        """Something of it has changed."""
-        self._inodes.pop(inode, None)
+        """Something of it has changed, but not where it is."""
+        told = self._of(inode)
+        if told is not None:
+            self._inodes[inode] = _made(_Told, (_NO_CHANGE, -math.inf, _ALL, told.moves))
 
     def moves(self, inode: int) -> int | None:
         """How often it had moved when the kernel was told what name it has. None if that is not known."""

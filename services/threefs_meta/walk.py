@@ -153,9 +153,9 @@ async def find(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
 def _has_lost_name(place: pb.Place, inode: pb.Inode) -> bool:
     """The name by which somebody has found it may be that of something else by now. Who works in a directory has not
     looked for it."""
-    if place.named and not inode.nlink:
-        return True
-    return place.HasField("moves") and place.moves != inode.moves and inode.type != pb.DIRECTORY
+    if place.HasField("moves") and inode.type != pb.DIRECTORY:
+        return place.moves != inode.moves
+    return place.named and not inode.nlink and not inode.unnamed
 
 
 def not_found(place: pb.Place) -> NotFound:

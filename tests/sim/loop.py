@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _MOMENT = struct.Struct("<dq")
+#: A coroutine that waits again each time it is cancelled is closed after so many.
+_MOST_WAITS = 100
 BEGIN_S = 1000.0
 PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process", default=None)
 #: The context of what belongs to no process.
@@ -204,13 +206,21 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         try:
             for task in self._tasks:
                 if not task.done():
-                    with contextlib.suppress(Exception):  # of a `finally` that waits, or finds its world gone
-                        task.get_coro().close()
+                    _close(task.get_coro())
             self._tasks.clear()
             self._ready.clear()
             self._timers.clear()
         finally:
             events._set_running_loop(running)
+
+
+def _close(coro: Any) -> None:
+    """Cancelled as often as a `finally` waits in turn. (`close()` lets go of what an inner one waits for.)"""
+    with contextlib.suppress(Exception, asyncio.CancelledError):  # of a `finally` that finds its world gone
+        for _ in range(_MOST_WAITS):
+            coro.throw(asyncio.CancelledError())
+    with contextlib.suppress(RuntimeError):
+        coro.close()
 
 
 def _place(task: "asyncio.Task[Any]") -> str:

@@ -82,14 +82,14 @@ def test_a_dead_mount_is_replaced(cluster: LocalCluster, tmp_path: Path) -> None
 def test_a_mount_that_dies_comes_back(cluster: LocalCluster, tmp_path: Path) -> None:
     mount = Mount(cluster.address, tmp_path / "mnt", "--supervise")
     with mount as root:
-        (root / "kept").write_bytes(b"content")
+        (root / "outlives its mount").write_bytes(b"content")
         for _ in range(2):
             (child,) = {*mountpoints.servers(str(root))} - {mount.pid}
             os.kill(child, signal.SIGKILL)
             deadline = time.monotonic() + 60
             while True:
                 try:
-                    assert (root / "kept").read_bytes() == b"content"
+                    assert (root / "outlives its mount").read_bytes() == b"content"
                     break
                 except OSError as error:
                     assert error.errno in DEAD | {errno.ENOENT}  # the latter between two system calls

@@ -63,6 +63,9 @@ def test_how_often_something_had_moved_when_its_name_was_told() -> None:
     told.note(pb.Inode(inode=5, moves=5), 0.0)
     told.moved(pb.Inode(inode=5, moves=6))
     assert told.moves(5) == 6
+    told.forget(5)
+    assert told.moves(5) == 6, "other attributes do not change its name"
+    assert told.is_news(pb.Inode(inode=5)) and not told.lacks(5, b"user.a", 0.0)
     told.note_all([6], [pb.Inode(inode=6, moves=2).SerializeToString()], 0.0)
     told.note(pb.Inode(inode=6, moves=9), 0.0, named=False)
     assert told.moves(6) == 2
