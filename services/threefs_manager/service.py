@@ -252,9 +252,12 @@ class Manager:
         membership, routing = self._membership, self._publication.routing
         if not routing.cluster_id:  # no other cluster is made here before somebody has looked
             self._belongs_to = self._belongs_to or request.cluster_id
-        if request.cluster_id in ("", routing.cluster_id):
+        ours = request.cluster_id == routing.cluster_id != ""
+        if ours:  # any other process has seen nothing of this cluster
             self._age.check(request)
+        if request.cluster_id in ("", routing.cluster_id):
             self._ask(request)
+        if ours:
             self._age.check_chains(routing, request)
         known = next((n for n in self._publication.message(routing).nodes if n.node_id == request.node_id), None)
         if request.cluster_id in ("", routing.cluster_id) and known is not None:
@@ -288,8 +291,8 @@ class Manager:
         if not self._election.may_acknowledge:
             raise NotPrimary("the lease of this manager has not been renewed in time")
         routing = self._publication.routing
-        self._age.check(request)
         node = self._current(request.node_id, request.incarnation)
+        self._age.check(request)  # one that this store does not know registers again, and says it then
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and say what is known there")
         registrations.check_reports(request, routing)

@@ -6,7 +6,7 @@ import pytest
 from threefs_manager.older import Age
 
 from tests.services.threefs_manager.test_service import PLAN, Bench, storage
-from threefs.errors import StrangeStore
+from threefs.errors import NotFound, StrangeStore
 from threefs.wire import manager_pb2 as pb
 
 
@@ -85,5 +85,26 @@ def test_a_store_that_keeps_a_newer_chain_tells_an_older_copy() -> None:
             await manager.register(request)
         with pytest.raises(StrangeStore):
             await bench._running[0]
+
+    asyncio.run(body())
+
+
+def test_only_a_node_of_this_cluster_can_have_seen_a_newer_store() -> None:
+    """Any other process that reaches the port would end the manager with one message."""
+
+    async def body() -> None:
+        bench = Bench()
+        manager = await bench.start()
+        await manager.init(PLAN)
+        request = storage(1, "h:1")
+        request.routing_version = 1 << 40
+        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1 << 20)))
+        await manager.register(request)
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=8, routing_version=1 << 40)
+        with pytest.raises(NotFound):
+            await manager.heartbeat(beat)
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+        await manager.heartbeat(beat)
+        await bench.stop()
 
     asyncio.run(body())

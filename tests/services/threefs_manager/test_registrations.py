@@ -127,15 +127,17 @@ def test_a_new_primary_waits_before_a_node_may_move() -> None:
     """Nothing has been heard of anybody: whoever registers at another address may be a double of one that lives."""
 
     async def body(bench: Bench, manager: Manager) -> None:
-        await manager.init(PLAN)
+        of = (await manager.init(PLAN)).cluster_id
         await manager.register(storage(1, "h:1", 8))
         second = await bench.start()
         with pytest.raises(NodeInUse, match="may still be there"):
-            await second.register(storage(1, "h:9", 9))
-        assert (await second.register(storage(1, "h:1", 9))).node_id == 1, "where it was, its port says that it is gone"
+            await second.register(storage(1, "h:9", 9, cluster_id=of))
+        assert (await second.register(storage(1, "h:1", 9, cluster_id=of))).node_id == 1, (
+            "where it was, its port says that it is gone"
+        )
         third = await bench.start()
         bench.clock.advance(10.1)
-        assert (await third.register(storage(1, "h:9", 10))).node_id == 1
+        assert (await third.register(storage(1, "h:9", 10, cluster_id=of))).node_id == 1
 
     run(body)
 
@@ -144,13 +146,13 @@ def test_a_forged_register_is_answered_by_the_real_process() -> None:
     """It came while the real one was not known to live. That one hears of it, and registers anew at once."""
 
     async def body(bench: Bench, manager: Manager) -> None:
-        await manager.init(PLAN)
+        of = (await manager.init(PLAN)).cluster_id
         await manager.register(storage(1, "h:1", 8))
         second = await bench.start()
-        await second.register(storage(1, "h:1", 77))
+        await second.register(storage(1, "h:1", 77, cluster_id=of))
         with pytest.raises(NotFound, match="started anew"):
             await beating(second, 1, 8)
-        assert (await second.register(storage(1, "h:1", 78))).node_id == 1
+        assert (await second.register(storage(1, "h:1", 78, cluster_id=of))).node_id == 1
 
     run(body)
 
