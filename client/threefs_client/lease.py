@@ -28,12 +28,16 @@ Renew = Callable[[pb.RenewRequest, float], Awaitable[pb.RenewReply]]
 class Lease:
     """Of one client process, on its event loop. `renew` makes the call, in so many seconds at most."""
 
-    def __init__(self, client: bytes, renew: Renew, lease_s: Callable[[], float], *, clock: Clock) -> None:
+    def __init__(
+        self, client: bytes, renew: Renew, lease_s: Callable[[], float], *, timeout_s: float, clock: Clock
+    ) -> None:
+        """`timeout_s` is of what an operation waits for."""
         self.number = 0  # as last heard; what is held under a lower one is lost
         self.lapsed: list[Callable[[], None]] = []  # are called when what was held is lost
         self._client = client
         self._renew = renew
         self._lease_s = lease_s  # T of the cluster
+        self._timeout_s = timeout_s
         self._clock = clock
         self._until = 0.0  # the lease is certain so long
         self._serial = 0  # of requests
@@ -99,15 +103,17 @@ class Lease:
 
     async def confirm(self) -> None:
         """After a silence: what is held may be lost, and then `number` is another one. Raises if nobody answers."""
+        deadline = self._clock.monotonic() + self._timeout_s
         if not self.certain:
             async with self._turn:
                 if not self.certain:
-                    await self._report()
+                    await self._report(deadline)
 
     async def reconfirm(self) -> None:
         """The same, also if it is certain: afterwards it is known not to have run out before this was called."""
+        deadline = self._clock.monotonic() + self._timeout_s
         async with self._turn:
-            await self._report()
+            await self._report(deadline)
 
     # ---- renewing ----
 
@@ -134,8 +140,9 @@ class Lease:
     def _idle(self) -> bool:
         return not self._held and not self._reading and not self._reported
 
-    async def _report(self) -> None:
-        """One renewal, or several if there is much to say; none if nothing has to be held."""
+    async def _report(self, deadline: float = 0.0) -> None:
+        """One renewal, or several if there is much to say; none if nothing has to be held. Until the deadline, and at
+        least for as long as the next renewal is away."""
         old_enough = self._clock.monotonic() - self.length_s / RENEWALS / 2
         hold = [n for n, (since, _) in self._reading.items() if n not in self._reported and since <= old_enough]
         drop = self._reported.difference(self._reading)
@@ -147,15 +154,15 @@ class Lease:
             request = pb.RenewRequest(
                 client=self._client, hold=islice(news, _MOST_FILES), drop=islice(old, _MOST_FILES)
             )
-            await self._send(request)
+            await self._send(request, max(deadline - self._clock.monotonic(), self.length_s / RENEWALS))
             if len(request.hold) < _MOST_FILES and len(request.drop) < _MOST_FILES:
                 return
 
-    async def _send(self, request: pb.RenewRequest) -> None:
+    async def _send(self, request: pb.RenewRequest, timeout_s: float) -> None:
         self._serial += 1
         request.number = self._serial
         sent_at = self._clock.monotonic()
-        reply = await self._renew(request, self.length_s / RENEWALS)
+        reply = await self._renew(request, timeout_s)
         if reply.lease > self.number:
             if self.number and (self._held or self._reported):
                 _LOG.warning("the lease has run out meanwhile: what was open for writing or locked is lost")

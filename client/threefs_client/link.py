@@ -84,7 +84,7 @@ async def connect(
     meta = MetaCalls(
         peers, cluster, client, caller, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
     )
-    lease = lease_of(client, meta, cluster, clock)
+    lease = lease_of(client, meta, cluster, options.timeout_s, clock)
     return Link(
         options=options,
         client=client,
@@ -102,11 +102,11 @@ async def connect(
     )
 
 
-def lease_of(client: ClientId, meta: MetaCalls, cluster: Cluster, clock: Clock) -> Lease:
+def lease_of(client: ClientId, meta: MetaCalls, cluster: Cluster, timeout_s: float, clock: Clock) -> Lease:
     def renew(request: pb.RenewRequest, timeout_s: float) -> Awaitable[pb.RenewReply]:
         return meta.call(RENEW, request, timeout_s=timeout_s)
 
-    return Lease(client, renew, lambda: cluster.routing.lease_s, clock=clock)
+    return Lease(client, renew, lambda: cluster.routing.lease_s, timeout_s=timeout_s, clock=clock)
 
 
 def endings_of(meta: MetaCalls, lease: Lease, clock: Clock) -> Endings:

@@ -9,7 +9,7 @@ from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process
 from tests.sim.world import World
 from tests.support.namespace_audit import audit
-from threefs.errors import NoSpace, NotAuthorised, NotFound, OutcomeUnknown, SessionLost, ThreefsError
+from threefs.errors import NoSpace, NotFound, OutcomeUnknown, SessionLost, ThreefsError
 
 _NAMES = 8
 _CHUNK_BYTES = 64 << 10
@@ -56,8 +56,6 @@ class Files:
         except ThreefsError as error:
             if self._world.was_full and isinstance(error, NoSpace | OutcomeUnknown):
                 return  # what it knows of its files is not certain any more
-            if self._world.size.key and isinstance(error, NotAuthorised | OutcomeUnknown):
-                return  # it has met somebody who pretends to be a service
             self.errors.append(f"{self._host}: a file operation failed: {error!r}")
         except Exception as error:
             self.errors.append(f"{self._host} ended with {error!r}")

@@ -260,7 +260,7 @@ class MemoryFiles:
             attempt_timeout_s=self.options.attempt_timeout_s,
             clock=LOOP_CLOCK,
         )
-        lease = lease_of(client, meta, cast(Any, self.cluster), LOOP_CLOCK)
+        lease = lease_of(client, meta, cast(Any, self.cluster), self.options.timeout_s, LOOP_CLOCK)
         self.link = Link(
             options=self.options,
             client=client,

@@ -6,7 +6,7 @@ from functools import partial
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer, Net
-from threefs.errors import ConnectionIdle, ConnectionLost, DeadlineExceeded, ThreefsError, Unavailable
+from threefs.errors import ConnectionIdle, ConnectionLost, DeadlineExceeded, NotAuthorised, ThreefsError, Unavailable
 from threefs.rpc.connection import Connection, Sink
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
@@ -26,6 +26,7 @@ class Peers:
         self._net = net
         self._clock = clock
         self._limits = limits
+        self._proven = False  # somebody has proven the key to this side: so the cluster has this key
         self._live: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
 
@@ -35,7 +36,11 @@ class Peers:
         return connection if connection is not None and not connection.closing else None
 
     async def connect(self, address: str, timeout_s: float) -> Connection:
-        """Raises Unavailable, or what the server refused the HELLO with."""
+        """Raises Unavailable, or what the server refused the HELLO with.
+
+        Once a service has proven the key, one that does not is none of the cluster: somebody has taken the port of a
+        dead one. That is Unavailable, for the service comes back, or another one takes its place.
+        """
         connection = self.live(address)
         if connection is not None:
             return connection
@@ -63,9 +68,12 @@ class Peers:
         except (ConnectionLost, DeadlineExceeded) as error:  # nothing was sent yet: safe to try again
             connection.close()
             raise Unavailable(f"cannot connect to {address}: {error}") from None
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if self._proven and isinstance(error, NotAuthorised):
+                raise Unavailable(f"no service of this cluster listens at {address}: {error.message}") from None
             raise
+        self._proven = bool(self.identity.token)
         return connection
 
     def _opened(self, address: str, task: "asyncio.Task[Connection]") -> None:

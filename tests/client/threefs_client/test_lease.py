@@ -47,10 +47,12 @@ class Meta:
         self.requests: list[pb.RenewRequest] = []
         self.number = 7
         self.away = False
-        self.lease = Lease(b"c" * 16, self.renew, lambda: 10.0, clock=self.clock)
+        self.patience: list[float] = []
+        self.lease = Lease(b"c" * 16, self.renew, lambda: 10.0, timeout_s=60.0, clock=self.clock)
 
     async def renew(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
         await asyncio.sleep(0)
+        self.patience.append(timeout_s)
         if self.away:
             raise Unavailable("away")
         self.requests.append(request)
@@ -134,6 +136,8 @@ def test_after_a_silence_it_asks_before_anything_is_written() -> None:
         meta.away = False
         await meta.lease.confirm()
         assert meta.lease.certain and meta.lease.number == 7
+        assert meta.patience[-2:] == [60.0, 60.0], "an operation waits as long as for anything else"
+        assert set(meta.patience[:-2]) == {10.0}
 
     run(test)
 

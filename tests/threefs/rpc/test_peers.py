@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.rpc import NETS, Served, identity, run
 from threefs.env.net import RealNet
-from threefs.errors import ThreefsError, Unavailable
+from threefs.errors import NotAuthorised, ThreefsError, Unavailable
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import SPACE_INFO
 from threefs.rpc.peers import Peers
@@ -106,3 +106,29 @@ def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody
             assert answered < 39
 
     run(test, "asyncio")
+
+
+@pytest.mark.parametrize("key", ["", "k" * 32])
+def test_who_takes_the_port_of_a_service_is_taken_for_nobody(key: str) -> None:
+    """Once somebody has proven the key. Whoever has met nobody else may have the wrong key, and is told at once."""
+
+    async def test() -> None:
+        peers = Peers(RealNet(), identity(token="s" * 32))
+        served = Served(mine=identity("c" * 32, token="s" * 32))
+        served.server.serve(SPACE_INFO, space)
+        address = await served.server.start("127.0.0.1", 0)
+        await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        await served.server.stop(1)
+        impostor = Served(mine=identity("c" * 32, token=key))
+        host, port = address.rsplit(":", 1)
+        await impostor.server.start(host, int(port))
+        with pytest.raises(Unavailable, match=f"no service of this cluster listens at {address}"):
+            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        stranger = Peers(RealNet(), identity(token="s" * 32))
+        with pytest.raises(NotAuthorised):
+            await stranger.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        await stranger.close()
+        await peers.close()
+        await impostor.server.stop(1)
+
+    run(test)
