@@ -529,6 +529,23 @@ inline drop_stray() {
 #endif
 }
 
+#define OUTDATED(x) (t[x].pen != 0 && !t[x].current)            /* pending since before it was syncing */
+
+inline drop_outdated(x) {       /* before it may serve; until then its bytes may be the only good ones */
+#ifndef NO_DROP_PENDING
+  if
+  :: OUTDATED(x) ->
+#if defined(ENTRIES_APART) && !defined(ENTRIES_MERGED)
+     t[x].once = t[x].once & ~(1 << LASTID(t[x].pen));          /* the entry goes with its version */
+#endif
+     t[x].pen = 0
+  :: else
+  fi
+#else
+  skip
+#endif
+}
+
 inline learn(x, K) {
   t[x].knows = K;
   printf("%d learns version %d\n", x, base + K);
@@ -538,16 +555,6 @@ inline learn(x, K) {
   if :: t[x].step == SHIPPING -> release(x) :: else fi;
 #ifndef NO_ABORT_ON_DEMOTION
   if :: !SERVES(x, K) -> abort(x) :: else fi;
-#endif
-#ifndef NO_DROP_PENDING
-  if
-  :: SYNCING(K) == x && t[x].pen != 0 ->
-#if defined(ENTRIES_APART) && !defined(ENTRIES_MERGED)
-     t[x].once = t[x].once & ~(1 << LASTID(t[x].pen));          /* the entry goes with its version */
-#endif
-     t[x].pen = 0
-  :: else
-  fi;
 #endif
   if :: !MEMBER(x, K) -> t[x].ready = 0 :: else fi;
   if :: sto == x && scv < K && STRAY_HOPELESS -> drop_stray() :: else fi;
@@ -636,8 +643,11 @@ end:
   :: d_step { SHIPS(PEER2, _pid) -> v = PEER2; take_ship(_pid, t[v].com); delivered(_pid, v) }
 #endif
   :: d_step { t[_pid].resync == 2 && t[_pid].step != SHIPPING && t[SYNCING(t[_pid].knows)].up &&
-       t[SYNCING(t[_pid].knows)].knows == t[_pid].knows ->
-       t[_pid].resync = 3; t[SYNCING(t[_pid].knows)].ready = READY_FOR(t[_pid].knows);
+       t[SYNCING(t[_pid].knows)].knows == t[_pid].knows &&
+       WRITE_LEASE(SYNCING(t[_pid].knows)) &&
+       (t[SYNCING(t[_pid].knows)].step == IDLE || !OUTDATED(SYNCING(t[_pid].knows))) ->
+       v = SYNCING(t[_pid].knows); drop_outdated(v);
+       t[_pid].resync = 3; t[v].ready = READY_FOR(t[_pid].knows);
        printf("%d: resync done, %d is up-to-date in version %d\n", _pid, SYNCING(t[_pid].knows), base + t[_pid].knows) }
 
   /* read */

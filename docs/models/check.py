@@ -82,7 +82,7 @@ ABLATIONS = {
     "NO_RESTART_DEMOTION TAIL_COMMIT_UNSYNCED": ("... with a tail that syncs only pending", PLAIN),
     "NO_VERSION_FOR_READMISSION": ("a target becomes syncing only after it has learnt its demotion", PLAIN),
     "NO_ABORT_ON_DEMOTION": ("a target that learns of its demotion drops its handlers", PLAIN),
-    "NO_DROP_PENDING": ("a target that becomes syncing drops its pending versions", PLAIN),
+    "NO_DROP_PENDING": ("a syncing target drops what was pending before, before it serves", PLAIN),
     "SYNCING_LIKE_SERVING": ("a syncing target replaces, whatever versions it held before", PLAIN),
     "SYNCING_LIKE_SERVING NO_DROP_PENDING": ("... both of them", PLAIN),
     "NO_WHOLE_CHUNK": ("a forward to a syncing target carries the whole chunk", PLAIN),

@@ -101,15 +101,14 @@ class Repair:
     async def _heal(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
         async with self._craq.changing(target, chunk, deadline):
             target.check(target.chain.version)
-            try:
-                record = target.engine.record(chunk) or Record()
-            except Corrupt:
-                return await self._heal_record(target, chunk, deadline)
-            outcomes = [
-                await self._heal_version(target, chunk, version, deadline)
-                for version in (record.pending, record.committed)
-                if version is not None and version.length
-            ]
+            outcomes = []
+            for of in (_pending, _committed):  # what was pending may be committed by then
+                try:
+                    version = of(target.engine.record(chunk) or Record())
+                except Corrupt:
+                    return await self._heal_record(target, chunk, deadline)
+                if version is not None and version.length:
+                    outcomes.append(await self._heal_version(target, chunk, version, deadline))
             known = [outcome for outcome in Outcome if outcome in outcomes]
             return known[-1] if known else Outcome.SOUND
 
@@ -182,6 +181,14 @@ class Repair:
         pending = await target.engine.stage(chunk, change, payload=content or b"")
         await self._craq.drive(target, chunk, pending, deadline)
         return Outcome.LOST if lost else Outcome.REPAIRED
+
+
+def _pending(record: Record) -> Version | None:
+    return record.pending
+
+
+def _committed(record: Record) -> Version | None:
+    return record.committed
 
 
 def _others(target: Target) -> list[tuple[TargetId, bool]]:

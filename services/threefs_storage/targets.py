@@ -121,10 +121,6 @@ class Target:
                 wait.reschedule(-math.inf)
         if self.damaged or self.engine.lost_chunks:
             self.hurt.set()  # a member that is back may have a good copy
-        if self.state is PublicState.SYNCING:
-            for chunk in self.engine.pending():
-                if chunk not in self.locks:  # else whoever has the lock does it before letting go
-                    self.drop_outdated(chunk)
 
     def hold(self, chunk: ChunkId) -> None:
         """A change of this chunk begins. To be called with its lock."""
@@ -147,8 +143,6 @@ class Target:
             except ThreefsError:  # nobody may take it for one of this tenure
                 self.leave()
                 self.report()
-        elif self.state is PublicState.SYNCING:
-            self.drop_outdated(chunk)
         elif self.serving:
             self.abandoned.add(chunk)
             self.wanted.set()
@@ -159,8 +153,8 @@ class Target:
         self.abandoned.discard(chunk)
 
     def drop_outdated(self, chunk: ChunkId) -> bool:
-        """At a syncing target a pending version of an older chain version is void: the predecessor knows (R5). False if
-        it cannot be dropped, as on a full disk."""
+        """At a syncing target a pending version of an older chain version is void: the predecessor knows (R5). It is
+        kept until then, for its bytes may be the only good ones. False if it cannot be dropped, as on a full disk."""
         if not self._outdated(chunk):
             return True
         try:

@@ -469,6 +469,7 @@ class Faults:
             for path, number, other in disk.copies()
             if number == chunk and (other.version, other.length, other.checksum) == same and disk.is_good(path, other)
         ]
+        self._world.rotted = True
         for _ in range(self._dice.below(max(1, len(good)))):
             disk, path, other = good.pop(self._dice.below(len(good)))
             self._world.tell(f"-- {disk.flip(self._dice, path, other)} flips")

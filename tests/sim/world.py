@@ -100,6 +100,7 @@ class World:
         self.metas: dict[str, MetaNode] = {}
         self.restores = 0  # of the metadata, from a backup
         self.trace: list[str] = []
+        self.rotted = False  # something has, while its chain was not whole
         self.was_full = False  # some disk was, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
         self.on_hold: dict[str, Callable[[], None]] = {}  # what is to happen when that host has its lock

@@ -70,11 +70,14 @@ class Peers:
             raise Unavailable(f"cannot connect to {address}: {error}") from None
         except BaseException as error:
             connection.close()
-            if self._proven and isinstance(error, NotAuthorised):
-                raise Unavailable(f"no service of this cluster listens at {address}: {error.message}") from None
+            if self._is_a_stranger(error):
+                raise Unavailable(f"no service of this cluster listens at {address}: {error}") from None
             raise
         self._proven = bool(self.identity.token)
         return connection
+
+    def _is_a_stranger(self, error: BaseException) -> bool:
+        return self._proven and isinstance(error, NotAuthorised)
 
     def _opened(self, address: str, task: "asyncio.Task[Connection]") -> None:
         wanted = self._connecting.pop(address, None) is task

@@ -74,7 +74,7 @@ def test_a_target_that_does_not_serve_finishes_nothing(tmp_path: Path, state: ob
             await asyncio.sleep(0.02)
             assert not chain[1].peers.sent and not chain[1].target.finished.is_set()
             assert chain[1].committed() == 0
-            assert chain[1].pending() == (1 if state is OFFLINE else 0)
+            assert chain[1].pending() == 1, "its bytes may be the only good ones"
 
     run(test)
 

@@ -335,6 +335,42 @@ def test_a_pending_version_that_cannot_be_read_comes_from_a_member_that_has_it(t
     run(test)
 
 
+def test_a_pending_version_comes_from_a_syncing_member_that_had_it_pending(tmp_path: Path) -> None:
+    """It gives way to what its predecessor has, but not before that is known."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await chain.write(b"before")
+            await chain.give_up(2, chain.row(CONTENT), CONTENT)
+            await flip_pending(chain[2])
+            chain[2].peers.before = None
+            chain.change((2, SERVING), (1, SYNCING), (3, OFFLINE))
+            await until(lambda: [chain[node].committed() for node in (1, 2)] == [2, 2])
+            assert (await chain.read(2))[1] == CONTENT and not lost(chain, 2)
+
+    run(test)
+
+
+def test_what_is_lost_of_a_pending_version_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    """Both are damaged, and nobody else has either."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"before")
+            await flip_content(chain[2])
+            await chain.give_up(1, chain.row(CONTENT), CONTENT)
+            await flip_content(chain[1])
+            await flip_pending(chain[1])
+            with capture_logs() as logs:
+                chain[1].peers.before = None
+                chain.change((1, SERVING), (2, SYNCING))
+                await until(lambda: lost(chain, 1) and not chain[1].target.damaged)
+            assert chain[1].committed() == 2
+            assert not [line for line in logs if line["log_level"] == "error"]
+
+    run(test)
+
+
 async def flip_pending(replica: Replica) -> None:
     pending = replica.record().pending
     assert pending is not None

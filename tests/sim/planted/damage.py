@@ -18,6 +18,7 @@ from tests.sim.planted.registry import plant_for, put
 from threefs.chunks import Chunks
 from threefs.errors import CorruptChunk
 from threefs.kv import wal
+from threefs.routing import PublicState
 
 _COLLECTOR = "services/threefs_storage/test_collector.py"
 _ONCE = "contracts/test_exactly_once.py"
@@ -67,6 +68,20 @@ def repair_takes_any_version() -> None:
         return asked_for(record, chunk, request)
 
     put(copies, "_asked_for", careless)
+
+
+@plant_for(f"{_REPAIR}::test_a_pending_version_comes_from_a_syncing_member_that_had_it_pending")
+def syncing_drops_pending_at_once() -> None:
+    """R5: the only good bytes of a pending version go with the beginning of a resync."""
+    learn = Target.learn
+
+    def eager(self: Target, chain: Any) -> None:
+        learn(self, chain)
+        if self.state is PublicState.SYNCING:
+            for chunk in self.engine.pending():
+                self.drop_outdated(chunk)
+
+    put(Target, "learn", eager)
 
 
 @plant_for(f"{_REPAIR}::test_the_middle_and_the_tail_are_damaged_and_the_head_is_good")

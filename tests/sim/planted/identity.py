@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from threefs_client.lease import Lease
 from threefs_client.locks import LockOwner
 from threefs_manager.older import Age
 from threefs_meta import store_identity
@@ -10,6 +11,7 @@ from threefs_storage.engine.store import RecordStore
 from tests.sim.planted.registry import plant_for, put
 from threefs.kv.port import Transaction
 from threefs.rpc import handshake
+from threefs.rpc.peers import Peers
 
 _STORES = "sim/test_store_faults.py"
 _DOZES = "sim/test_dozes.py"
@@ -29,6 +31,23 @@ def older_copy_of_the_managers_store_is_served() -> None:
 def older_copy_of_the_managers_store_changes_chains() -> None:
     """I15: it refuses nodes, and counts up to what they have seen."""
     put(Age, "check_changes", lambda self: None)
+
+
+@plant_for("threefs/rpc/test_peers.py::test_who_takes_the_port_of_a_service_is_taken_for_nobody[]")
+def impostors_end_calls() -> None:
+    """Whoever takes the port of a dead service is believed to say that the key is wrong."""
+    put(Peers, "_is_a_stranger", lambda self, error: False)
+
+
+@plant_for("client/threefs_client/test_lease.py::test_after_a_silence_it_asks_before_anything_is_written")
+def operations_have_no_patience_for_their_lease() -> None:
+    """After a long sleep an operation fails when the first answer does not come at once."""
+    report = Lease._report
+
+    async def hasty(self: Lease, deadline: float = 0.0) -> None:
+        await report(self)
+
+    put(Lease, "_report", hasty)
 
 
 @plant_for("services/threefs_meta/test_store_identity.py::test_no_lease_outlasts_a_restore_and_no_number_comes_again")
