@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _MOMENT = struct.Struct("<dq")
+_TICK_S = 1e-9  # of clocks
 #: A coroutine that waits again each time it is cancelled is closed after so many.
 _MOST_WAITS = 100
 BEGIN_S = 1000.0
@@ -114,6 +115,8 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
+        if 0.0 < delay < _TICK_S:  # nobody waits for less, and the sum may be the same moment again
+            delay = _TICK_S
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(

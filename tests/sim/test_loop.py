@@ -284,3 +284,18 @@ def test_sleep_is_counted_while_it_lasts() -> None:
     loop = SimLoop()
     loop.run(body(loop))
     loop.discard()
+
+
+def test_time_gets_on_by_however_little_somebody_waits() -> None:
+    """The rest of a wait may be so short that the sum with the time is the time."""
+    loop = SimLoop()
+    woken: list[float] = []
+    loop.call_later(1e-14, lambda: woken.append(loop.time()))
+    begin = loop.time()
+
+    async def body() -> None:
+        await asyncio.sleep(1e-3)
+
+    loop.run(body())
+    loop.discard()
+    assert woken and woken[0] > begin
