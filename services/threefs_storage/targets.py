@@ -427,8 +427,12 @@ class Targets:
         return [_report(target) for target in self]
 
     async def close(self) -> None:
+        """One that cannot be closed, as its disk has failed, keeps the others from nothing."""
         for target in self:
-            await target.engine.close()
+            try:
+                await target.engine.close()
+            except ThreefsError as error:
+                _LOG.warning("a store is not closed properly", target=target.target_id, error=error.message)
 
 
 def _report(target: Target) -> manager_pb2.TargetReport:

@@ -19,7 +19,7 @@ from tests.support.chain import (
 )
 from tests.support.rpc import run
 from threefs.env.disk import RealDisk
-from threefs.errors import ChainChanged, DiskFailed, NotServing
+from threefs.errors import ChainChanged, DiskFailed, NotServing, Unavailable
 from threefs.ids import NodeId
 from threefs.routing import LocalState
 
@@ -140,5 +140,32 @@ def test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void(tmp_path
                 target.check(target.chain.version)
             targets.open_grant()([target.target_id], 1e12)
             target.check(target.chain.version)
+
+    run(test)
+
+
+def test_a_store_that_cannot_be_closed_keeps_no_other_one_open(tmp_path: Path) -> None:
+    async def test() -> None:
+        disk = RealDisk(threads=1)
+        routing = TestChain(tmp_path, 2).routing()
+        for name in "12":
+            (tmp_path / name).mkdir()
+        nodes = [(1, tmp_path / "1"), (2, tmp_path / "2"), (2, tmp_path / "2")]
+        targets, others, again = (Targets(NodeId(n), directory, disk, EngineSettings()) for n, directory in nodes)
+        await targets.open(routing)
+        await others.open(routing)
+        targets.by_id.update(others.by_id)
+        engine = targets.get(target_of(1)).engine
+        close = engine.close
+
+        async def fails() -> None:
+            raise Unavailable("input/output error (sync)")
+
+        engine.close = fails  # type: ignore[method-assign]
+        await targets.close()
+        await again.open(routing)  # its store is locked while it is open
+        await again.close()
+        await close()
+        await disk.close()
 
     run(test)
