@@ -137,7 +137,7 @@ class _Row:
             )
 
 
-class Chunks:
+class ChunkClient:
     def __init__(
         self,
         calls: Calls,

@@ -11,7 +11,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import Retry, ThreefsError, Unavailable, WrongCluster
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import GET_ROUTING
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.telemetry.library import LibraryLogger
 from threefs.wire import manager_pb2 as pb
 
@@ -29,11 +29,11 @@ async def _nowhere(routing: Routing) -> None:
     pass
 
 
-class Cluster:
+class RoutingWatcher:
     """Follows the manager that answers as primary. `routing` is always a whole snapshot, and its version only rises."""
 
     def __init__(
-        self, peers: Peers, manager_addresses: Sequence[str], *, clock: Clock = CLOCK, random: Random = RANDOM
+        self, peers: ConnectionPool, manager_addresses: Sequence[str], *, clock: Clock = CLOCK, random: Random = RANDOM
     ) -> None:
         self.routing: Routing = EMPTY
         #: Is waited for with every new snapshot before it becomes `routing`. Must not raise.

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from threefs.errors import ConnectionLost, DeadlineExceeded, Fenced, NotPrimary, Stopping, ThreefsError, Unavailable
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 
 
 class Caller(Protocol):
@@ -17,7 +17,7 @@ class Caller(Protocol):
 class FramedManager:
     """One manager, over frames."""
 
-    def __init__(self, peers: Peers, address: str) -> None:
+    def __init__(self, peers: ConnectionPool, address: str) -> None:
         self._peers = peers
         self._address = address
 

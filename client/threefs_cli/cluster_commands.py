@@ -15,7 +15,7 @@ from threefs_client import AsyncFileSystem, addresses
 from threefs.errors import ThreefsError
 from threefs.managers import FramedManager, Managers
 from threefs.rpc.methods import GET_STATUS, STATISTICS
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
 from threefs_cli import cluster_file, output
@@ -227,7 +227,7 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
     }
 
 
-async def meta_figures(peers: Peers, address: str) -> dict[str, Any] | None:
+async def meta_figures(peers: ConnectionPool, address: str) -> dict[str, Any] | None:
     """What a meta service has done; None if it does not answer now."""
     try:
         reply = await peers.call(address, STATISTICS, meta_pb2.StatisticsRequest(), timeout_s=_FIGURES_S)

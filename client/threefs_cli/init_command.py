@@ -13,7 +13,7 @@ from threefs.errors import InvalidArgument
 from threefs.managers import FramedManager, Managers
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.reach import Reach, reaching
@@ -95,7 +95,7 @@ def planned(words: Iterable[str]) -> list[pb.PlannedNode]:
 
 
 async def _init(managers: tuple[str, ...], key: str, request: pb.InitRequest) -> str:
-    peers = Peers(RealNet(), Identity("", RANDOM.token(16).hex(), key, "threefs"))
+    peers = ConnectionPool(RealNet(), Identity("", RANDOM.token(16).hex(), key, "threefs"))
     try:
         reply = await Managers([FramedManager(peers, address) for address in managers]).call(
             INIT, request, timeout_s=_TIMEOUT_S

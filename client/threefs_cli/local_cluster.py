@@ -29,7 +29,7 @@ from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, StrangeStore, Unavailable
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import cluster_file, processes
 from threefs_cli.cluster_file import ClusterFile, Plan, Program
@@ -321,7 +321,7 @@ class LocalCluster:
             targets_per_disk=plan.targets_per_disk,
             min_replicas=0 if self._made(state) else plan.min_replicas,
         )
-        peers = Peers(RealNet(), Identity("", RANDOM.token(16).hex(), self._key(), "threefs"))
+        peers = ConnectionPool(RealNet(), Identity("", RANDOM.token(16).hex(), self._key(), "threefs"))
         try:
             await peers.call(state.program("manager").addresses[0], INIT, request, timeout_s=START_S)
         finally:

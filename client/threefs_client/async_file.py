@@ -9,7 +9,7 @@ from threefs.errors import InvalidArgument, LockLost
 from threefs.wire import meta_pb2 as pb
 from threefs_client import allocation, extents
 from threefs_client.allocation import Allocation
-from threefs_client.buffering import ReadWindow, WriteBuffer
+from threefs_client.buffering import ReadAhead, WriteBuffer
 from threefs_client.handles import Handle, Place
 from threefs_client.locks import LockOwner
 from threefs_client.modes import Mode
@@ -52,7 +52,7 @@ class AsyncFile:
         self._held = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
         self._place: Place | None = None  # of the first bytes that are held back, if they were appended in vain
         self._asked: tuple[int, pb.Mutation] | None = None  # their length, and under which identity their place
-        self._window = ReadWindow(options.read_ahead_bytes)
+        self._window = ReadAhead(options.read_ahead_bytes)
         if mode.append:
             self._position = handle.length
 

@@ -17,11 +17,11 @@ from threefs_client.async_file import AsyncFile, flat
 from threefs_client.attributes import Attributes
 from threefs_client.callers import caller_of, may_surely_read
 from threefs_client.handles import Handle
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.modes import Mode
 from threefs_client.patience import Patience
 from threefs_client.reads import ReadFile
-from threefs_client.tree import Tree, checked_permissions, wanted_layout
+from threefs_client.tree import NamespaceApi, checked_permissions, wanted_layout
 from threefs_client.unclosed import UnclosedAsync
 
 Path = paths.Path
@@ -41,10 +41,10 @@ async def connect_async(url: str, **chosen: Any) -> "AsyncFileSystem":
     return fs
 
 
-class AsyncFileSystem(Tree):
+class AsyncFileSystem(NamespaceApi):
     """All operations, for one event loop. Paths are absolute, from the root of the cluster."""
 
-    def __init__(self, link: Link, caller: pb.Caller | None = None) -> None:
+    def __init__(self, link: ClientContext, caller: pb.Caller | None = None) -> None:
         super().__init__(link, caller)
         self.unclosed = UnclosedAsync()
 

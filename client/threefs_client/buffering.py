@@ -51,7 +51,7 @@ class WriteBuffer:
         self._data = bytearray()
 
 
-class ReadWindow:
+class ReadAhead:
     """Bytes read ahead. It grows while reads follow each other, and reads elsewhere fetch only what they ask for."""
 
     def __init__(self, limit_bytes: int) -> None:

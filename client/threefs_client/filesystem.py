@@ -14,7 +14,7 @@ from threefs_client.async_filesystem import AsyncFileSystem, ReadRow, WriteRow
 from threefs_client.attributes import Attributes, Entry, Space, Usage
 from threefs_client.callers import caller_of
 from threefs_client.file import File
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.options import Options
 from threefs_client.tree import checked_permissions, wanted_layout
 from threefs_client.unclosed import Closable, Unclosed
@@ -122,7 +122,7 @@ class FileSystem:
         if inherited is not None:
             inherited.link.peers.abandon()
 
-    def _link(self) -> Link:
+    def _link(self) -> ClientContext:
         """The connection of this process, made if need be."""
         return self._core().link
 

@@ -33,7 +33,7 @@ class _Queue:
     soon: bool = False  # it is looked at in this turn of the loop
 
 
-class Gathering:
+class Coalescer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._queues: dict[Hashable, _Queue] = {}

@@ -13,7 +13,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_client import paths, reads
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.patience import Patience
 
 #: By so much each open file may exceed a quota.
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 class Handle:
     def __init__(
-        self, link: Link, inode: pb.Inode, session: bytes, lease: int = 0, caller: pb.Caller | None = None
+        self, link: ClientContext, inode: pb.Inode, session: bytes, lease: int = 0, caller: pb.Caller | None = None
     ) -> None:
         """`lease` is the number of that under which a write session was opened."""
         self.link = link
@@ -320,7 +320,7 @@ class Handle:
             self._noted = False
             self.link.lease.read(self.inode)
 
-    def move_to(self, link: Link) -> None:
+    def move_to(self, link: ClientContext) -> None:
         """Go on in a forked child: what the parent has open for writing stays the parent's."""
         self.link = link
         self._session = b""

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from threefs.chunks import ChunkLimits, Chunks
-from threefs.cluster import Cluster
+from threefs.chunks import ChunkClient, ChunkLimits
+from threefs.cluster import RoutingWatcher
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
@@ -13,7 +13,7 @@ from threefs.errors import NotAuthorised, ThreefsError
 from threefs.ids import ClientId
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import ACCESSED, CLOSE, RENEW
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import meta_pb2 as pb
 from threefs_client import callers
 from threefs_client.access_times import AccessTimes
@@ -25,13 +25,13 @@ from threefs_client.reads import Reader
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ClientContext:
     options: Options
     client: ClientId
     caller: pb.Caller  # the user of this process, when it connected
-    peers: Peers
-    cluster: Cluster
-    chunks: Chunks
+    peers: ConnectionPool
+    cluster: RoutingWatcher
+    chunks: ChunkClient
     reader: Reader
     meta: MetaCalls
     lease: Lease
@@ -59,14 +59,14 @@ async def connect(
     net: Net | None = None,
     clock: Clock = CLOCK,
     random: Random = RANDOM,
-) -> Link:
+) -> ClientContext:
     """Fetch the routing from a manager. Raises Unavailable, which names the addresses and what to start, and
     NotAuthorised, which says how to be let in."""
     client = ClientId(random.token(16))
     key, key_from = options.key(addresses)
     identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")
-    peers = Peers(net or RealNet(), identity, clock=clock)
-    cluster = Cluster(peers, addresses, clock=clock, random=random)
+    peers = ConnectionPool(net or RealNet(), identity, clock=clock)
+    cluster = RoutingWatcher(peers, addresses, clock=clock, random=random)
     try:
         await cluster.start(options.connect_timeout_s)
     except (ThreefsError, asyncio.CancelledError) as error:
@@ -85,13 +85,13 @@ async def connect(
         peers, cluster, client, caller, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
     )
     lease = lease_of(client, meta, cluster, options.timeout_s, clock)
-    return Link(
+    return ClientContext(
         options=options,
         client=client,
         caller=caller,
         peers=peers,
         cluster=cluster,
-        chunks=Chunks(peers, cluster, client, clock=clock, random=random, limits=limits),
+        chunks=ChunkClient(peers, cluster, client, clock=clock, random=random, limits=limits),
         reader=Reader(peers, cluster, options, clock=clock, random=random),
         meta=meta,
         lease=lease,
@@ -102,7 +102,7 @@ async def connect(
     )
 
 
-def lease_of(client: ClientId, meta: MetaCalls, cluster: Cluster, timeout_s: float, clock: Clock) -> Lease:
+def lease_of(client: ClientId, meta: MetaCalls, cluster: RoutingWatcher, timeout_s: float, clock: Clock) -> Lease:
     def renew(request: pb.RenewRequest, timeout_s: float) -> Awaitable[pb.RenewReply]:
         return meta.call(RENEW, request, timeout_s=timeout_s)
 

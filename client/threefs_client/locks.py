@@ -8,7 +8,7 @@ from threefs.errors import Deadlock, Locked, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 
 END = (1 << 64) - 1  # of a range: to the end of the file, wherever that will be
 _FIRST_PAUSE_S = 0.005
@@ -22,7 +22,7 @@ class LockOwner:
     """
 
     def __init__(
-        self, link: Link, inode: int, owner: int, *, kind: pb.LockKind = pb.FLOCK, pid: int = 0, name: str = ""
+        self, link: ClientContext, inode: int, owner: int, *, kind: pb.LockKind = pb.FLOCK, pid: int = 0, name: str = ""
     ) -> None:
         """`name` is that of the file as the user knows it, for errors."""
         self._name = name

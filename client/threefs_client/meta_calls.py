@@ -13,9 +13,9 @@ from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.telemetry.library import LibraryLogger
 from threefs.wire import meta_pb2 as pb
-from threefs_client.gathering import Gathering
+from threefs_client.gathering import Coalescer
 from threefs_client.meta_services import Connection, Connections, MetaServices
-from threefs_client.shared_calls import ALONE, SHARED, Key, Single, key_of, send_together
+from threefs_client.shared_calls import RETRY_ALONE, SHARED, Key, Single, key_of, send_together
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
@@ -58,7 +58,7 @@ class MetaCalls:
         self._is_silent = False  # and that was said
         self._routing = EMPTY  # as of the last call, and what follows from it
         self._addresses: Sequence[str] = ()
-        self._gathering = Gathering(partial(send_together, self))
+        self._gathering = Coalescer(partial(send_together, self))
         self._services = MetaServices(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
 
     def mutation(self, count: int = 1) -> pb.Mutation:
@@ -88,7 +88,7 @@ class MetaCalls:
         if key is None:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
         reply = await gathering.add(key, (method, request))
-        if reply is ALONE:
+        if reply is RETRY_ALONE:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
         found: Rep = reply
         return found
@@ -97,7 +97,7 @@ class MetaCalls:
         """Changes that are there at the same time, in one message; of each the reply, or the error that it ended in."""
         outcomes = await send_together(self, Key(True, False, b"", timeout_s), changes)
         for number, (method, request) in enumerate(changes):
-            if outcomes[number] is ALONE:
+            if outcomes[number] is RETRY_ALONE:
                 outcomes[number] = await self.send(method, request, timeout_s=timeout_s)
         return outcomes
 

@@ -10,7 +10,7 @@ from threefs.errors import DeadlineExceeded
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.reads import ReadFile
 
 _FIRST_PAUSE_S = 0.002
@@ -20,7 +20,7 @@ _LONGEST_PAUSE_S = 0.1
 class Patience:
     """Of one read of one file. What the reader's own `session` appends is no reason to wait."""
 
-    def __init__(self, link: Link, file: ReadFile, session: bytes = b"") -> None:
+    def __init__(self, link: ClientContext, file: ReadFile, session: bytes = b"") -> None:
         self._link = link
         self._file = file
         self._session = session

@@ -8,7 +8,7 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.paths import Path
 
 
@@ -26,7 +26,7 @@ class Quota:
 
 
 class _Tree(Protocol):
-    link: Link
+    link: ClientContext
 
     async def _call(self, method: Method[Req, Rep], request: Req) -> Rep: ...
 

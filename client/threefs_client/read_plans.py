@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from threefs.checksums import combine, crc32c
 from threefs.errors import ChecksumMismatch, ChunkNotFound, ProtocolError, ThreefsError, error_of
 from threefs.wire import storage_pb2 as pb
-from threefs_client.replicas import Lane, Resolved
+from threefs_client.replicas import ReplicaEndpoint, Resolved
 
 #: (target, chain version, inode, chunk number, offset in chunk, length, index of the row)
 Row = tuple[int, int, int, int, int, int, int]
@@ -28,7 +28,7 @@ class Plan:
 
     __slots__ = ("buffer", "destinations", "lane", "rows", "size")
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: ReplicaEndpoint) -> None:
         self.lane = lane
         self.rows: list[Row] = []
         self.size = 0  # bytes asked for

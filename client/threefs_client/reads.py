@@ -19,7 +19,7 @@ from threefs.wire import storage_pb2 as pb
 from threefs_client import read_plans
 from threefs_client.options import Options
 from threefs_client.read_plans import Hole, Plan, Row
-from threefs_client.replicas import Lanes, Resolved, choose
+from threefs_client.replicas import ReplicaSelector, Resolved, choose
 
 _REQUEST_ROWS = 512  # so that the views of one answer fit into one system call
 _FIRST_PAUSE_S = 0.01
@@ -73,7 +73,7 @@ class ReadFile:
         self._routing: Routing | None = None
         self._resolved: Resolved | None = None
 
-    def resolved(self, lanes: Lanes) -> Resolved:
+    def resolved(self, lanes: ReplicaSelector) -> Resolved:
         if self._routing is not lanes.routing or self._resolved is None:
             self._resolved = lanes.resolve(self.inode, self.layout)
             self._routing = lanes.routing
@@ -125,13 +125,13 @@ class Reader:
         self._options = options
         self._clock = clock
         self._random = random
-        self._lanes = Lanes(cluster.routing)
+        self._lanes = ReplicaSelector(cluster.routing)
         self._budget = ByteBudget(options.in_flight_bytes)
 
-    def _current_lanes(self) -> Lanes:
+    def _current_lanes(self) -> ReplicaSelector:
         lanes = self._lanes
         if lanes.routing is not self._cluster.routing:
-            lanes = self._lanes = Lanes(self._cluster.routing)
+            lanes = self._lanes = ReplicaSelector(self._cluster.routing)
         lanes.forgive(self._clock.monotonic())
         return lanes
 
@@ -306,7 +306,7 @@ class Reader:
         await self._clock.sleep(max(0.0, until - self._clock.monotonic()))
 
 
-def _untried(piece: _Piece, lanes: Lanes) -> bool:
+def _untried(piece: _Piece, lanes: ReplicaSelector) -> bool:
     try:
         _, _, _, stripe, places = piece.file.resolved(lanes)
     except NotServing:

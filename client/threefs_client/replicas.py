@@ -12,7 +12,7 @@ _PENALTY = 1 << 50
 _PENALTY_S = 1.0
 
 
-class Lane:
+class ReplicaEndpoint:
     """One storage process as this client sees it."""
 
     __slots__ = ("address", "load", "plan")
@@ -25,20 +25,20 @@ class Lane:
 
 
 #: (lane, target, chain version)
-Replica = tuple[Lane, int, int]
+Replica = tuple[ReplicaEndpoint, int, int]
 #: What the planner needs of a file, flat for speed: (inode, bits of chunk size, chunk bytes, stripe, replicas of each
 #: place of the stripe)
 Resolved = tuple[int, int, int, int, tuple[tuple[Replica, ...], ...]]
 
 
-class Lanes:
+class ReplicaSelector:
     """The replicas of one routing version."""
 
     def __init__(self, routing: Routing) -> None:
         self.routing = routing
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, ReplicaEndpoint] = {}
         self._chains: dict[ChainId, tuple[Replica, ...]] = {}
-        self._penalties: list[tuple[float, Lane]] = []
+        self._penalties: list[tuple[float, ReplicaEndpoint]] = []
 
     def resolve(self, inode: int, layout: FileLayout) -> Resolved:
         """Raises NotServing when a chain of the file has no serving target."""
@@ -62,13 +62,13 @@ class Lanes:
             self._chains[chain_id] = found
         return found
 
-    def _lane(self, address: str) -> Lane:
+    def _lane(self, address: str) -> ReplicaEndpoint:
         lane = self._lanes.get(address)
         if lane is None:
-            lane = self._lanes[address] = Lane(address)
+            lane = self._lanes[address] = ReplicaEndpoint(address)
         return lane
 
-    def punish(self, lane: Lane, now: float) -> None:
+    def punish(self, lane: ReplicaEndpoint, now: float) -> None:
         """Prefer others for a while: the process did not answer."""
         if all(other is not lane for _, other in self._penalties):
             lane.load += _PENALTY

@@ -19,7 +19,7 @@ class Key(NamedTuple):
     timeout_s: float
 
 
-class Looked(NamedTuple):
+class StatResult(NamedTuple):
     """What a look has found, where an InodeReply would have it: to put it into one would copy it."""
 
     inode: pb.Inode
@@ -28,7 +28,7 @@ class Looked(NamedTuple):
 Single = tuple[Method[Any, Any], Any]
 Outcome = Any | ThreefsError
 #: The outcome of a call that has to be sent by itself.
-ALONE = object()
+RETRY_ALONE = object()
 
 #: How a change is called among many, and its result.
 _CHANGES = {
@@ -88,7 +88,7 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
         _check(len(found.results), len(calls))
         return [error_of(one.code, one.message) if one.code else one for one in found.results]
     _check(len(found.inodes), len(calls))
-    outcomes: list[Outcome] = [*map(Looked, found.inodes)]
+    outcomes: list[Outcome] = [*map(StatResult, found.inodes)]
     for error in found.errors:
         if error.number >= len(calls):
             raise ProtocolError(f"the meta service gave an error of call {error.number} of {len(calls)}")
@@ -122,5 +122,5 @@ def _outcome(method: Method[Any, Any], made: pb.Changed) -> Outcome:
     if made.code:
         return error_of(made.code, made.message)
     if made.alone:
-        return ALONE
+        return RETRY_ALONE
     return getattr(made, _CHANGES[method][1])

@@ -12,7 +12,7 @@ from threefs_client.attributes import Attributes
 from threefs_client.paths import Path
 
 if TYPE_CHECKING:
-    from threefs_client.tree import Tree
+    from threefs_client.tree import NamespaceApi
 
 TOP = "/.trash"
 
@@ -31,7 +31,7 @@ class Trashed:
 
 
 class Trash:
-    def __init__(self, tree: "Tree") -> None:
+    def __init__(self, tree: "NamespaceApi") -> None:
         self._tree = tree
 
     async def set(self, directory: Path, seconds: int | None) -> Attributes:

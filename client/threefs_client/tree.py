@@ -11,7 +11,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_client import attributes, changes, paths
 from threefs_client.attributes import Attributes, Entry, Space, Usage
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.paths import Path
 from threefs_client.quotas import Quotas
 from threefs_client.trash import Trash
@@ -22,8 +22,8 @@ _STAT_MANY = 1024
 _ABSENT = (NotFound.code, NotADirectory.code)
 
 
-class Tree:
-    def __init__(self, link: Link, caller: pb.Caller | None = None) -> None:
+class NamespaceApi:
+    def __init__(self, link: ClientContext, caller: pb.Caller | None = None) -> None:
         self.link = link
         self.caller = link.caller if caller is None else caller  # for whom permissions are checked
 

@@ -17,7 +17,7 @@ Answer: TypeAlias = T | Coroutine[Any, Any, T]
 Content = bytes | bytearray | memoryview
 
 
-class FileSystem:
+class FuseFileSystem:
     """Inodes are numbers of the file system's choice; the root is protocol.ROOT."""
 
     def error_number(self, error: Exception) -> int:

@@ -17,7 +17,7 @@ import structlog
 from threefs.env.begun import Begun
 from threefs.env.worker import ThreadWorker
 from threefs_fuse import negotiation, operations, protocol, replies, requests, signals
-from threefs_fuse.filesystem import FileSystem
+from threefs_fuse.filesystem import FuseFileSystem
 from threefs_fuse.negotiation import Wishes
 from threefs_fuse.operations import Arguments, Operation
 from threefs_fuse.protocol import Feature, Op
@@ -53,7 +53,7 @@ class _Running(NamedTuple):
 class Session:
     """Owns `fd`, an open /dev/fuse that is mounted. `ended` is done after the unmount, or with what went wrong."""
 
-    def __init__(self, fd: int, filesystem: FileSystem, wishes: Wishes) -> None:
+    def __init__(self, fd: int, filesystem: FuseFileSystem, wishes: Wishes) -> None:
         self.features = Feature(0)
         self._fd = fd
         self._filesystem = filesystem

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.entries import is_kept
-from threefs_mount.habit import Habits
-from threefs_mount.touches import Touches
+from threefs_mount.habit import ReaddirplusPolicy
+from threefs_mount.touches import InvalidationLog
 
 #: So many looks in a directory show that there will be more.
 FIRST_LOOKS = 8
@@ -42,7 +42,7 @@ _MOST_DIRECTORIES = 256
 
 
 @dataclass(slots=True, eq=False)
-class Wish:
+class PrefetchRequest:
     """A page that is to be fetched, or is under way: so many names behind one."""
 
     directory: int
@@ -71,33 +71,33 @@ class _Directory:
     looks: int = 0  # that had to be asked for
     credit: int = _FIRST_CREDIT
     pace: float = math.inf  # looks per second, one name after the other, as far as is known
-    wish: Wish | None = None
+    wish: PrefetchRequest | None = None
     named_s: float = -math.inf  # when all its names, which are few, were told without attributes ...
     named_to: int = 0  # ... and which program
     names: dict[bytes, tuple[_Page, pb.Inode]] = field(default_factory=dict)
     pages: list[_Page] = field(default_factory=list)
 
 
-class Known(NamedTuple):
+class CachedAttr(NamedTuple):
     inode: pb.Inode
     since_s: float  # it was so then, or later
 
 
-class Ahead:
+class StatAhead:
     """`cache_s` is how long names and attributes may be kept; 0 switches it off. `start` is told what to fetch."""
 
-    def __init__(self, cache_s: float, start: Callable[[Wish], None]) -> None:
+    def __init__(self, cache_s: float, start: Callable[[PrefetchRequest], None]) -> None:
         self._cache_s = cache_s
         self._start = start
         self._directories: dict[int, _Directory] = {}  # the one that was asked about last at the end
         self._places: dict[int, tuple[_Directory, bytes]] = {}  # of all that is kept, by inode
         self._pages: deque[_Page] = deque()  # oldest first
-        self.touches = Touches()
-        self._habits = Habits()
+        self.touches = InvalidationLog()
+        self._habits = ReaddirplusPolicy()
 
     # ---- looks ----
 
-    def find(self, directory: int, name: bytes, now_s: float) -> Known | None:
+    def find(self, directory: int, name: bytes, now_s: float) -> CachedAttr | None:
         """What may be told of a name; None: ask."""
         at = self._directories.get(directory)
         if at is None:
@@ -111,7 +111,7 @@ class Ahead:
             at.credit += _EARNED_BY_HIT
         if not page.followed and page.used * 8 >= len(page.kept) and self._is_late(page, now_s):
             self._follow(at, page, now_s)
-        return Known(inode, page.since_s)
+        return CachedAttr(inode, page.since_s)
 
     def _is_late(self, page: _Page, now_s: float) -> bool:
         """Whether it will soon be at its end, if looks go on as they did."""
@@ -165,7 +165,9 @@ class Ahead:
     def _wish(self, at: _Directory, directory: int, after: bytes, now_s: float) -> None:
         if at.wish is None and at.credit >= _LEAST_NAMES:
             useful = max(_LEAST_NAMES, at.pace * self._cache_s * _USED_WITHIN)
-            at.wish = Wish(directory, after, int(min(at.credit, _MOST_NAMES, useful)), now_s, self.touches.mark)
+            at.wish = PrefetchRequest(
+                directory, after, int(min(at.credit, _MOST_NAMES, useful)), now_s, self.touches.mark
+            )
             self._start(at.wish)
 
     def listed(self, directory: int, program: int) -> bool:
@@ -184,7 +186,9 @@ class Ahead:
 
     # ---- what was wished for ----
 
-    def arrived(self, wish: Wish, found: Sequence[tuple[bytes, pb.Inode]], last: bytes, now_s: float) -> None:
+    def arrived(
+        self, wish: PrefetchRequest, found: Sequence[tuple[bytes, pb.Inode]], last: bytes, now_s: float
+    ) -> None:
         """The page is there. It reaches to the name `last`, or if that is empty to the end of the directory."""
         at = self._ended(wish)
         at.credit -= len(found)
@@ -209,10 +213,10 @@ class Ahead:
         self._places[number] = at, name
         page.kept.append(name)
 
-    def failed(self, wish: Wish) -> None:
+    def failed(self, wish: PrefetchRequest) -> None:
         self._ended(wish)
 
-    def _ended(self, wish: Wish) -> _Directory:
+    def _ended(self, wish: PrefetchRequest) -> _Directory:
         at = self._directory(wish.directory)
         at.wish = None
         return at

@@ -10,7 +10,7 @@ _MOST_GROUPS = 1024
 _PRIVILEGES = 0o6000  # set-user-id, set-group-id
 
 
-def of(caller: Caller) -> pb.Caller:
+def from_kernel(caller: Caller) -> pb.Caller:
     """The kernel does not tell all supplementary groups, so they are looked up; for root they decide nothing."""
     if not caller.uid:
         return _super_user(caller.gid)
@@ -25,7 +25,7 @@ def _super_user(gid: int) -> pb.Caller:
 
 def writer(caller: Caller, inode: pb.Inode) -> pb.Caller:
     """The groups are looked up only where they decide whether the file keeps its mode."""
-    return of(caller) if inode.mode & _PRIVILEGES else pb.Caller(uid=caller.uid, gid=caller.gid)
+    return from_kernel(caller) if inode.mode & _PRIVILEGES else pb.Caller(uid=caller.uid, gid=caller.gid)
 
 
 def _groups(pid: int) -> list[int]:

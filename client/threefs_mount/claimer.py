@@ -5,13 +5,13 @@ from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 import structlog
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 
 from threefs.background import BackgroundTasks
 from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.claims import FIRST_NAMES, IDLE_S, MOST_CLAIMS, Claims
+from threefs_mount.claims import FIRST_NAMES, IDLE_S, MOST_CLAIMS, DirectoryDelegations
 
 _PAGE = 4096
 #: Nobody waits for these calls.
@@ -40,11 +40,11 @@ Named = TypeVar("Named", bound=Reply)
 Created = tuple[int, pb.CreateReply]
 
 
-class Claimer:
+class DelegationClient:
     """`cache_s` 0: nothing is claimed."""
 
-    def __init__(self, link: Link, cache_s: float, *, first_names: int = FIRST_NAMES) -> None:
-        self.claims = Claims(self._start, self._give_back, enabled=cache_s > 0, first_names=first_names)
+    def __init__(self, link: ClientContext, cache_s: float, *, first_names: int = FIRST_NAMES) -> None:
+        self.claims = DirectoryDelegations(self._start, self._give_back, enabled=cache_s > 0, first_names=first_names)
         self._link = link
         self._client = link.meta.mutation().client
         self._background = BackgroundTasks()

@@ -34,7 +34,7 @@ _FOR_EVER = 0  # stands for an addition: whatever is removed, the name stays
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class Delegation:
     directory: int
     number: int
     serial: int  # stands for an addition: of all names that were listed
@@ -45,19 +45,19 @@ class Claim:
 
 
 @dataclass(slots=True, eq=False)
-class Addition:
+class PendingCreate:
     """A name that is on its way into a directory."""
 
     directory: int
     name: bytes
     request: int  # the number of its mutation
     sent_s: float
-    claim: Claim | None  # that had been granted before
+    claim: Delegation | None  # that had been granted before
 
 
 @dataclass(slots=True, eq=False)
-class Removal:
-    claim: Claim
+class PendingUnlink:
+    claim: Delegation
     name: bytes
     serial: int
 
@@ -72,7 +72,7 @@ class _Seen:
     pause_until_s: float = 0.0
 
 
-class Claims:
+class DirectoryDelegations:
     """`start` is told which directory to claim, `give_back` of which one which claim is not relied on any more."""
 
     def __init__(
@@ -87,10 +87,10 @@ class Claims:
         self._give_back = give_back
         self._enabled = enabled
         self._first_names = first_names
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, Delegation] = {}
         self._wanted: set[int] = set()  # told to `start`
         self._names = 0  # of all claims
-        self._under_way: dict[Addition, None] = {}
+        self._under_way: dict[PendingCreate, None] = {}
         self._serial = _FOR_EVER
         self._newest_failed = 0  # the highest request whose outcome is not sure
         self._seen: dict[int, _Seen] = {}  # the one that was used last at the end
@@ -129,17 +129,19 @@ class Claims:
 
     # ---- names that come ----
 
-    def adding(self, directory: int, name: bytes, request: int, now_s: float) -> Addition:
+    def adding(self, directory: int, name: bytes, request: int, now_s: float) -> PendingCreate:
         """It is about to be sent; `added` or `failed` says what came of it."""
         claim = self._claims.get(directory)
-        addition = Addition(directory, name, request, now_s, claim if claim is not None and claim.granted else None)
+        addition = PendingCreate(
+            directory, name, request, now_s, claim if claim is not None and claim.granted else None
+        )
         self._under_way[addition] = None
         if claim is not None:
             self._serial += 1
             self._keep(claim, name, self._serial, now_s)
         return addition
 
-    def _keep(self, claim: Claim, name: bytes, serial: int, now_s: float) -> None:
+    def _keep(self, claim: Delegation, name: bytes, serial: int, now_s: float) -> None:
         before = len(claim.names)
         if claim.names.setdefault(name, serial) != _FOR_EVER:
             claim.names[name] = serial
@@ -147,7 +149,7 @@ class Claims:
         if len(claim.names) > MOST_NAMES or self._names > MOST_NAMES_TOGETHER:
             self._end(claim, now_s + LARGE_PAUSE_S)
 
-    def added(self, addition: Addition, number: int, recalled: int, now_s: float) -> None:
+    def added(self, addition: PendingCreate, number: int, recalled: int, now_s: float) -> None:
         """The answer says that a claim of ours stands, by its number, or that it has been recalled."""
         del self._under_way[addition]
         claim = self._claims.get(addition.directory)
@@ -163,7 +165,7 @@ class Claims:
         elif addition.claim is claim:  # it has ended, or the answer is a repeated one
             self._end(claim)
 
-    def _stands(self, claim: Claim, sent_s: float, now_s: float) -> None:
+    def _stands(self, claim: Delegation, sent_s: float, now_s: float) -> None:
         """So it was seen after that time. Nothing is made of it after a silence in which anything may have happened."""
         if claim.stands_s and now_s - claim.stands_s > IDLE_S:
             self._end(claim)
@@ -187,11 +189,11 @@ class Claims:
             self._wanted.add(directory)
             self._start(directory)
 
-    def found(self, addition: Addition) -> None:
+    def found(self, addition: PendingCreate) -> None:
         """The name was there already."""
         del self._under_way[addition]
 
-    def failed(self, addition: Addition) -> None:
+    def failed(self, addition: PendingCreate) -> None:
         """Whether it took effect is not known here, nor whether it will."""
         del self._under_way[addition]
         self._newest_failed = max(self._newest_failed, addition.request)
@@ -201,7 +203,7 @@ class Claims:
 
     # ---- names that go ----
 
-    def removing(self, directory: int, name: bytes) -> Removal | None:
+    def removing(self, directory: int, name: bytes) -> PendingUnlink | None:
         """It is about to be sent; tell `removed` if it was done."""
         claim = self._claims.get(directory)
         serial = _FOR_EVER if claim is None else claim.names.get(name, _FOR_EVER)
@@ -209,9 +211,9 @@ class Claims:
             return None
         if any(one.name == name and one.directory == directory for one in self._under_way):
             return None
-        return Removal(claim, name, serial)
+        return PendingUnlink(claim, name, serial)
 
-    def removed(self, removal: Removal | None) -> None:
+    def removed(self, removal: PendingUnlink | None) -> None:
         """Unless the name was asked for again since it was sent."""
         if removal is None:
             return
@@ -222,7 +224,7 @@ class Claims:
 
     # ---- claims ----
 
-    def ask(self, directory: int, number: int, now_s: float) -> tuple[Claim, int]:
+    def ask(self, directory: int, number: int, now_s: float) -> tuple[Delegation, int]:
         """The claim is about to be asked for under that number: with it, the oldest request whose outcome is awaited.
 
         What older ones may still do counts as done by somebody else.
@@ -230,7 +232,7 @@ class Claims:
         assert directory in self._wanted and directory not in self._claims, "one claim at a time"
         self._wanted.discard(directory)
         self._serial += 1
-        claim = self._claims[directory] = Claim(directory, number, self._serial)
+        claim = self._claims[directory] = Delegation(directory, number, self._serial)
         mine = [one for one in self._under_way if one.directory == directory]
         for one in mine:
             self._serial += 1
@@ -238,7 +240,7 @@ class Claims:
         oldest = min([one.request for one in mine], default=number)
         return claim, max(oldest, self._newest_failed + 1)
 
-    def answered(self, claim: Claim, number: int, asked_s: float, now_s: float) -> bool:
+    def answered(self, claim: Delegation, number: int, asked_s: float, now_s: float) -> bool:
         """Whether it was granted and is still wanted; then all names are to be listed."""
         if self._claims.get(claim.directory) is not claim:
             return False
@@ -249,7 +251,7 @@ class Claims:
         self._stands(claim, asked_s, now_s)
         return self._claims.get(claim.directory) is claim
 
-    def listed(self, claim: Claim, names: Iterable[bytes], now_s: float, *, more: bool) -> bool:
+    def listed(self, claim: Delegation, names: Iterable[bytes], now_s: float, *, more: bool) -> bool:
         """Names that the directory has had since the claim was granted. Whether the claim is still wanted."""
         for name in names:
             if self._claims.get(claim.directory) is not claim:
@@ -261,7 +263,7 @@ class Claims:
         claim.complete = not more
         return True
 
-    def unknown(self, claim: Claim, now_s: float) -> None:
+    def unknown(self, claim: Delegation, now_s: float) -> None:
         """It could not be asked for, or its names could not."""
         if self._claims.get(claim.directory) is claim:
             self._end(claim, now_s + PAUSE_S)
@@ -277,7 +279,7 @@ class Claims:
         for claim in list(self._claims.values()):
             self._end(claim)
 
-    def _end(self, claim: Claim, pause_until_s: float = 0.0) -> None:
+    def _end(self, claim: Delegation, pause_until_s: float = 0.0) -> None:
         """Nobody relies on it from now on."""
         del self._claims[claim.directory]
         self._names -= len(claim.names)

@@ -18,7 +18,7 @@ class Attributes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedAttributes:
     """The same, with what they are attributes of."""
 
     directory: int
@@ -36,7 +36,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class DirentPage:
     """A page of a directory."""
 
     names: bytes  # each ends with a zero byte
@@ -52,14 +52,14 @@ class Names:
     def last(self) -> bytes:
         return self.names[self.names.rfind(b"\0", 0, -1) + 1 : -1]
 
-    def up_to(self, last: bytes, most: int) -> "Names":
+    def up_to(self, last: bytes, most: int) -> "DirentPage":
         """Those that are not behind a name, at most so many."""
         found = self.names.split(b"\0")[:-1][:most]
         count = sum(name <= last for name in found)
         names = b"".join(name + b"\0" for name in found[:count])
-        return Names(names, self.inodes[: 8 * count], self.types[:count], self.more, self.token)
+        return DirentPage(names, self.inodes[: 8 * count], self.types[:count], self.more, self.token)
 
-    def and_more(self, other: "Names") -> "Names":
-        return Names(
+    def and_more(self, other: "DirentPage") -> "DirentPage":
+        return DirentPage(
             self.names + other.names, self.inodes + other.inodes, self.types + other.types, other.more, other.token
         )

@@ -7,19 +7,19 @@ from typing import Protocol
 from threefs_fuse.filesystem import Answer
 from threefs_fuse.replies import Page, Shown
 
-from threefs_mount.columns import Listed
-from threefs_mount.listing import FIRST_POSITION, SMALL, Listing
+from threefs_mount.columns import ListedAttributes
+from threefs_mount.listing import FIRST_POSITION, SMALL, CachedListing
 from threefs_mount.listings import Begun
 
 #: The entries of a directory, for a program.
 Begin = Callable[[int, int], Awaitable[Begun]]
 
 
-class Unasked(Protocol):
+class MetadataSource(Protocol):
     """What is known of names without asking, packed for the kernel."""
 
     def names(self, directory: int, names: Iterable[bytes]) -> Sequence[bytes | None]: ...
-    def listed(self, listed: Listed, first: int, count: int) -> Sequence[bytes | None]: ...
+    def listed(self, listed: ListedAttributes, first: int, count: int) -> Sequence[bytes | None]: ...
 
 
 class OpenDirectory:
@@ -33,13 +33,13 @@ class OpenDirectory:
     with, so of a large directory the first page has none.
     """
 
-    def __init__(self, inode: int, program: int, begin: Begin, unasked: Unasked) -> None:
+    def __init__(self, inode: int, program: int, begin: Begin, unasked: MetadataSource) -> None:
         self.inode = inode
         self._program = program
         self._begin = begin
         self._unasked = unasked
-        self._listing: Listing | None = None
-        self._listed: Listed | None = None  # attributes that came along
+        self._listing: CachedListing | None = None
+        self._listed: ListedAttributes | None = None  # attributes that came along
 
     def read(self, start: int, page: Page) -> Answer[Page]:
         """Positions 0 and 1 are "." and ".."; the entries follow."""
@@ -85,7 +85,7 @@ class OpenDirectory:
 class OpenDirectories:
     """By the numbers under which the kernel knows them."""
 
-    def __init__(self, begin: Begin, unasked: Unasked) -> None:
+    def __init__(self, begin: Begin, unasked: MetadataSource) -> None:
         self._begin = begin
         self._unasked = unasked
         self._open: dict[int, OpenDirectory] = {}

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from threefs_client import paths
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 
 from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount import entries
-from threefs_mount.ahead import Ahead
-from threefs_mount.columns import Attributes, Names
-from threefs_mount.listing import SMALL, Listing
+from threefs_mount.ahead import StatAhead
+from threefs_mount.columns import Attributes, DirentPage
+from threefs_mount.listing import SMALL, CachedListing
 
 
-async def attributes(link: Link, directory: int, after: bytes, limit: int) -> tuple[Sequence[pb.Entry], bool]:
+async def attributes(link: ClientContext, directory: int, after: bytes, limit: int) -> tuple[Sequence[pb.Entry], bool]:
     """So many entries behind a name, with attributes, and whether there are more."""
     request = pb.ListRequest(place=paths.of_inode(directory), after=after, limit=limit, attributes=True)
     reply = await link.meta.call(methods.LIST, request, timeout_s=link.options.timeout_s)
@@ -22,8 +22,14 @@ async def attributes(link: Link, directory: int, after: bytes, limit: int) -> tu
 
 
 async def names(
-    link: Link, ahead: Ahead, directory: int, after: bytes, limit: int, known: Listing | None, program: int | None
-) -> tuple[Names | None, Attributes | None]:
+    link: ClientContext,
+    ahead: StatAhead,
+    directory: int,
+    after: bytes,
+    limit: int,
+    known: CachedListing | None,
+    program: int | None,
+) -> tuple[DirentPage | None, Attributes | None]:
     """No names: the directory has those that are known. `program` begins to read it. Raises ProtocolError."""
     request = pb.ListNamesRequest(directory=directory, after=after, limit=limit)
     if known is not None:

@@ -8,7 +8,7 @@ from threefs_fuse.replies import Entry, Prepared, Space
 
 from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.columns import Names
+from threefs_mount.columns import DirentPage
 
 #: Programs take it as the size of their buffers: few requests for sequential work, and no waste for many small files.
 BLOCK_BYTES = 128 << 10
@@ -61,7 +61,7 @@ def entry(inode: pb.Inode, cache_s: float) -> Entry:
     )
 
 
-def names(reply: pb.ListNamesReply) -> Names:
+def names(reply: pb.ListNamesReply) -> DirentPage:
     """Raises ProtocolError."""
     count = len(reply.types)
     whole = reply.names.endswith(b"\0") if count else not reply.names
@@ -73,7 +73,7 @@ def names(reply: pb.ListNamesReply) -> Names:
     ):
         raise ProtocolError("the columns of a directory are not of the same length")
     types = reply.types.translate(_DIRENT_TYPES)
-    return Names(reply.names, reply.inodes, types, reply.more, reply.token)
+    return DirentPage(reply.names, reply.inodes, types, reply.more, reply.token)
 
 
 def prepared(inodes: Iterable[bytes]) -> list[Prepared | None]:

@@ -26,7 +26,7 @@ class _Habit:
     waits: bool = False  # for a look, since one without
 
 
-class Habits:
+class ReaddirplusPolicy:
     def __init__(self) -> None:
         self._programs: dict[int, _Habit] = {}  # by thread
 

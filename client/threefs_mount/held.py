@@ -6,7 +6,7 @@ from operator import itemgetter
 Extent = tuple[int, memoryview]
 
 
-class Held:
+class DirtyExtents:
     """Extents in the order of the writes. None of them crosses the border of a chunk."""
 
     def __init__(self, chunk_bytes: int) -> None:
@@ -48,7 +48,7 @@ class Held:
 
     def over(self, offset: int, length: int) -> list[Extent]:
         """Copies of what is held of a range, in the order of the writes."""
-        return [(start, memoryview(bytes(part))) for start, part in within(self._extents, offset, length)]
+        return [(start, memoryview(bytes(part))) for start, part in clip(self._extents, offset, length)]
 
     def take(self) -> list[Extent]:
         """Hand everything over."""
@@ -57,7 +57,7 @@ class Held:
         return [(offset, memoryview(data)) for offset, data in taken]
 
 
-def within(extents: Iterable[tuple[int, bytes | bytearray | memoryview]], offset: int, length: int) -> list[Extent]:
+def clip(extents: Iterable[tuple[int, bytes | bytearray | memoryview]], offset: int, length: int) -> list[Extent]:
     """The parts of extents that lie in a range, not copied."""
     end = offset + length
     return [
@@ -77,7 +77,7 @@ def covers(extents: Iterable[Extent], offset: int, length: int) -> bool:
     return at >= offset + length
 
 
-def lay(extents: Iterable[Extent], offset: int, view: memoryview) -> None:
+def overlay(extents: Iterable[Extent], offset: int, view: memoryview) -> None:
     """Put extents that lie in a range over what a view of it holds, in their order."""
     for start, data in extents:
         view[start - offset : start - offset + len(data)] = data

@@ -15,7 +15,7 @@ MOST_DIRECTORIES = 4096
 Ask = object
 
 
-class KnownDirectories:
+class DirectoryAttrCache:
     """`cache_s` is how old an answer may be."""
 
     def __init__(self, cache_s: float) -> None:

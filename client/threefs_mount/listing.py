@@ -9,7 +9,7 @@ from threefs_fuse.dirents import Dirents
 
 from threefs.errors import ProtocolError, ThreefsError
 from threefs_mount import entries
-from threefs_mount.columns import Attributes, Listed, Names
+from threefs_mount.columns import Attributes, DirentPage, ListedAttributes
 
 #: Of a larger directory only the pages read last are kept.
 MOST_BYTES = 2 << 20
@@ -22,17 +22,17 @@ SMALL = 128
 
 
 #: The entries by name behind one.
-Fetch = Callable[[bytes], Awaitable[Names]]
+Fetch = Callable[[bytes], Awaitable[DirentPage]]
 
 
-class Listing:
+class CachedListing:
     """Entries counted from 0 in the order in which they were seen. Several may read at different places.
 
     Of a huge directory only the pages read last are in memory, and of others the names behind which they begin: whoever
     jumps far back gets the entries as they are now.
     """
 
-    def __init__(self, first: Names, fetch: Fetch, grown: Callable[["Listing", int], None]) -> None:
+    def __init__(self, first: DirentPage, fetch: Fetch, grown: Callable[["CachedListing", int], None]) -> None:
         """`first` is the first page; `grown` is told how many bytes more are kept."""
         self.token = first.token  # 0 as soon as pages are of different times
         self.small = first if not first.more and len(first) <= SMALL else None  # all there is
@@ -42,7 +42,7 @@ class Listing:
         self._starts: list[tuple[int, bytes]] = [(0, b"")]  # first number of a page, the name before it
         self._pages: dict[int, Dirents] = {}  # by place in `_starts`
         self._end: int | None = None  # number of entries, once the last page was seen
-        self._listed: Listed | None = None  # with the attributes that came last
+        self._listed: ListedAttributes | None = None  # with the attributes that came last
         self._turn = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None
         self._take(0, first)
@@ -51,7 +51,7 @@ class Listing:
         """How many entries there are at least."""
         return self._end if self._end is not None else self._starts[-1][0]
 
-    def with_attributes(self, directory: int, attributes: Attributes) -> Listed:
+    def with_attributes(self, directory: int, attributes: Attributes) -> ListedAttributes:
         """Of all its entries. Raises ProtocolError."""
         if self.small is None or len(attributes.inodes) != len(self.small):
             raise ProtocolError("the attributes are not those of the entries of the directory")
@@ -61,7 +61,7 @@ class Listing:
         if before is None:
             self._grow(len(inodes) * _ATTRIBUTES_BYTES)
         numbers = unpack(f"<{len(inodes)}Q", self.small.inodes)
-        self._listed = Listed(directory, self.small.names, numbers, attributes, shown)
+        self._listed = ListedAttributes(directory, self.small.names, numbers, attributes, shown)
         return self._listed
 
     def ends_at(self, number: int) -> bool:
@@ -124,7 +124,7 @@ class Listing:
             again = again.and_more(await self._fetch(again.last))
         self._keep(place, again.up_to(last, following - start))
 
-    def _take(self, place: int, names: Names) -> None:
+    def _take(self, place: int, names: DirentPage) -> None:
         """A page that nobody has seen before."""
         count = self._keep(place, names)
         end = self._starts[place][0] + count
@@ -133,7 +133,7 @@ class Listing:
         else:
             self._end = end
 
-    def _keep(self, place: int, names: Names) -> int:
+    def _keep(self, place: int, names: DirentPage) -> int:
         if names.token != self.token:
             self.token = 0
         page = Dirents(names.names, names.inodes, names.types, self._starts[place][0] + FIRST_POSITION + 1)

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from threefs_mount.columns import Attributes, Listed, Names
-from threefs_mount.listing import Listing
+from threefs_mount.columns import Attributes, DirentPage, ListedAttributes
+from threefs_mount.listing import CachedListing
 
 #: Bounds the memory, all directories together.
 MOST_BYTES = 16 << 20
@@ -20,21 +20,23 @@ _FIRST_PAGE, _PAGE = 1024, 4096
 MOST_EXPECTED = 16_384
 
 #: What a directory lists, and the attributes that came along for the one who has begun it.
-Begun = tuple[Listing, Listed | None]
+Begun = tuple[CachedListing, ListedAttributes | None]
 #: The page of a directory behind a name, of at most so many, unless it is known and has its token yet: None then. With
 #: attributes, perhaps, for the program that begins to read it.
-Fetch = Callable[[int, bytes, int, Listing | None, int | None], Awaitable[tuple[Names | None, Attributes | None]]]
+Fetch = Callable[
+    [int, bytes, int, CachedListing | None, int | None], Awaitable[tuple[DirentPage | None, Attributes | None]]
+]
 
 
 @dataclass(slots=True, eq=False)
 class _Directory:
-    listing: Listing | None = None
+    listing: CachedListing | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     next: "asyncio.Task[Begun] | None" = None  # has not asked yet
     expected: bool = False  # nobody has begun to read it since it was fetched for that
 
 
-class Listings:
+class ListingCache:
     def __init__(self, fetch: Fetch) -> None:
         self.size = 0
         self._fetch = fetch
@@ -75,19 +77,19 @@ class Listings:
             names, attributes = await self._fetch(number, b"", _FIRST_PAGE, known, program)
             if names is not None:
                 self._forget(at)
-                known = at.listing = Listing(names, partial(self._page, number), partial(self._grown, at))
+                known = at.listing = CachedListing(names, partial(self._page, number), partial(self._grown, at))
                 self.size += known.size
             assert known is not None, "only what is known is unchanged"
             listed = None if attributes is None else known.with_attributes(number, attributes)
             self._bound()
             return known, listed
 
-    async def _page(self, number: int, after: bytes) -> Names:
+    async def _page(self, number: int, after: bytes) -> DirentPage:
         names, _ = await self._fetch(number, after, _PAGE, None, None)
         assert names is not None, "nothing was known"
         return names
 
-    def _grown(self, at: _Directory, listing: Listing, size: int) -> None:
+    def _grown(self, at: _Directory, listing: CachedListing, size: int) -> None:
         if at.listing is listing:
             self.size += size
             self._bound()

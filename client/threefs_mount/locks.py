@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import structlog
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.locks import END, LockOwner
 from threefs_fuse.requests import Lock
 
@@ -41,7 +41,10 @@ class _Owner:
 
 class FileLocks:
     def __init__(
-        self, link: Link, locked: Callable[[int], Awaitable[None]], lost: Callable[[int], None] = lambda inode: None
+        self,
+        link: ClientContext,
+        locked: Callable[[int], Awaitable[None]],
+        lost: Callable[[int], None] = lambda inode: None,
     ) -> None:
         """`locked` is told of an inode on which a lock was had, before the program is: what is known of the file may
         be old. `lost` is told of one whose locks were lost with the lease."""

@@ -10,14 +10,14 @@ import structlog
 from threefs_client import allocation, extents
 from threefs_client.copying import copy_range
 from threefs_client.handles import Handle
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.patience import Patience
 
 from threefs.errors import LockLost, QuotaExceeded, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.errseq import Errseq
-from threefs_mount.held import Extent, Held, covers, lay, within
+from threefs_mount.held import DirtyExtents, Extent, clip, covers, overlay
 from threefs_mount.short_reads import ShortReads
 
 #: So many held bytes are sent while programs go on writing.
@@ -42,7 +42,7 @@ class Room(Protocol):
 
 
 class OpenFile:
-    def __init__(self, link: Link, inode: pb.Inode, room: Room, session: bytes = b"", lease: int = 0) -> None:
+    def __init__(self, link: ClientContext, inode: pb.Inode, room: Room, session: bytes = b"", lease: int = 0) -> None:
         """`session` has been opened for it under that lease."""
         self.inode = inode
         self.holders = 0  # open handles
@@ -56,7 +56,7 @@ class OpenFile:
         self._handle = Handle(link, inode, session, lease)
         self._session = session
         self._lease = lease
-        self._held = Held(self._handle.layout.chunk_bytes)
+        self._held = DirtyExtents(self._handle.layout.chunk_bytes)
         self._sent: list[Extent] = []  # of it, what is on its way
         self._tail = bytearray()  # appended; where it lies is decided when it is sent
         self._placing = 0  # bytes of it that are being sent
@@ -244,11 +244,11 @@ class OpenFile:
         view = np.empty(size, np.uint8).data
         # What is being sent may arrive before or after the chunks are read: it is laid over them, and what came later
         # over it.
-        ours = [*within(self._sent, offset, size), *self._held.over(offset, size)]
+        ours = [*clip(self._sent, offset, size), *self._held.over(offset, size)]
         holes = not covers(ours, offset, size) and await self._link.reader.read_into(
             [(self._handle.file, offset, view)], self._link.deadline()
         )
-        lay(ours, offset, view)
+        overlay(ours, offset, view)
         return view, holes
 
     def _hides(self, offset: int, size: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import structlog
 from threefs_client import paths
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_fuse.protocol import OpenFlag
 
 from threefs.background import BackgroundTasks
@@ -18,7 +18,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.open_file import OpenFile
 from threefs_mount.room import Room
-from threefs_mount.told import Told
+from threefs_mount.told import KernelAttrCache
 
 #: What programs have written is sent and settled by itself after this while.
 SETTLE_S = 1.0
@@ -82,9 +82,9 @@ class OpenHandle:
         return self.lost or self.file.unsettled or self.file.errors.since(self.seen) is not None
 
 
-class OpenFiles:
-    def __init__(self, link: Link, held_bytes: int, cache_s: float) -> None:
-        self.told = Told(cache_s)
+class OpenFileTable:
+    def __init__(self, link: ClientContext, held_bytes: int, cache_s: float) -> None:
+        self.told = KernelAttrCache(cache_s)
         self._link = link
         self._files: dict[int, OpenFile] = {}
         self._handles: dict[int, OpenHandle] = {}

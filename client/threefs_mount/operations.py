@@ -10,9 +10,9 @@ from typing import Any
 
 import structlog
 from threefs_client import paths
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_fuse import notices, protocol
-from threefs_fuse.filesystem import Answer, FileSystem
+from threefs_fuse.filesystem import Answer, FuseFileSystem
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Caller, Lock, Setting
 
@@ -21,17 +21,17 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount import attributes, callers, directory_pages, entries, errnos, open_files
-from threefs_mount.claimer import Claimer
+from threefs_mount.claimer import DelegationClient
 from threefs_mount.directories import OpenDirectories
-from threefs_mount.known_directories import KnownDirectories
-from threefs_mount.listings import Listings
+from threefs_mount.known_directories import DirectoryAttrCache
+from threefs_mount.listings import ListingCache
 from threefs_mount.locks import FileLocks
-from threefs_mount.open_files import OpenFiles, OpenHandle
+from threefs_mount.open_files import OpenFileTable, OpenHandle
 from threefs_mount.prefetcher import Prefetcher
-from threefs_mount.renewals import Renewals
+from threefs_mount.renewals import LockRevalidation
 from threefs_mount.revalidator import Revalidator
-from threefs_mount.same_time import SameTime
-from threefs_mount.unasked import Unasked
+from threefs_mount.same_time import SingleFlight
+from threefs_mount.unasked import MetadataCache
 from threefs_mount.xattrs import Xattrs
 
 _PERMISSIONS = 0o7777
@@ -42,8 +42,8 @@ _COPY_BYTES = 64 << 20
 _LOG = structlog.get_logger()
 
 
-class Operations(FileSystem):
-    def __init__(self, link: Link, files: OpenFiles, cache_s: float, ready: Callable[[], None]) -> None:
+class ThreefsVfs(FuseFileSystem):
+    def __init__(self, link: ClientContext, files: OpenFileTable, cache_s: float, ready: Callable[[], None]) -> None:
         self.ready = ready  # type: ignore[method-assign]
         self.tell: Callable[[bytes], None] = lambda notice: None  # the kernel, once it is there
         self.tell_patiently: Callable[[bytes], Awaitable[None]]
@@ -52,20 +52,20 @@ class Operations(FileSystem):
         files.changed = self._changed
         self._cache_s = cache_s
         drop_pages = lambda inode: self.tell_patiently(notices.content_changed(inode))  # noqa: E731
-        self._renewals = Renewals(files, self._stat, drop_pages)
+        self._renewals = LockRevalidation(files, self._stat, drop_pages)
         files.lost = self._renewals.lost
         self._locks = FileLocks(link, self._renewals.locked, files.locks_lost)
         self.revalidator = Revalidator(link, files, drop_pages, cache_s)
         self._prefetcher = Prefetcher(cache_s, partial(directory_pages.attributes, link), link.clock)
         self._ahead = self._prefetcher.ahead
-        self._listings = Listings(partial(directory_pages.names, link, self._ahead))
+        self._listings = ListingCache(partial(directory_pages.names, link, self._ahead))
         self._prefetcher.walked = self._listings.expect
-        self._unasked = Unasked(link, files, self._ahead, cache_s)
+        self._unasked = MetadataCache(link, files, self._ahead, cache_s)
         self._directories = OpenDirectories(self._listings.begin, self._unasked)
         files.touched = self._ahead.touch
-        self._known = KnownDirectories(cache_s)
-        self._attributes = SameTime(self._getattr)
-        self._claimer = Claimer(link, cache_s)
+        self._known = DirectoryAttrCache(cache_s)
+        self._attributes = SingleFlight(self._getattr)
+        self._claimer = DelegationClient(link, cache_s)
         self._claims = self._claimer.claims
         self._xattrs = Xattrs(link, files, self._call, self._change_file)
 
@@ -87,7 +87,7 @@ class Operations(FileSystem):
             method,
             request,
             timeout_s=self._link.options.timeout_s,
-            caller=None if caller is None else callers.of(caller),
+            caller=None if caller is None else callers.from_kernel(caller),
         )
 
     async def _change(
@@ -321,10 +321,10 @@ class Operations(FileSystem):
     async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
         """Through an open handle: whoever has one may cut the file, whatever its mode says by now."""
         if handle is not None:
-            return await self._files.truncate(handle, length, callers.of(caller))
+            return await self._files.truncate(handle, length, callers.from_kernel(caller))
         file = self._files.get(inode)
         if file is not None:
-            return await self._files.truncate_by_name(file, length, callers.of(caller))
+            return await self._files.truncate_by_name(file, length, callers.from_kernel(caller))
         request = pb.TruncateRequest(mutation=self._mutation(), place=self._files.place(inode), length=length)
         return (await self._change_file(methods.TRUNCATE, request, caller, inode)).inode
 
@@ -374,7 +374,7 @@ class Operations(FileSystem):
         request.access = open_files.access_of(flags)
         parent, birth_ns, created = request.place.base, 0, False
         try:
-            creation = self._files.create(request, flags, callers.of(caller))
+            creation = self._files.create(request, flags, callers.from_kernel(caller))
             number, reply = await self._claimer.creating(request, creation)
             inode, created = self._files.shown(reply.inode), reply.created
             birth_ns = inode.birth_ns
@@ -386,7 +386,7 @@ class Operations(FileSystem):
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         try:
-            number, keep = await self._files.open(inode, flags, callers.of(caller))
+            number, keep = await self._files.open(inode, flags, callers.from_kernel(caller))
         finally:
             self._ahead.touch(inode)  # if it was replaced, the kernel looks its name up again
         return Opened(number, open_files.treatment(flags, keep=keep))

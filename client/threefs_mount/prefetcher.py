@@ -9,7 +9,7 @@ from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.ahead import Ahead, Wish
+from threefs_mount.ahead import PrefetchRequest, StatAhead
 from threefs_mount.listing import SMALL
 
 #: So many entries of a directory behind a name, with attributes, and whether there are more.
@@ -22,17 +22,17 @@ _LOG = structlog.get_logger()
 
 class Prefetcher:
     def __init__(self, cache_s: float, fetch: Fetch, clock: Clock) -> None:
-        self.ahead = Ahead(cache_s, self._start)
+        self.ahead = StatAhead(cache_s, self._start)
         self.walked: Walked | None = None
         self._fetch = fetch
         self._clock = clock
         self._background = BackgroundTasks()
         self._sweeping = False
 
-    def _start(self, wish: Wish) -> None:
+    def _start(self, wish: PrefetchRequest) -> None:
         self._background.run("fetching of attributes", self._get(wish))
 
-    async def _get(self, wish: Wish) -> None:
+    async def _get(self, wish: PrefetchRequest) -> None:
         try:
             entries, more = await self._fetch(wish.directory, wish.after, wish.limit)
         except ThreefsError as error:

@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable
 
 from threefs.background import BackgroundTasks
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.open_files import OpenFiles
+from threefs_mount.open_files import OpenFileTable
 
 
-class Renewals:
+class LockRevalidation:
     """`stat` asks what the cluster knows of an inode, `drop` has the kernel give up its pages of one."""
 
     def __init__(
         self,
-        files: OpenFiles,
+        files: OpenFileTable,
         stat: Callable[[int], Awaitable[pb.Inode]],
         drop: Callable[[int], Awaitable[None]],
     ) -> None:

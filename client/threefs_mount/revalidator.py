@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 from threefs_client import paths
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 
 from threefs.background import BackgroundTasks
 from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.open_file import OpenFile
-from threefs_mount.open_files import OpenFiles
+from threefs_mount.open_files import OpenFileTable
 
 #: Between two looks at a file, in seconds.
 PERIOD_S = 2.0
@@ -30,7 +30,9 @@ _LOG = structlog.get_logger()
 class Revalidator:
     """`drop` has the kernel give up its pages of an inode."""
 
-    def __init__(self, link: Link, files: OpenFiles, drop: Callable[[int], Awaitable[None]], cache_s: float) -> None:
+    def __init__(
+        self, link: ClientContext, files: OpenFileTable, drop: Callable[[int], Awaitable[None]], cache_s: float
+    ) -> None:
         self._link = link
         self._files = files
         self._drop = drop

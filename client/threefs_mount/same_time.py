@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class SameTime(Generic[T]):
+class SingleFlight(Generic[T]):
     def __init__(self, ask: Callable[[int], Awaitable[T]]) -> None:
         self._ask = ask
         self._asking: dict[int, list[asyncio.Future[T | None]]] = {}  # those who wait for the one who asks

@@ -19,8 +19,8 @@ from threefs.env import garbage
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
 from threefs_mount.features import FEATURES
-from threefs_mount.open_files import OpenFiles
-from threefs_mount.operations import Operations
+from threefs_mount.open_files import OpenFileTable
+from threefs_mount.operations import ThreefsVfs
 from threefs_mount.options import MountOptions
 
 _CONNECT_S = 10.0
@@ -60,8 +60,8 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             garbage.leave_alone()
             ready()
 
-        files = OpenFiles(fs.link, options.held_bytes, options.cache_s)
-        operations = Operations(fs.link, files, options.cache_s, mounted)
+        files = OpenFileTable(fs.link, options.held_bytes, options.cache_s)
+        operations = ThreefsVfs(fs.link, files, options.cache_s, mounted)
         mountpoints.clear_dead(point)
         try:
             fd = mounting.mount(options.for_kernel(url, point))

@@ -28,7 +28,7 @@ _Unread: TypeAlias = tuple[bytes, float]
 _made = tuple.__new__  # quicker than the constructor: one for every name that is looked up
 
 
-class Told:
+class KernelAttrCache:
     """`cache_s` is how long the kernel may answer for names and attributes without asking."""
 
     def __init__(self, cache_s: float) -> None:

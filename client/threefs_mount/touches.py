@@ -12,7 +12,7 @@ MOST_TOUCHED = 8192
 Thing: TypeAlias = int | tuple[int, bytes]
 
 
-class Touches:
+class InvalidationLog:
     def __init__(self) -> None:
         self.mark = 0  # of now: whoever asks takes it along
         self._marks: dict[Thing, int] = {}  # the one that was touched last at the end

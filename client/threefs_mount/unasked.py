@@ -3,24 +3,24 @@
 from collections.abc import Iterable
 from itertools import compress
 
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_fuse import replies
 from threefs_fuse.replies import Entry
 
 from threefs_mount import entries
-from threefs_mount.ahead import Ahead
-from threefs_mount.columns import Listed
-from threefs_mount.open_files import OpenFiles
+from threefs_mount.ahead import StatAhead
+from threefs_mount.columns import ListedAttributes
+from threefs_mount.open_files import OpenFileTable
 
 
-class Unasked:
+class MetadataCache:
     """Attributes that were fetched ahead, or came with a listing, for as long as they may be kept since then.
 
     Not of files that are open here: their attributes change here. Nor of those that were read here, until the cluster
     knows that.
     """
 
-    def __init__(self, link: Link, files: OpenFiles, ahead: Ahead, cache_s: float) -> None:
+    def __init__(self, link: ClientContext, files: OpenFileTable, ahead: StatAhead, cache_s: float) -> None:
         self._clock = link.clock
         self._access = link.access
         self._files = files
@@ -40,7 +40,7 @@ class Unasked:
         found = [self.name(directory, name) for name in names]
         return [None if one is None else replies.packed(one) for one in found]
 
-    def listed(self, listed: Listed, first: int, count: int) -> list[bytes | None]:
+    def listed(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
         """What came with a listing, of so many names from that number on."""
         since_s, behind = listed.attributes.since_s, first + count
         left_s = self._cache_s - (self._clock.monotonic() - since_s)

@@ -5,14 +5,14 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_fuse.filesystem import Answer
 from threefs_fuse.requests import Caller
 
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount import errnos
-from threefs_mount.open_files import OpenFiles
+from threefs_mount.open_files import OpenFileTable
 
 _CAPABILITY = b"security.capability"
 _KERNEL = Caller(0, 0, 0)
@@ -22,7 +22,11 @@ class Xattrs:
     """`call` asks the meta service something for a caller, `change` has it change an inode."""
 
     def __init__(
-        self, link: Link, files: OpenFiles, call: Callable[..., Awaitable[Any]], change: Callable[..., Awaitable[Any]]
+        self,
+        link: ClientContext,
+        files: OpenFileTable,
+        call: Callable[..., Awaitable[Any]],
+        change: Callable[..., Awaitable[Any]],
     ) -> None:
         self._link = link
         self._files = files

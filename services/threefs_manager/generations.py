@@ -15,7 +15,7 @@ from threefs.ids import TargetId
 from threefs.wire import manager_pb2 as pb
 
 
-class Generations:
+class StoreGenerations:
     """Begun anew with every term as primary, from what was written down."""
 
     def __init__(self, seen: Iterable[pb.SeenStore] = ()) -> None:

@@ -12,7 +12,7 @@ from threefs.env.clock import Clock
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.generations import Generations
+from threefs_manager.generations import StoreGenerations
 
 _MEMBERS = (PublicState.SERVING, PublicState.SYNCING)
 
@@ -29,8 +29,8 @@ class _Node:
 class Membership:
     """Begun anew with every term as primary."""
 
-    def __init__(self, clock: Clock, generations: Generations | None = None) -> None:
-        self.generations = generations or Generations()
+    def __init__(self, clock: Clock, generations: StoreGenerations | None = None) -> None:
+        self.generations = generations or StoreGenerations()
         self._clock = clock
         self._began = clock.monotonic()
         #: Since when this manager has listened without a gap: a silence counts only from then on.

@@ -13,8 +13,8 @@ from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.membership import Membership
 from threefs_manager.older import Age
-from threefs_manager.progress import Progress
-from threefs_manager.publication import Publication
+from threefs_manager.progress import ResyncProgress
+from threefs_manager.publication import RoutingPublisher
 from threefs_manager.store import Store, Writer
 from threefs_manager.transitions import Known, accept_loss, next_chain
 
@@ -26,13 +26,13 @@ _PAUSE_S = 0.2
 _LOG = structlog.get_logger()
 
 
-class Overseer:
+class ChainController:
     """One per term as primary. All changes of chains are made by its task, one after the other."""
 
     def __init__(
         self,
         store: Store,
-        publication: Publication,
+        publication: RoutingPublisher,
         membership: Membership,
         age: Age,
         *,
@@ -45,7 +45,7 @@ class Overseer:
         self._age = age
         self._clock = clock
         self._on_change = on_change
-        self._progress = Progress(clock)
+        self._progress = ResyncProgress(clock)
         self._dirty: set[ChainId] = set()
         self._saved_at = clock.monotonic()
         self.failure = ""  # why chains cannot be changed now

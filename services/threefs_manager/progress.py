@@ -27,7 +27,7 @@ class _Resync:
     since: float
 
 
-class Progress:
+class ResyncProgress:
     """To be shown each chain now and then: what nobody looked at has not stalled."""
 
     def __init__(self, clock: Clock) -> None:

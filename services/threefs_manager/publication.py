@@ -10,7 +10,7 @@ from threefs.wire import manager_pb2 as pb
 LONGEST_WAIT_MS = 60_000
 
 
-class Publication:
+class RoutingPublisher:
     """Snapshots are replaced whole; their version only rises."""
 
     def __init__(self) -> None:

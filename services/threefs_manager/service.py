@@ -45,14 +45,14 @@ from threefs.rpc.session import Call
 from threefs.wire import manager_pb2 as pb
 from threefs_manager import metadata_store, placement, registrations, restoring
 from threefs_manager.election import Election, Epoch
-from threefs_manager.generations import Generations
+from threefs_manager.generations import StoreGenerations
 from threefs_manager.inquiry import Inquiry
 from threefs_manager.membership import Membership
 from threefs_manager.older import Age
-from threefs_manager.overseer import Overseer
+from threefs_manager.overseer import ChainController
 from threefs_manager.placement import FIRST_META_NODE, Disk
 from threefs_manager.presences import Presences, nobody_listens
-from threefs_manager.publication import Publication
+from threefs_manager.publication import RoutingPublisher
 from threefs_manager.store import Store, Writer
 
 _NODES_IN_WORDS = 5
@@ -91,14 +91,14 @@ class Manager:
         self._clock = clock
         self._random = random
         self._on_cluster = on_cluster
-        self._publication = Publication()
+        self._publication = RoutingPublisher()
         self._net: Net = net or RealNet()
         self._membership = Membership(clock)
         self._presences = Presences()
         self._deaths: set[asyncio.Task[None]] = set()  # that are looked into
         self._age = Age(0)
         self._store: Store | None = None
-        self._overseer: Overseer | None = None
+        self._overseer: ChainController | None = None
         self._inquiry: Inquiry | None = None  # until what a restored store lacks has been told
         self.began = asyncio.Event()  # set while this manager is primary
 
@@ -137,10 +137,10 @@ class Manager:
         if self._belongs_to not in ("", routing.cluster_id):
             raise StrangeStore(restoring.lost(self._belongs_to, routing.cluster_id))
         seen = await _patiently(store.seen, self._clock)
-        self._membership = Membership(self._clock, Generations(seen))  # everyone has the time T from now on
+        self._membership = Membership(self._clock, StoreGenerations(seen))  # everyone has the time T from now on
         self._publication.begin(routing)
         self._age = Age(routing.version)
-        self._overseer = Overseer(store, self._publication, self._membership, self._age, clock=self._clock)
+        self._overseer = ChainController(store, self._publication, self._membership, self._age, clock=self._clock)
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
@@ -199,7 +199,7 @@ class Manager:
         """Over frames only: there a connection that ends tells of the end of its process."""
         server.add(PRESENCE, self.presence)
 
-    def _leading(self) -> tuple[Store, Overseer]:
+    def _leading(self) -> tuple[Store, ChainController]:
         """Raises NotPrimary."""
         if self._store is None or self._overseer is None or not self._election.primary:
             raise NotPrimary("this manager is not the primary; another one is, or will be soon")

@@ -9,7 +9,7 @@ import struct
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 
 ACCESS = b"system.posix_acl_access"
 DEFAULT = b"system.posix_acl_default"
@@ -95,7 +95,7 @@ def inherit(inode: pb.Inode, parent: pb.Inode, mode: int) -> None:
         inode.default_acl.CopyFrom(default)
 
 
-def permits(inode: pb.Inode, actor: Actor, wanted: int) -> bool:
+def permits(inode: pb.Inode, actor: Credentials, wanted: int) -> bool:
     """Of somebody who is not the owner: whether one entry that fits grants all of it."""
     mask = inode.mode >> 3 & 7
     member = False

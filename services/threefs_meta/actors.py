@@ -11,7 +11,7 @@ MOST_GROUPS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
+class Credentials:
     uid: int = 0  # what it makes belongs to these
     gid: int = 0
     groups: frozenset[int] = frozenset()
@@ -26,7 +26,7 @@ class Actor:
 
 
 #: The service itself. (A request from outside that names nobody is made to name NOBODY, before anything looks at it.)
-TRUSTED = Actor()
+TRUSTED = Credentials()
 NOBODY = pb.Caller(uid=65534, gid=65534)
 
 
@@ -37,7 +37,7 @@ class NamesCaller(Protocol):
     def HasField(self, field_name: str) -> bool: ...  # noqa: N802
 
 
-def actor_of(request: NamesCaller) -> Actor:
+def actor_of(request: NamesCaller) -> Credentials:
     """Raises InvalidArgument."""
     if not request.HasField("caller"):
         return TRUSTED
@@ -51,9 +51,9 @@ def actor_of(request: NamesCaller) -> Actor:
 
 
 @lru_cache(maxsize=256)
-def _user(uid: int, gid: int, groups: tuple[int, ...] = ()) -> Actor:
+def _user(uid: int, gid: int, groups: tuple[int, ...] = ()) -> Credentials:
     """The same few ask for everything."""
-    return Actor(uid, gid, frozenset(groups), uid == 0)
+    return Credentials(uid, gid, frozenset(groups), uid == 0)
 
 
 class Makes(NamesCaller, Protocol):
@@ -64,16 +64,16 @@ class Makes(NamesCaller, Protocol):
     def gid(self) -> int: ...
 
 
-def maker_of(request: Makes) -> Actor:
+def maker_of(request: Makes) -> Credentials:
     """The same for what makes inodes: a trusted program says itself to whom they belong. Raises InvalidArgument."""
     return made_by(actor_of(request), request)
 
 
-def made_by(actor: Actor, request: Makes) -> Actor:
+def made_by(actor: Credentials, request: Makes) -> Credentials:
     """The maker, where it is known who acts."""
     return _named(request.uid, request.gid) if actor is TRUSTED else actor
 
 
 @lru_cache(maxsize=256)
-def _named(uid: int, gid: int) -> Actor:
-    return Actor(uid, gid)
+def _named(uid: int, gid: int) -> Credentials:
+    return Credentials(uid, gid)

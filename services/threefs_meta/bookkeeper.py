@@ -33,7 +33,7 @@ T = TypeVar("T")
 _LOG = structlog.get_logger()
 
 
-class Bookkeeper:
+class UsageAggregator:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._has_swept = False  # of limits that removed directories have left behind

@@ -15,7 +15,7 @@ QUIET_TICKS = 4
 
 
 @dataclass(slots=True)
-class Adder:
+class Creator:
     """Who asks for names."""
 
     client: bytes
@@ -23,7 +23,7 @@ class Adder:
     places: Sequence[pb.Place] = ()  # where it expects them
 
 
-class Claimed(Exception):
+class DelegationHeld(Exception):
     """Somebody else's claim is in the way of a name: it is to be waited for, outside of the transaction."""
 
     def __init__(self, directory: int, client: bytes, number: int) -> None:
@@ -46,7 +46,7 @@ class Standing(Enum):
     THEIRS = 3
 
 
-def standing(claim: pb.Claim, adder: Adder | None, directory: int, name: bytes) -> Standing:
+def standing(claim: pb.Claim, adder: Creator | None, directory: int, name: bytes) -> Standing:
     """Whose claim it is, for who is about to add that name.
 
     A client knows what it has asked for since it began to claim, and under which names: what comes of anything else,

@@ -24,9 +24,9 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import entries, fencing, keys, layouts, mutations, xattrs
 from threefs_meta.context import Context
 from threefs_meta.counters import read_counter, write_counter
-from threefs_meta.expiry import Expiry
+from threefs_meta.expiry import TrashReaper
 from threefs_meta.lengths import sweep
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 
 PAGE = 64  # removals per round
@@ -49,10 +49,10 @@ class _Removed:
     inode: pb.Inode
 
 
-class Collector:
+class GarbageCollector:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._expiry = Expiry(context)
+        self._expiry = TrashReaper(context)
         self._removals = b""  # where the next round begins
         self._replays = b""
         self._setbacks: dict[int, int] = {}  # inodes that could not be freed: for how many ticks that put them off
@@ -81,12 +81,12 @@ class Collector:
 
     async def collect(self) -> int:
         """One round over the next few removals that are due; how many inodes and entries were freed or put off."""
-        page = await look(self._context, self._page)
+        page = await run_readonly(self._context, self._page)
         if not page and self._removals:
             self._removals = b""
-            page = await look(self._context, self._page)
+            page = await run_readonly(self._context, self._page)
         self._removals = page[-1] + b"\0" if len(page) == PAGE else b""
-        items, waiting = await look(self._context, lambda names: self._sorted(names, page))
+        items, waiting = await run_readonly(self._context, lambda names: self._sorted(names, page))
         freed = await self._put_off(waiting) if waiting else 0
         files: list[_Removed] = []
         stuck: list[_Removed] = []

@@ -13,13 +13,13 @@ from threefs.layout import FileLayout
 from threefs.routing import Routing
 from threefs.wire import manager_pb2
 from threefs_meta.allocator import Allocator
-from threefs_meta.claims import Adder
+from threefs_meta.claims import Creator
 from threefs_meta.contents import Contents
-from threefs_meta.figures import Figures
-from threefs_meta.known import Known
+from threefs_meta.figures import Statistics
+from threefs_meta.known import TxnMemo
 from threefs_meta.namespace import Namespace
 from threefs_meta.quotas import Quotas
-from threefs_meta.ticks import Ticks
+from threefs_meta.ticks import LogicalClock
 
 #: How long an operation may wait for chunks. The caller's own deadline cuts it off earlier.
 CHUNKS_TIMEOUT_S = 20.0
@@ -42,16 +42,16 @@ class Context:
     engine: Engine
     chunks: FileChunks
     allocator: Allocator
-    ticks: Ticks
+    ticks: LogicalClock
     routing: Callable[[], Routing]  # the newest snapshot
     status: Callable[[], Awaitable[manager_pb2.GetStatusReply]]  # of the cluster, from the manager
     clock: Clock
     random: Random
     quotas: Quotas = field(default_factory=Quotas)
-    figures: Figures = field(default_factory=Figures)
+    figures: Statistics = field(default_factory=Statistics)
     contents: Contents = field(default_factory=Contents)
     began: float = 0.0  # by the clock's monotonic reading
 
-    def names(self, tx: Transaction, known: Known | None = None, adder: Adder | None = None) -> Namespace:
+    def names(self, tx: Transaction, known: TxnMemo | None = None, adder: Creator | None = None) -> Namespace:
         """For a transaction that changes something, or one step of it."""
         return Namespace(tx, self.ticks.stamp(), self.random, self.quotas, known, adder)

@@ -31,14 +31,14 @@ from threefs.wire.records_pb2 import CutMark
 from threefs_meta import keys
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
 from threefs_meta.lengths import check_length
-from threefs_meta.mutations import Outside
+from threefs_meta.mutations import NeedsChunkIo
 from threefs_meta.namespace import Namespace
 
 #: Rounds against somebody who writes what is being cut.
 _MOST_PASSES = 8
 
 
-class Cut:
+class Truncation:
     """Truncates; remembers between two runs of the transaction for which record the chunks were swept."""
 
     def __init__(self, context: Context, length: int) -> None:
@@ -46,7 +46,7 @@ class Cut:
         self._length = length
         self._swept: bytes | None = None
 
-    def settle(self, names: Namespace, inode: pb.Inode, chains: int = 0) -> Outside | None:
+    def settle(self, names: Namespace, inode: pb.Inode, chains: int = 0) -> NeedsChunkIo | None:
         """Change the record, which is then to be stored, or say what has to be done first. Raises FileTooLarge.
 
         The file lies on the first `chains` of its stripe (0: on any), see `Namespace.chains_used`.
@@ -54,7 +54,7 @@ class Cut:
         check_length(inode, self._length)
         record = inode.SerializeToString()
         if record != self._swept:
-            return Outside(lambda: self._sweep(from_wire(inode.layout), inode.inode, chains, record))
+            return NeedsChunkIo(lambda: self._sweep(from_wire(inode.layout), inode.inode, chains, record))
         self._context.quotas.check_longer(inode, self._length - inode.length)
         if inode.cutting == self._length + 1:
             inode.cutting = 0

@@ -9,24 +9,24 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Trashed
 from threefs_meta import keys
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 
 PAGE = 32
 
 _LOG = structlog.get_logger()
 
 
-class Expiry:
+class TrashReaper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._next = b""  # where the next round begins
 
     async def expire(self) -> int:
         """One round; how many records were dealt with. What cannot be read does not hold up the others."""
-        page = await look(self._context, lambda names: self._page(names.tx))
+        page = await run_readonly(self._context, lambda names: self._page(names.tx))
         if not page and self._next:
             self._next = b""
-            page = await look(self._context, lambda names: self._page(names.tx))
+            page = await run_readonly(self._context, lambda names: self._page(names.tx))
         self._next = page[-1] + b"\0" if len(page) == PAGE else b""
         context = self._context
         done = 0

@@ -50,7 +50,7 @@ class _Sample:
     again: int
 
 
-class Figures:
+class Statistics:
     def __init__(self) -> None:
         self.calls: dict[str, Calls] = {}
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)

@@ -9,11 +9,11 @@ from threefs.errors import Conflict, Corrupt, ThreefsError, Throttled, TooOld
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import bodies, entries, keys, paths
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.entries import Entry
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import SEARCH, permits
-from threefs_meta.walk import find, not_found, walk
+from threefs_meta.walk import find, not_found, resolve
 
 #: An inode as it is shown, serialized.
 Found = bytes | ThreefsError
@@ -34,8 +34,8 @@ class _Search:
         self.others: list[tuple[int, int]] = []  # (number of the place, its inode) of the rest that is known
 
 
-class Finder:
-    def __init__(self, names: Namespace, actor: Actor, *, follow: bool) -> None:
+class BatchResolver:
+    def __init__(self, names: Namespace, actor: Credentials, *, follow: bool) -> None:
         self._names = names
         self._actor = actor
         self._follow = follow
@@ -131,7 +131,7 @@ class Finder:
         if len(path) > _LONGEST_DIRECTORY_BYTES:
             return b""
         try:
-            spot = await walk(self._names, pb.Place(base=base, path=path), self._actor, follow=True)
+            spot = await resolve(self._names, pb.Place(base=base, path=path), self._actor, follow=True)
             if spot.entry is not None and spot.entry.type == pb.DIRECTORY:
                 number = spot.entry.inode
             if number and not self._actor.is_super:

@@ -11,7 +11,7 @@ from threefs.wire import meta_pb2 as pb
 
 
 @dataclass(slots=True)
-class Known:
+class TxnMemo:
     places: dict[tuple[int, bytes], int] = field(default_factory=dict)  # (base, path) -> directory it may search
     directories: dict[int, pb.Inode] = field(default_factory=dict)  # as stored, not to be changed
     touched: dict[int, int] = field(default_factory=dict)  # directories: when an entry was last changed

@@ -15,7 +15,7 @@ from threefs.layout import FileLayout, chains_reached, from_wire, max_file_bytes
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
-from threefs_meta.mutations import Outside
+from threefs_meta.mutations import NeedsChunkIo
 
 #: Appends under way that are remembered for each file. With more, readers may see zeros in place of the oldest.
 _MOST_APPENDS = 64
@@ -38,7 +38,7 @@ class Report:
         return chains_reached(layout, max(self.end, self.attempted_end))
 
 
-class Growth:
+class LengthReport:
     """Settles a report; keeps what the chains said between two runs of the transaction."""
 
     def __init__(self, context: Context, report: Report) -> None:
@@ -46,7 +46,7 @@ class Growth:
         self._context = context
         self._measured: tuple[int, int] | None = None  # truncate version, end
 
-    def settle(self, inode: pb.Inode) -> bool | Outside:
+    def settle(self, inode: pb.Inode) -> bool | NeedsChunkIo:
         """Change the record; True if it is to be stored. Raises FileTooLarge."""
         report = self.report
         check_length(inode, report.end)
@@ -54,7 +54,7 @@ class Growth:
         end = report.end if same else 0
         if report.exact or (not same and report.end > inode.length):
             if self._measured is None or self._measured[0] != inode.truncate_version:
-                return Outside(lambda: self._measure(from_wire(inode.layout), inode.inode, inode.truncate_version))
+                return NeedsChunkIo(lambda: self._measure(from_wire(inode.layout), inode.inode, inode.truncate_version))
             end = max(end, self._measured[1])
         longer = end > inode.length
         if not longer and not report.written:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from threefs.errors import Conflict, Corrupt, ThreefsError, Throttled, TooOld
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import entries, keys, paths
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import walk
+from threefs_meta.walk import resolve
 
 
-async def look_ahead(names: Namespace, actor: Actor, changes: Sequence[pb.Change]) -> None:
+async def look_ahead(names: Namespace, actor: Credentials, changes: Sequence[pb.Change]) -> None:
     """`names` remembers the directories that were walked to."""
     entry_rows: list[bytes] = []
     inode_rows: list[bytes] = []
@@ -49,9 +49,9 @@ def _places(change: pb.Change) -> Sequence[pb.Place]:
     return ()
 
 
-async def _walk(names: Namespace, actor: Actor, place: pb.Place) -> None:
+async def _walk(names: Namespace, actor: Credentials, place: pb.Place) -> None:
     try:
-        await walk(names, place, actor, follow=False)
+        await resolve(names, place, actor, follow=False)
     except (Conflict, TooOld, Throttled):
         raise
     except ThreefsError:

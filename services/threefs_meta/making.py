@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import acls, directory_path, layouts, paths, permissions
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.context import Context
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import SEARCH, WRITE
-from threefs_meta.walk import Spot, not_found
+from threefs_meta.walk import Resolution, not_found
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class InodeSpec:
     """What its maker says about a new inode."""
 
     kind: pb.InodeType
-    maker: Actor
+    maker: Credentials
     mode: int
     umask: int = 0
 
 
-async def new_inode(context: Context, parent: pb.Inode, birth: Birth) -> pb.Inode:
+async def new_inode(context: Context, parent: pb.Inode, birth: InodeSpec) -> pb.Inode:
     """It belongs to its maker, but in a set-group-id directory to that one's group."""
     now_ns = context.clock.wall_ns()
     inherits = parent.HasField("default_acl") and birth.kind != pb.SYMLINK
@@ -53,7 +53,7 @@ async def new_inode(context: Context, parent: pb.Inode, birth: Birth) -> pb.Inod
     return inode
 
 
-async def parent_of(names: Namespace, spot: Spot, maker: Actor) -> pb.Inode:
+async def parent_of(names: Namespace, spot: Resolution, maker: Credentials) -> pb.Inode:
     """The directory that gets a new entry. It is read, so that its removal is a conflict, but never written.
 
     Raises AccessDenied, and NotFound when it has been removed.
@@ -63,13 +63,13 @@ async def parent_of(names: Namespace, spot: Spot, maker: Actor) -> pb.Inode:
     return parent
 
 
-async def check_parent(names: Namespace, number: int, directory: pb.Inode, actor: Actor) -> None:
+async def check_parent(names: Namespace, number: int, directory: pb.Inode, actor: Credentials) -> None:
     """Raise AccessDenied, which names the directory, unless entries of it may be made and removed."""
     if not permissions.permits(directory, actor, WRITE | SEARCH):
         permissions.check_parent(directory, actor, await directory_path.shown(names.tx, number))
 
 
-async def add_directory(context: Context, names: Namespace, spot: Spot, birth: Birth) -> pb.Inode:
+async def add_directory(context: Context, names: Namespace, spot: Resolution, birth: InodeSpec) -> pb.Inode:
     """Make the directory that is missing at `spot`. It inherits its parent's layout."""
     parent = await parent_of(names, spot, birth.maker)
     inode = await new_inode(context, parent, birth)
@@ -81,23 +81,23 @@ async def add_directory(context: Context, names: Namespace, spot: Spot, birth: B
     return inode
 
 
-async def add_parents(context: Context, names: Namespace, spot: Spot, birth: Birth) -> Spot:
+async def add_parents(context: Context, names: Namespace, spot: Resolution, birth: InodeSpec) -> Resolution:
     """Make the directories that are missing above the last component; where that one belongs."""
     rest = spot.rest
     while rest:
-        made = await add_directory(context, names, Spot(spot.parent, spot.name, None), birth)
-        spot = Spot(made.inode, rest[0], None)
+        made = await add_directory(context, names, Resolution(spot.parent, spot.name, None), birth)
+        spot = Resolution(made.inode, rest[0], None)
         rest = rest[1:]
     return spot
 
 
-def vacant(spot: Spot, place: pb.Place) -> None:
+def vacant(spot: Resolution, place: pb.Place) -> None:
     """Raise NotFound unless a new entry could be made right here."""
     if spot.rest:
         raise not_found(place)
 
 
-def check_new_name(spot: Spot, place: pb.Place) -> None:
+def check_new_name(spot: Resolution, place: pb.Place) -> None:
     """Raise InvalidArgument for '/', '.', '..' and bare inodes."""
     if not spot.name:
         raise InvalidArgument(f"{paths.shown_place(place)} does not name an entry")

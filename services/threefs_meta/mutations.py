@@ -19,7 +19,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
 from threefs_meta import keys, recalls
-from threefs_meta.claims import Adder, Claimed
+from threefs_meta.claims import Creator, DelegationHeld
 from threefs_meta.context import Context
 from threefs_meta.namespace import Namespace
 
@@ -33,7 +33,7 @@ _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class NeedsChunkIo:
     """What a transaction returns that changed nothing because chunks must be asked or changed first."""
 
     run: Callable[[], Awaitable[None]]
@@ -44,14 +44,14 @@ async def _nothing() -> None:
 
 
 #: Of one among many changes: it is to be made by itself.
-BY_ITSELF = Outside(_nothing)
+RETRY_ALONE = NeedsChunkIo(_nothing)
 
 
-async def mutate(
+async def run_mutation(
     context: Context,
     method: Method[Req, Rep],
     mutation: pb.Mutation,
-    work: Callable[[Namespace], Awaitable[Rep | Outside]],
+    work: Callable[[Namespace], Awaitable[Rep | NeedsChunkIo]],
     *places: pb.Place,
 ) -> Rep:
     """Run `work` in a transaction once for this identity; its reply, or the first one.
@@ -63,39 +63,39 @@ async def mutate(
         raise InvalidArgument(f"{method} needs the identity of its client in {keys.CLIENT_BYTES} bytes")
     key = keys.replay(mutation.client, mutation.request)
 
-    async def attempt(tx: Transaction) -> Rep | Outside:
+    async def attempt(tx: Transaction) -> Rep | NeedsChunkIo:
         value = await tx.get(key)
         if value is not None:
             return _first_reply(method, records.decode(value, Replay, key))
-        names = context.names(tx, adder=Adder(mutation.client, mutation.request, places))
+        names = context.names(tx, adder=Creator(mutation.client, mutation.request, places))
         reply = await work(names)
-        if not isinstance(reply, Outside):
+        if not isinstance(reply, NeedsChunkIo):
             replay = Replay(method=method.number, tick=names.stamp, reply=reply.SerializeToString())
             tx.set(key, records.encode(replay))
             reply.MergeFromString(names.told())  # not kept: a repeated answer is about a time that has passed
         return reply
 
-    return await settle(context, attempt)
+    return await run_with_chunk_io(context, attempt)
 
 
-async def settle(context: Context, attempt: Callable[[Transaction], Awaitable[T | Outside]]) -> T:
+async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], Awaitable[T | NeedsChunkIo]]) -> T:
     """Run a transaction, in turns with what it wants to be done outside."""
     for _ in range(_MOST_ROUNDS):
-        outcome: T | Outside
+        outcome: T | NeedsChunkIo
         try:
             outcome = await retry.run(
                 context.engine, attempt, clock=context.clock, random=context.random, replayable=True
             )
-        except Claimed as claimed:
-            outcome = Outside(partial(recalls.wait, context, claimed))
-        if not isinstance(outcome, Outside):
+        except DelegationHeld as claimed:
+            outcome = NeedsChunkIo(partial(recalls.wait, context, claimed))
+        if not isinstance(outcome, NeedsChunkIo):
             return outcome
         await asyncio.sleep(0)  # who has waited is in a task, and those who ask chunks need to be in one
         await outcome.run()
     raise Conflict("others keep changing the file or claiming the directory; try again")
 
 
-async def look(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T:
+async def run_readonly(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T:
     """Run a transaction that only reads. What it returns or raises is durable."""
 
     return await retry.run(

@@ -29,9 +29,9 @@ from threefs_meta.charges import (
     to_record,
     tree_account,
 )
-from threefs_meta.claims import Adder, Claimed
+from threefs_meta.claims import Creator, DelegationHeld
 from threefs_meta.entries import Entry
-from threefs_meta.known import Known
+from threefs_meta.known import TxnMemo
 from threefs_meta.quotas import Quotas
 
 MOST_COUNTED = 1024  # subdirectories
@@ -48,8 +48,8 @@ class Namespace:
         stamp: int | None = None,
         random: Random | None = None,
         quotas: Quotas | None = None,
-        known: Known | None = None,
-        adder: Adder | None = None,
+        known: TxnMemo | None = None,
+        adder: Creator | None = None,
     ) -> None:
         """`stamp` is the tick that what is removed here is stamped with. Who only reads needs no more than `tx`."""
         self.tx = tx
@@ -235,7 +235,7 @@ class Namespace:
     def _pass_claim(self, claim: pb.Claim, parent: int, name: bytes) -> None:
         standing = claims.standing(claim, self.adder, parent, name)
         if standing is claims.Standing.THEIRS:
-            raise Claimed(parent, claim.client, claim.number)
+            raise DelegationHeld(parent, claim.client, claim.number)
         if standing is claims.Standing.OURS:
             self.claim, self.recalled = (0, claim.number) if claim.recalled else (claim.number, 0)
 

@@ -9,13 +9,13 @@ from threefs.errors import ThreefsError
 from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import keys, layouts, paths
-from threefs_meta.actors import Actor, made_by
+from threefs_meta.actors import Credentials, made_by
 from threefs_meta.arguments import check_access, check_mode, check_session
-from threefs_meta.claims import Adder
+from threefs_meta.claims import Creator
 from threefs_meta.context import Context
-from threefs_meta.making import Birth, new_inode, parent_of, set_file_layout
+from threefs_meta.making import InodeSpec, new_inode, parent_of, set_file_layout
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import walk
+from threefs_meta.walk import resolve
 
 #: Of CreateReply.inode, as protobuf writes it.
 _INODE_TAG = b"\x0a"
@@ -23,7 +23,7 @@ _INODE_TAG = b"\x0a"
 Reply = Serialized[pb.CreateReply]
 
 
-def maker_of(request: pb.CreateRequest, actor: Actor) -> Actor:
+def maker_of(request: pb.CreateRequest, actor: Credentials) -> Credentials:
     """To whom the file will belong. Raises InvalidArgument."""
     check_mode(request.mode)
     check_session(request.session)
@@ -31,9 +31,9 @@ def maker_of(request: pb.CreateRequest, actor: Actor) -> Actor:
     return made_by(actor, request)
 
 
-async def draft(context: Context, request: pb.CreateRequest, maker: Actor, directory: pb.Inode) -> pb.Inode:
+async def draft(context: Context, request: pb.CreateRequest, maker: Credentials, directory: pb.Inode) -> pb.Inode:
     """The file, but for its name. Raises InvalidArgument, Unavailable."""
-    inode = await new_inode(context, directory, Birth(pb.FILE, maker, request.mode, request.umask))
+    inode = await new_inode(context, directory, InodeSpec(pb.FILE, maker, request.mode, request.umask))
     set_file_layout(context, inode, request.layout, directory)
     return inode
 
@@ -63,7 +63,7 @@ def _more(created: bool, lease: int, over_quota: bool) -> bytes:
 
 
 async def make_together(
-    context: Context, names: Namespace, requests: Iterable[pb.CreateRequest], actor: Actor, adder: Adder
+    context: Context, names: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials, adder: Creator
 ) -> list[tuple[Reply, bytes]]:
     """Make the first of these, as many as are new files in directories that exist: per file the reply, and what the
     adder is told of a claim.
@@ -86,7 +86,7 @@ async def make_together(
 
 class _Plan(NamedTuple):
     request: pb.CreateRequest
-    maker: Actor
+    maker: Credentials
     directory: pb.Inode
     parent: int  # its number
     name: bytes
@@ -104,7 +104,7 @@ class _Plan(NamedTuple):
         )
 
 
-async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: Actor) -> Sequence[_Plan]:
+async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials) -> Sequence[_Plan]:
     """Of the first that are such files. Writes nothing."""
     plans: dict[bytes, _Plan] = {}  # by the keys of the entries
     directories: dict[tuple[int, bytes], tuple[pb.Inode, int]] = {}  # that were walked to
@@ -114,7 +114,7 @@ async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: 
             above, _, name = place.path.rpartition(b"/")
             found = directories.get((place.base, above))
             if found is None or not paths.is_plain(name) or len(place.path) > paths.MAX_PATH_BYTES:
-                spot = await walk(names, place, maker, follow=not request.exclusive)
+                spot = await resolve(names, place, maker, follow=not request.exclusive)
                 if spot.entry is not None or spot.rest:
                     break
                 found = await parent_of(names, spot, maker), spot.parent

@@ -8,8 +8,8 @@ from prometheus_client import Metric
 
 from threefs.background import BackgroundTasks
 from threefs.backup_source import BackupSource
-from threefs.chunks import Chunks
-from threefs.cluster import Cluster
+from threefs.chunks import ChunkClient
+from threefs.cluster import RoutingWatcher
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
@@ -21,14 +21,14 @@ from threefs.registration import Registration, read_cluster_id
 from threefs.routing import NodeKind
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import GET_STATUS
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.allocator import Allocator
-from threefs_meta.bookkeeper import Bookkeeper
-from threefs_meta.collector import Collector
+from threefs_meta.bookkeeper import UsageAggregator
+from threefs_meta.collector import GarbageCollector
 from threefs_meta.context import Context
 from threefs_meta.figures import SAMPLE_S
 from threefs_meta.metrics import metrics
@@ -36,8 +36,8 @@ from threefs_meta.operations.statistics import statistics
 from threefs_meta.service import bind
 from threefs_meta.settings import Settings
 from threefs_meta.store_identity import StoreIdentity
-from threefs_meta.sweeper import Sweeper
-from threefs_meta.ticks import Ticks
+from threefs_meta.sweeper import LeaseReaper
+from threefs_meta.ticks import LogicalClock
 
 _GRACE_S = 2.0
 _START_S = 30.0
@@ -53,7 +53,7 @@ class MetaNode:
         *,
         net: Net,
         engine: Engine,
-        managers: Callable[[Peers], Caller],
+        managers: Callable[[ConnectionPool], Caller],
         clock: Clock = CLOCK,
         random: Random = RANDOM,
     ) -> None:
@@ -66,9 +66,9 @@ class MetaNode:
         client = ClientId(random.token(16))
         identity = Identity(read_cluster_id(cluster_file), client.hex(), settings.token, "threefs-meta")
         self._server = Server(net, identity, clock=clock)
-        self._peers = Peers(net, identity, clock=clock)
+        self._peers = ConnectionPool(net, identity, clock=clock)
         self._managers = managers(self._peers)
-        self._cluster = Cluster(self._peers, settings.managers, clock=clock, random=random)
+        self._cluster = RoutingWatcher(self._peers, settings.managers, clock=clock, random=random)
         self._registration = Registration(
             self._managers,
             kind=NodeKind.META,
@@ -87,9 +87,9 @@ class MetaNode:
         )
         context = Context(
             engine=engine,
-            chunks=Chunks(self._peers, self._cluster, client, clock=clock, random=random),
+            chunks=ChunkClient(self._peers, self._cluster, client, clock=clock, random=random),
             allocator=Allocator(engine),
-            ticks=Ticks(engine, lambda: self._cluster.routing.lease_s, clock=clock, random=random),
+            ticks=LogicalClock(engine, lambda: self._cluster.routing.lease_s, clock=clock, random=random),
             routing=lambda: self._cluster.routing,
             status=self._status,
             clock=clock,
@@ -98,9 +98,9 @@ class MetaNode:
         )
         self._context = context
         self._backup = BackupSource(engine, clock=clock, random=random)
-        self._collector = Collector(context)
-        self._sweeper = Sweeper(context)
-        self._bookkeeper = Bookkeeper(context)
+        self._collector = GarbageCollector(context)
+        self._sweeper = LeaseReaper(context)
+        self._bookkeeper = UsageAggregator(context)
         self._metrics = MetricsPort(net, self._measured)
         self._background = BackgroundTasks()
 

@@ -3,11 +3,11 @@
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import permissions
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.permissions import WRITE
 
 
-def check_open(inode: pb.Inode, actor: Actor, request: pb.OpenRequest | pb.CreateRequest, shown: str) -> None:
+def check_open(inode: pb.Inode, actor: Credentials, request: pb.OpenRequest | pb.CreateRequest, shown: str) -> None:
     """Who opens for writing or cuts the file must be permitted to write, whatever else it asks.
 
     Raises AccessDenied, and then InvalidArgument for what has no content.

@@ -8,14 +8,14 @@ dead, or does nothing, is waited for no longer than it may rely on what it knew.
 from threefs.kv import retry
 from threefs.kv.port import Transaction
 from threefs_meta import claims
-from threefs_meta.claims import Claimed
+from threefs_meta.claims import DelegationHeld
 from threefs_meta.context import Context
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.02
 
 
-async def wait(context: Context, claimed: Claimed) -> None:
+async def wait(context: Context, claimed: DelegationHeld) -> None:
     """Returns when the claim has ended."""
     clock = context.clock
     if not await _step(context, claimed, None):
@@ -29,7 +29,7 @@ async def wait(context: Context, claimed: Claimed) -> None:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-async def _step(context: Context, claimed: Claimed, seen_s: float | None) -> bool:
+async def _step(context: Context, claimed: DelegationHeld, seen_s: float | None) -> bool:
     """Recall it, or end it when it is time; whether it stands."""
 
     async def attempt(tx: Transaction) -> bool:

@@ -21,17 +21,17 @@ from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, CutMark, LockWait, ReadHold, Renewal, WriteSession
 from threefs_meta import fencing, keys, layouts, leases, mutations, permissions
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.context import Context
-from threefs_meta.lengths import Growth, Report, end_appends, widen
-from threefs_meta.mutations import Outside
+from threefs_meta.lengths import LengthReport, Report, end_appends, widen
+from threefs_meta.mutations import NeedsChunkIo
 
 _PAGE = 256
 _AT_ONCE = 16
 #: Whoever cuts a file for longer marks it again.
 _CUT_TICKS = 2
 #: Who has written is not known: what is taken from the mode then is what any user's write takes.
-_NOBODY = Actor(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
+_NOBODY = Credentials(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Held:
 Ended = Callable[[bytes | None], bool]
 
 
-class Sweeper:
+class LeaseReaper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._wake = asyncio.Event()
@@ -147,7 +147,7 @@ class Sweeper:
         return done
 
     async def _page(self, of: tuple[bytes, bytes], after: bytes) -> list[Pair]:
-        return await mutations.look(
+        return await mutations.run_readonly(
             self._context, lambda names: names.tx.get_range(after or of[0], of[1], limit=_PAGE, snapshot=True)
         )
 
@@ -197,16 +197,16 @@ async def end_session(context: Context, key: bytes, ended: Ended) -> None:
     bytes would keep them for ever.
     """
     report = Report(end=0, truncate_version=0, exact=True, written=True)
-    growth = Growth(context, report)
+    growth = LengthReport(context, report)
 
-    async def attempt(tx: Transaction) -> Outside | None:
+    async def attempt(tx: Transaction) -> NeedsChunkIo | None:
         if not ended(await tx.get(key)):
             return None
         names = context.names(tx)
         inode = await names.inode(keys.inode_of(key))
         if inode is not None and inode.type == pb.FILE:
             changed = growth.settle(inode)
-            if isinstance(changed, Outside):
+            if isinstance(changed, NeedsChunkIo):
                 if not layouts.is_served(context.routing(), from_wire(inode.layout)):
                     raise NotServing(f"a chain of inode {inode.inode} is not served by anybody")
                 return changed
@@ -218,7 +218,7 @@ async def end_session(context: Context, key: bytes, ended: Ended) -> None:
         tx.clear(key)
         return None
 
-    await mutations.settle(context, attempt)
+    await mutations.run_with_chunk_io(context, attempt)
 
 
 async def _drop(context: Context, key: bytes, ended: Ended) -> None:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _LOG = structlog.get_logger()
 
 
-class Ticks:
+class LogicalClock:
     def __init__(self, engine: Engine, lease_s: Callable[[], float], *, clock: Clock, random: Random) -> None:
         """`lease_s` is T, once it is known."""
         self.number = 0  # as last seen; the true one may be higher

@@ -21,7 +21,7 @@ from threefs_meta import keys, paths
 from threefs_meta.actors import TRUSTED
 from threefs_meta.context import Context
 from threefs_meta.counters import read_counter, write_counter
-from threefs_meta.making import Birth, new_inode
+from threefs_meta.making import InodeSpec, new_inode
 from threefs_meta.namespace import Namespace
 
 NAME = b".trash"
@@ -125,7 +125,7 @@ async def _directory(context: Context, names: Namespace, parent: int, name: byte
     """Found or made. Its removal is a conflict."""
     entry = await names.entry(parent, name)
     if entry is None:
-        inode = await new_inode(context, pb.Inode(), Birth(pb.DIRECTORY, TRUSTED, mode))
+        inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, mode))
         inode.uid, inode.parent, inode.name, inode.trash = uid, parent, name, True
         await names.add(parent, name, inode)
         return inode.inode

@@ -6,16 +6,16 @@ from threefs.errors import AccessDenied, NameTooLong, NotADirectory, NotFound, T
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths
-from threefs_meta.actors import TRUSTED, Actor
+from threefs_meta.actors import TRUSTED, Credentials
 from threefs_meta.entries import Entry
-from threefs_meta.known import Known
+from threefs_meta.known import TxnMemo
 from threefs_meta.namespace import Namespace
 from threefs_meta.paths import shown_place as _shown
 from threefs_meta.permissions import SEARCH, permits
 from threefs_meta.turns import TURNS
 
 
-class Spot(NamedTuple):
+class Resolution(NamedTuple):
     """Where a walk ended."""
 
     parent: int  # the directory that has the entry, or would have it
@@ -24,7 +24,7 @@ class Spot(NamedTuple):
     rest: tuple[bytes, ...] = ()  # components behind a missing one
 
 
-async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, follow: bool) -> Spot:
+async def resolve(names: Namespace, place: pb.Place, actor: Credentials = TRUSTED, *, follow: bool) -> Resolution:
     """Go to `place`. `follow`: also through a symbolic link in the last component.
 
     A missing entry is no error, unless '..' comes behind it. Raises NotFound, NotADirectory, TooManySymlinks,
@@ -71,14 +71,14 @@ async def walk(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, fol
                 at = await _through(names, place, entry, at, rest, links)
                 continue
             if not rest:
-                return Spot(at, name, entry)
+                return Resolution(at, name, entry)
             if entry.type != pb.DIRECTORY:
                 raise NotADirectory(f"{paths.shown(name)} in {_shown(place)} is not a directory")
             at = entry.inode
     return _itself(at, pb.DIRECTORY)
 
 
-async def _child(names: Namespace, base: int, name: bytes, actor: Actor, follow: bool) -> Spot | None:
+async def _child(names: Namespace, base: int, name: bytes, actor: Credentials, follow: bool) -> Resolution | None:
     """The end of a walk of one step, as mounts ask for nearly always; None: it has to be walked, and may fail."""
     if b"/" in name or not paths.is_plain(name):
         return None
@@ -91,10 +91,10 @@ async def _child(names: Namespace, base: int, name: bytes, actor: Actor, follow:
     entry = await names.entry(base, name)
     if follow and entry is not None and entry.type == pb.SYMLINK:
         return None
-    return Spot(base, name, entry)
+    return Resolution(base, name, entry)
 
 
-async def _known(names: Namespace, place: pb.Place, follow: bool) -> Spot | None:
+async def _known(names: Namespace, place: pb.Place, follow: bool) -> Resolution | None:
     """The end of a walk through directories that an earlier one has gone through; None: it has to be walked."""
     assert names.known is not None
     path = place.path
@@ -105,10 +105,10 @@ async def _known(names: Namespace, place: pb.Place, follow: bool) -> Spot | None
     entry = await names.entry(at, name)
     if entry is not None and entry.type == pb.SYMLINK and follow:
         return None
-    return Spot(at, name, entry)
+    return Resolution(at, name, entry)
 
 
-def _remember(known: Known, place: pb.Place, at: int) -> None:
+def _remember(known: TxnMemo, place: pb.Place, at: int) -> None:
     """`at` is where the last component of the path is looked for."""
     above, _, name = place.path.rpartition(b"/")
     if paths.is_plain(name):
@@ -126,20 +126,22 @@ async def _through(names: Namespace, place: pb.Place, entry: Entry, at: int, res
     return ROOT if target.startswith(b"/") else at
 
 
-def _missing(place: pb.Place, at: int, name: bytes, rest: list[bytes]) -> Spot:
+def _missing(place: pb.Place, at: int, name: bytes, rest: list[bytes]) -> Resolution:
     behind = tuple(part for part in reversed(rest) if part != b".")
     if b".." in behind:
         raise not_found(place)
-    return Spot(at, name, None, behind)
+    return Resolution(at, name, None, behind)
 
 
-def _itself(inode: int, kind: pb.InodeType) -> Spot:
-    return Spot(inode, b"", Entry(inode, kind))
+def _itself(inode: int, kind: pb.InodeType) -> Resolution:
+    return Resolution(inode, b"", Entry(inode, kind))
 
 
-async def find(names: Namespace, place: pb.Place, actor: Actor = TRUSTED, *, follow: bool) -> tuple[Spot, pb.Inode]:
+async def find(
+    names: Namespace, place: pb.Place, actor: Credentials = TRUSTED, *, follow: bool
+) -> tuple[Resolution, pb.Inode]:
     """The inode at a place. Raises NotFound."""
-    spot = await walk(names, place, actor, follow=follow)
+    spot = await resolve(names, place, actor, follow=follow)
     if spot.entry is None:
         raise not_found(place)
     if spot.name:

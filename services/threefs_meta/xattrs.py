@@ -19,7 +19,7 @@ from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import XattrRecord
 from threefs_meta import acls, keys, paths, permissions
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import READ, WRITE
 
@@ -47,7 +47,7 @@ def check_value(value: bytes) -> None:
         raise ResultTooLong(f"the value of an attribute has at most {MAX_VALUE_BYTES} bytes, not {len(value)}")
 
 
-def check_read(inode: pb.Inode, actor: Actor, name: bytes, shown: str) -> None:
+def check_read(inode: pb.Inode, actor: Credentials, name: bytes, shown: str) -> None:
     """Raises NoAttribute, AccessDenied."""
     if name.startswith(b"trusted.") and not actor.is_super:
         raise _absent(name, shown)
@@ -57,7 +57,7 @@ def check_read(inode: pb.Inode, actor: Actor, name: bytes, shown: str) -> None:
         permissions.check(inode, actor, READ, shown)
 
 
-def check_write(inode: pb.Inode, actor: Actor, name: bytes, shown: str) -> None:
+def check_write(inode: pb.Inode, actor: Credentials, name: bytes, shown: str) -> None:
     """Raises PermissionDenied, AccessDenied, NotSupported."""
     if name in _ACLS:
         if inode.type == pb.SYMLINK:
@@ -76,7 +76,7 @@ def check_write(inode: pb.Inode, actor: Actor, name: bytes, shown: str) -> None:
         permissions.check(inode, actor, WRITE, shown)
 
 
-def is_visible(actor: Actor, name: bytes) -> bool:
+def is_visible(actor: Credentials, name: bytes) -> bool:
     return actor.is_super or not name.startswith(b"trusted.")
 
 

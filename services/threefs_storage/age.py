@@ -11,7 +11,7 @@ from threefs.env.clock import Clock
 _MINUTE_S = 60.0
 
 
-class Age:
+class LogicalTime:
     """Of one target; made anew with its store, from what the store remembers."""
 
     def __init__(self, clock: Clock, minutes: int = 0) -> None:

@@ -27,7 +27,7 @@ _AGE_BYTES = 4
 _LOG = structlog.get_logger()
 
 
-class Collector:
+class TombstoneCollector:
     """One task per process."""
 
     def __init__(self, craq: Craq, *, clock: Clock) -> None:

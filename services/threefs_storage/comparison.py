@@ -13,7 +13,7 @@ from threefs.errors import ThreefsError, Unavailable
 from threefs.ids import ChunkId, TargetId
 from threefs.routing import Routing
 from threefs.rpc.methods import SCAN_CHUNKS
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.catalog import GOOD, REMOVED, catalog
 from threefs_storage.targets import Target
@@ -38,7 +38,7 @@ _NOTHING = Row(0, 0, 0, removed=True)
 class Comparison:
     """Compares the targets of this process with others."""
 
-    def __init__(self, peers: Peers, routing: Callable[[], Routing], *, clock: Clock) -> None:
+    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock) -> None:
         self._peers = peers
         self._routing = routing
         self._clock = clock

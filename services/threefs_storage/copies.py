@@ -12,7 +12,7 @@ from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unav
 from threefs.ids import ChunkId, TargetId
 from threefs.routing import PublicState, Routing
 from threefs.rpc.methods import FETCH_CHUNK
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.once import NOTHING_FORGOTTEN, Entry, Forgotten
@@ -27,7 +27,7 @@ _FETCH_S = 10.0
 class Copies:
     """Asks the other members of a chain, and answers them."""
 
-    def __init__(self, peers: Peers, routing: Callable[[], Routing], *, pool: BufferPool) -> None:
+    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, pool: BufferPool) -> None:
         self._peers = peers
         self._routing = routing
         self._pool = pool

@@ -35,7 +35,7 @@ from threefs.errors import (
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
 from threefs.routing import PublicState
-from threefs.telemetry.story import Story
+from threefs.telemetry.story import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.content import Kind, Update
 from threefs_storage.engine.once import Entry, Forgotten, may_have_ended
@@ -64,7 +64,7 @@ class Craq:
     def __init__(
         self,
         successor: Successor,
-        story: Story,
+        story: EventTrace,
         *,
         clock: Clock,
         random: Random,

@@ -19,7 +19,7 @@ _AT_ONCE = 16  # a chain change leaves as many pending as were under way
 _LOG = structlog.get_logger()
 
 
-class Finisher:
+class PendingRecovery:
     """One task per target, begun anew with every chain version. Sets `target.finished` when nothing is left."""
 
     def __init__(self, craq: Craq, clock: Clock) -> None:

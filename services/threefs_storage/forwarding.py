@@ -11,7 +11,7 @@ from threefs.errors import CorruptChunk, DeadlineExceeded, DiskFailed, NoSpace, 
 from threefs.ids import ChunkId
 from threefs.routing import ChainMember, PublicState, Routing
 from threefs.rpc.methods import WRITE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.window import MOST_BEHIND
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
@@ -28,7 +28,9 @@ SHIPPED_BYTES = 64 << 20
 class Successor:
     """Calls to whatever target follows in the chain."""
 
-    def __init__(self, peers: Peers, routing: Callable[[], Routing], *, clock: Clock, pool: BufferPool) -> None:
+    def __init__(
+        self, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock, pool: BufferPool
+    ) -> None:
         self._peers = peers
         self._routing = routing
         self._clock = clock

@@ -11,15 +11,15 @@ from threefs.errors import ChainChanged, Unavailable
 from threefs.ids import ChunkId
 from threefs.routing import Routing
 from threefs.rpc.methods import QUERY_VERSION
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.targets import Target
 
 _ATTEMPT_S = 5.0
 
 
-class LastTarget:
-    def __init__(self, peers: Peers, routing: Callable[[], Routing], *, clock: Clock) -> None:
+class VersionQuery:
+    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock) -> None:
         self._peers = peers
         self._routing = routing
         self._clock = clock

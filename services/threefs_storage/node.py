@@ -6,7 +6,7 @@ from pathlib import Path
 import structlog
 
 from threefs.background import BackgroundTasks
-from threefs.cluster import Cluster
+from threefs.cluster import RoutingWatcher
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.net import Net
@@ -20,7 +20,7 @@ from threefs.routing import NodeKind
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import PRESENCE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2
 from threefs_storage.engine.engine import EngineSettings
@@ -47,7 +47,7 @@ class StorageNode:
         *,
         net: Net,
         disk: Disk,
-        managers: Callable[[Peers], Caller],
+        managers: Callable[[ConnectionPool], Caller],
         clock: Clock = CLOCK,
         random: Random = RANDOM,
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
@@ -59,8 +59,8 @@ class StorageNode:
         cluster_file = settings.data_dir / "cluster_id"
         identity = Identity(read_cluster_id(cluster_file), random.token(16).hex(), settings.token, "threefs-storage")
         self._server = Server(net, identity, clock=clock, limits=_LIMITS)
-        self._peers = Peers(net, identity, clock=clock)
-        self._cluster = Cluster(self._peers, settings.managers, clock=clock, random=random)
+        self._peers = ConnectionPool(net, identity, clock=clock)
+        self._cluster = RoutingWatcher(self._peers, settings.managers, clock=clock, random=random)
         self.targets = Targets(
             NodeId(settings.node_id),
             settings.data_dir,

@@ -30,7 +30,7 @@ from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.craq import Craq
 from threefs_storage.engine.records import Version
-from threefs_storage.last_target import LastTarget
+from threefs_storage.last_target import VersionQuery
 from threefs_storage.targets import Target, Targets
 
 MOST_ROWS = 4096
@@ -54,7 +54,7 @@ Row = tuple[int, int, int, int]
 class Reads:
     """Answers Read."""
 
-    def __init__(self, targets: Targets, craq: Craq, last: LastTarget, pool: BufferPool, clock: Clock) -> None:
+    def __init__(self, targets: Targets, craq: Craq, last: VersionQuery, pool: BufferPool, clock: Clock) -> None:
         self._targets = targets
         self._craq = craq
         self._last = last

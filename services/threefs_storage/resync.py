@@ -20,7 +20,7 @@ from threefs.errors import Corrupt, CorruptChunk, ThreefsError, Unavailable
 from threefs.ids import ChunkId, TargetId
 from threefs.routing import PublicState, Routing
 from threefs.rpc.methods import INVENTORY, SYNC_DONE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.craq import Craq
 from threefs_storage.engine.records import Record, digest
@@ -54,7 +54,7 @@ class Resync:
     """One task per target that has a syncing successor."""
 
     def __init__(
-        self, craq: Craq, repair: Repair, peers: Peers, routing: Callable[[], Routing], *, clock: Clock
+        self, craq: Craq, repair: Repair, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock
     ) -> None:
         self._craq = craq
         self._repair = repair

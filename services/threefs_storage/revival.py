@@ -29,7 +29,7 @@ _ROOM_BYTES = 16 << 20
 _LOG = structlog.get_logger()
 
 
-class Revival:
+class TargetRecovery:
     """One task per process. `began` is told of each target that is back."""
 
     def __init__(

@@ -13,7 +13,7 @@ from threefs.errors import NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import TargetId
 from threefs.routing import ChainMember, PublicState, Routing
 from threefs.rpc.methods import SPACE_INFO
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.targets import Target
 
@@ -35,7 +35,7 @@ class Found(enum.Enum):
 class Room:
     """Asks the other replicas of the chains of this process."""
 
-    def __init__(self, peers: Peers, routing: Callable[[], Routing], *, clock: Clock) -> None:
+    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock) -> None:
         self._peers = peers
         self._routing = routing
         self._clock = clock

@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from threefs.cluster import Cluster
+from threefs.cluster import RoutingWatcher
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer
@@ -38,25 +38,25 @@ from threefs.rpc.methods import (
     SYNC_DONE,
     WRITE,
 )
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
-from threefs.telemetry.story import Story
+from threefs.telemetry.story import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.catalog import catalog
-from threefs_storage.collector import Collector
+from threefs_storage.collector import TombstoneCollector
 from threefs_storage.comparison import Comparison
 from threefs_storage.copies import Copies
 from threefs_storage.craq import Craq
 from threefs_storage.engine.once import MOST_ENTRIES
 from threefs_storage.engine.records import Record
-from threefs_storage.finisher import Finisher
+from threefs_storage.finisher import PendingRecovery
 from threefs_storage.forwarding import Successor
-from threefs_storage.last_target import LastTarget
+from threefs_storage.last_target import VersionQuery
 from threefs_storage.reads import MOST_ROWS, Reads
 from threefs_storage.repair import Repair
 from threefs_storage.resync import Resync, inventory
-from threefs_storage.revival import Revival
+from threefs_storage.revival import TargetRecovery
 from threefs_storage.room import Found, Room, refusal
 from threefs_storage.scrubber import Pace, Scrubber
 from threefs_storage.targets import Target, Targets
@@ -74,8 +74,8 @@ class Storage:
     def __init__(
         self,
         targets: Targets,
-        cluster: Cluster,
-        peers: Peers,
+        cluster: RoutingWatcher,
+        peers: ConnectionPool,
         pool: BufferPool,
         *,
         clock: Clock = CLOCK,
@@ -84,7 +84,7 @@ class Storage:
         pace: Pace | None = None,
     ) -> None:
         """`report` sends a heartbeat at once: something about the targets has changed."""
-        self.story = Story(clock=clock)
+        self.story = EventTrace(clock=clock)
         self._targets = targets
         self._cluster = cluster
         self._clock = clock
@@ -94,14 +94,14 @@ class Storage:
 
         successor = Successor(peers, routing, clock=clock, pool=pool)
         self._craq = Craq(successor, self.story, clock=clock, random=random)
-        self._reads = Reads(targets, self._craq, LastTarget(peers, routing, clock=clock), pool, clock)
-        self._finisher = Finisher(self._craq, clock)
+        self._reads = Reads(targets, self._craq, VersionQuery(peers, routing, clock=clock), pool, clock)
+        self._finisher = PendingRecovery(self._craq, clock)
         self._copies = Copies(peers, routing, pool=pool)
         self._repair = Repair(self._craq, self._copies, clock=clock)
         self._resync = Resync(self._craq, self._repair, peers, routing, clock=clock)
-        self._collector = Collector(self._craq, clock=clock)
+        self._collector = TombstoneCollector(self._craq, clock=clock)
         self._scrubber = Scrubber(pace or Pace(), Comparison(peers, routing, clock=clock), clock=clock)
-        self._revival = Revival(targets, clock=clock, report=report, began=self._begin)
+        self._revival = TargetRecovery(targets, clock=clock, report=report, began=self._begin)
         self._room = Room(peers, routing, clock=clock)
         self._report = report
         self._under_way = 0

@@ -19,7 +19,7 @@ from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2
 from threefs_storage import kept
-from threefs_storage.age import Age
+from threefs_storage.age import LogicalTime
 from threefs_storage.aside import check_disk, elsewhere, put_aside
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.records import Record
@@ -40,7 +40,7 @@ class Target:
 
     def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain, clock: Clock = CLOCK) -> None:
         self.target_id = target_id
-        self.age = Age(clock)
+        self.age = LogicalTime(clock)
         self.adopt(engine)
         self.locks = ChunkLocks()
         #: Chunks whose pending version was taken in the chain version that is known now. Any other pending version may

@@ -9,13 +9,13 @@ from threefs_fsck.check import check
 from tests.chaos.cluster import KEY
 from tests.chaos.load import CHUNKS, FIRST_INODE, place
 from tests.support.namespace_audit import audit_store
-from threefs.cluster import Cluster
+from threefs.cluster import RoutingWatcher
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
 from threefs.errors import Retry, ThreefsError, error_of
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import READ
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import storage_pb2 as pb
 
 _LENGTH = 64 << 10
@@ -28,8 +28,8 @@ async def replicas(managers: Sequence[str], limit_s: float) -> list[str]:
     I13: these serve, within that time. A manager that was restarted believes what it has stored, until it has heard
     that a storage process was restarted with it: what it says is no proof that nobody is being filled again.
     """
-    peers = Peers(RealNet(), Identity("", "0" * 32, KEY, "audit"))
-    cluster = Cluster(peers, list(managers))
+    peers = ConnectionPool(RealNet(), Identity("", "0" * 32, KEY, "audit"))
+    cluster = RoutingWatcher(peers, list(managers))
     found, end = [], CLOCK.monotonic() + limit_s
     try:
         await cluster.start(10)
@@ -47,7 +47,7 @@ async def replicas(managers: Sequence[str], limit_s: float) -> list[str]:
     return found
 
 
-async def _states(peers: Peers, cluster: Cluster, chunk: int) -> dict[int, tuple[int, int, bytes]]:
+async def _states(peers: ConnectionPool, cluster: RoutingWatcher, chunk: int) -> dict[int, tuple[int, int, bytes]]:
     """By target; of those that serve and answer."""
     inode, layout = place(chunk)
     routing = cluster.routing

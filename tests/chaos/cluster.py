@@ -22,7 +22,7 @@ from threefs.managers import FramedManager, Managers
 from threefs.routing import PublicState
 from threefs.rpc import methods
 from threefs.rpc.identity import Identity
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 2.0  # T
@@ -205,7 +205,7 @@ class Cluster:
         return wrong
 
     async def _call(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:
-        peers = Peers(RealNet(), Identity("", "0" * 32, KEY, "chaos"))
+        peers = ConnectionPool(RealNet(), Identity("", "0" * 32, KEY, "chaos"))
         try:
             managers = Managers([FramedManager(peers, address) for address in self.addresses])
             return await managers.call(method, request, timeout_s=10)

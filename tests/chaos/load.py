@@ -9,7 +9,7 @@ from dataclasses import replace
 import threefs_client
 from threefs_client import addresses
 from threefs_client import link as client_link
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.options import Options
 from threefs_client.reads import ReadFile
 
@@ -40,7 +40,7 @@ class Load:
         self._seed = seed
         self._stopping = False
         self._payloads = 0
-        self._links: list[Link] = []
+        self._links: list[ClientContext] = []
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -60,7 +60,7 @@ class Load:
             worst = self.by_fault.setdefault(fault, {})
             worst[kind] = max(worst.get(kind, 0.0), lasted)
 
-    async def connect(self) -> Link:
+    async def connect(self) -> ClientContext:
         options = Options(timeout_s=_TIMEOUT_S, connect_timeout_s=30.0, attempt_timeout_s=2.0, token=KEY)
         link = await client_link.connect(addresses.parse(self._address), options)
         self._links.append(link)
@@ -83,7 +83,7 @@ class Load:
                 await self._change(link, f"c{number}", chunk, dice)
             await asyncio.sleep(dice.uniform(0, 0.02))
 
-    async def read(self, link: Link, client: str, chunk: int) -> None:
+    async def read(self, link: ClientContext, client: str, chunk: int) -> None:
         inode, layout = place(chunk)
         view = memoryview(bytearray(_LENGTH))
         begin, fault = time.monotonic(), self.fault()
@@ -99,7 +99,7 @@ class Load:
         )
         self._done("read", begin, fault or self.fault())
 
-    async def _change(self, link: Link, client: str, chunk: int, dice: random.Random) -> None:
+    async def _change(self, link: ClientContext, client: str, chunk: int, dice: random.Random) -> None:
         inode, layout = place(chunk)
         self._payloads += 1
         kind = dice.choices([Kind.WRITE, Kind.TRUNCATE, Kind.REMOVE], [20, 1, 1])[0]

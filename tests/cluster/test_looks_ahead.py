@@ -13,8 +13,8 @@ from threefs_fuse.replies import Entry
 from threefs_fuse.requests import Caller, Setting
 from threefs_mount import entries
 from threefs_mount.ahead import FIRST_LOOKS
-from threefs_mount.open_files import OpenFiles
-from threefs_mount.operations import Operations
+from threefs_mount.open_files import OpenFileTable
+from threefs_mount.operations import ThreefsVfs
 
 from tests.support.cluster import LocalCluster
 
@@ -36,8 +36,8 @@ class Scene:
 
     def __init__(self, here: AsyncFileSystem, there: AsyncFileSystem, path: str, directory: int) -> None:
         self.here, self.there, self.path, self.directory = here, there, path, directory
-        self.files = OpenFiles(here.link, 1 << 20, CACHE_S)
-        self.mount = Operations(here.link, self.files, CACHE_S, lambda: None)
+        self.files = OpenFileTable(here.link, 1 << 20, CACHE_S)
+        self.mount = ThreefsVfs(here.link, self.files, CACHE_S, lambda: None)
         self.pages = self.mount._prefetcher
         self.gate = asyncio.Event()
         self.gate.set()

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.support.processes import Program, free_port
-from threefs.cluster import Cluster
+from threefs.cluster import RoutingWatcher
 from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, NotFound, NotPrimary, Unavailable, WrongCluster
 from threefs.registration import Registration
@@ -21,7 +21,7 @@ from threefs.routing import NodeKind
 from threefs.rpc.control import ControlClient
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGISTER
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 
 PLAN = pb.InitRequest(
@@ -35,8 +35,8 @@ def manager(tmp_path: Path) -> Iterator[Program]:
         yield program.start()
 
 
-def peers(cluster_id: str = "") -> Peers:
-    return Peers(RealNet(), Identity(cluster_id, os.urandom(16).hex()))
+def peers(cluster_id: str = "") -> ConnectionPool:
+    return ConnectionPool(RealNet(), Identity(cluster_id, os.urandom(16).hex()))
 
 
 def test_a_cluster_is_made_joined_and_remembered(manager: Program) -> None:
@@ -52,7 +52,7 @@ def test_a_cluster_is_made_joined_and_remembered(manager: Program) -> None:
         other = pb.InitRequest(storage=PLAN.storage, replicas=1, targets_per_disk=1)
         with pytest.raises(AlreadyExists, match="another plan"):
             await control.call(INIT, other, timeout_s=5)
-        cluster = Cluster(frames, [manager.address])
+        cluster = RoutingWatcher(frames, [manager.address])
         await cluster.start(5)
         before = cluster.routing.version
         register = pb.RegisterRequest(node_id=2, kind=pb.STORAGE, address="127.0.0.1:9", incarnation=7)
@@ -109,7 +109,7 @@ def test_random_bytes_on_either_port_do_no_harm(manager: Program) -> None:
 def test_nobody_there_is_said_with_the_address() -> None:
     async def ask() -> None:
         frames = peers()
-        await Cluster(frames, ["127.0.0.1:1"]).start(0.1)
+        await RoutingWatcher(frames, ["127.0.0.1:1"]).start(0.1)
 
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1.*threefs up"):
         asyncio.run(ask())

@@ -19,7 +19,7 @@ from threefs.errors import AlreadyExists, InvalidArgument, NameTooLong, NotFound
 from threefs.kv.rocks import RocksEngine
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import CREATE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import meta_pb2 as pb
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def test_prometheus_finds_what_the_service_does(cluster: LocalCluster) -> None:
 
 def test_replays_and_bad_input_over_the_wire(cluster: LocalCluster) -> None:
     async def ask() -> None:
-        peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
+        peers = ConnectionPool(RealNet(), Identity("", os.urandom(16).hex()))
 
         async def create(path: bytes, number: int) -> pb.CreateReply:
             mutation = pb.Mutation(client=b"c" * 16, request=number)

@@ -12,15 +12,15 @@ import pytest
 
 from tests.support.processes import Program
 from threefs.checksums import crc32c
-from threefs.chunks import Chunks
-from threefs.cluster import Cluster
+from threefs.chunks import ChunkClient
+from threefs.cluster import RoutingWatcher
 from threefs.env.net import RealNet
 from threefs.errors import ChainChanged
 from threefs.ids import ChainId, ClientId, InodeId, TableId, TargetId
 from threefs.layout import FileLayout
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT, READ
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as mpb
 from threefs.wire import storage_pb2 as pb
 
@@ -58,7 +58,7 @@ class Chain:
             program.wait_ready()
 
     async def _init(self) -> None:
-        peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
+        peers = ConnectionPool(RealNet(), Identity("", os.urandom(16).hex()))
         plan = mpb.InitRequest(
             storage=[mpb.PlannedNode(node_id=n, domain=f"d{n}") for n in (1, 2, 3)], replicas=3, targets_per_disk=2
         )
@@ -72,8 +72,8 @@ class Chain:
 
     def run(self, test: Callable[["Client"], Awaitable[None]]) -> None:
         async def main() -> None:
-            peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
-            cluster = Cluster(peers, [self.manager.address])
+            peers = ConnectionPool(RealNet(), Identity("", os.urandom(16).hex()))
+            cluster = RoutingWatcher(peers, [self.manager.address])
             await cluster.start(5)
             await test(Client(peers, cluster))
             await cluster.close()
@@ -83,10 +83,10 @@ class Chain:
 
 
 class Client:
-    def __init__(self, peers: Peers, cluster: Cluster) -> None:
+    def __init__(self, peers: ConnectionPool, cluster: RoutingWatcher) -> None:
         self.peers = peers
         self.cluster = cluster
-        self.chunks = Chunks(peers, cluster, ClientId(os.urandom(16)))
+        self.chunks = ChunkClient(peers, cluster, ClientId(os.urandom(16)))
 
     async def all_serve(self) -> None:
         """Of each chain one serves first, then the others."""

@@ -2,8 +2,8 @@
 that makes it so is needed."""
 
 import pytest
-from threefs_meta.claims import Adder, Standing
-from threefs_mount.claims import Addition, Claim, Claims, Removal
+from threefs_meta.claims import Creator, Standing
+from threefs_mount.claims import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
 
 from tests.support.claim_world import Plan, Service, explore
 from threefs.wire import meta_pb2 as pb
@@ -79,19 +79,19 @@ class KnowsOnlyClients(Service):
     """What a client asked for is its own, however long ago."""
 
     @staticmethod
-    def standing(claim: pb.Claim, adder: Adder | None, directory: int, name: bytes) -> Standing:
+    def standing(claim: pb.Claim, adder: Creator | None, directory: int, name: bytes) -> Standing:
         if not claim.client:
             return Standing.FREE
         return Standing.OURS if adder is not None and adder.client == claim.client else Standing.THEIRS
 
 
-class CountsFromTheAnswer(Claims):
-    def _stands(self, claim: Claim, sent_s: float, now_s: float) -> None:
+class CountsFromTheAnswer(DirectoryDelegations):
+    def _stands(self, claim: Delegation, sent_s: float, now_s: float) -> None:
         super()._stands(claim, now_s, now_s)
 
 
-class KeepsNamesWhenAnswered(Claims):
-    def adding(self, directory: int, name: bytes, request: int, now_s: float) -> Addition:
+class KeepsNamesWhenAnswered(DirectoryDelegations):
+    def adding(self, directory: int, name: bytes, request: int, now_s: float) -> PendingCreate:
         claim = self._claims.pop(directory, None)
         addition = super().adding(directory, name, request, now_s)
         if claim is not None:
@@ -100,8 +100,8 @@ class KeepsNamesWhenAnswered(Claims):
         return addition
 
 
-class ForgetsWhatIsUnderWay(Claims):
-    def ask(self, directory: int, number: int, now_s: float) -> tuple[Claim, int]:
+class ForgetsWhatIsUnderWay(DirectoryDelegations):
+    def ask(self, directory: int, number: int, now_s: float) -> tuple[Delegation, int]:
         under_way, self._under_way = self._under_way, {}
         oldest = min([one.request for one in under_way], default=number)
         claim, _ = super().ask(directory, number, now_s)
@@ -109,27 +109,27 @@ class ForgetsWhatIsUnderWay(Claims):
         return claim, oldest
 
 
-class ForgetsNamesThatMayCome(Claims):
+class ForgetsNamesThatMayCome(DirectoryDelegations):
     """A name goes with any removal of it."""
 
-    def removing(self, directory: int, name: bytes) -> Removal | None:
+    def removing(self, directory: int, name: bytes) -> PendingUnlink | None:
         claim = self._claims.get(directory)
-        return None if claim is None else Removal(claim, name, claim.names.get(name, -1))
+        return None if claim is None else PendingUnlink(claim, name, claim.names.get(name, -1))
 
-    def removed(self, removal: Removal | None) -> None:
+    def removed(self, removal: PendingUnlink | None) -> None:
         if removal is not None:
             removal.claim.names.pop(removal.name, None)
 
 
-class TakesUnknownOutcomesForFailures(Claims):
-    def failed(self, addition: Addition) -> None:
+class TakesUnknownOutcomesForFailures(DirectoryDelegations):
+    def failed(self, addition: PendingCreate) -> None:
         del self._under_way[addition]
 
 
-class KeepsRelying(Claims):
+class KeepsRelying(DirectoryDelegations):
     """Though it was recalled, until its time is over."""
 
-    def added(self, addition: Addition, number: int, recalled: int, now_s: float) -> None:
+    def added(self, addition: PendingCreate, number: int, recalled: int, now_s: float) -> None:
         if recalled:
             del self._under_way[addition]
             self._give_back(addition.directory, recalled)
@@ -140,14 +140,14 @@ class KeepsRelying(Claims):
 @pytest.mark.parametrize(
     ("service", "mount", "plan"),
     [
-        (EndsWithoutWaiting(), Claims, TWO),
-        (SecondDoesNotWait(), Claims, THREE),
-        (FreesAtOnce(), Claims, TWO),
-        (ListsAtOnce(), Claims, TWO),
-        (ForgetsRecalls(), Claims, AGAIN),
-        (TakesOldClaims(), Claims, AGAIN),
-        (TakesAll(), Claims, BOTH),
-        (KnowsOnlyClients(), Claims, LATE),
+        (EndsWithoutWaiting(), DirectoryDelegations, TWO),
+        (SecondDoesNotWait(), DirectoryDelegations, THREE),
+        (FreesAtOnce(), DirectoryDelegations, TWO),
+        (ListsAtOnce(), DirectoryDelegations, TWO),
+        (ForgetsRecalls(), DirectoryDelegations, AGAIN),
+        (TakesOldClaims(), DirectoryDelegations, AGAIN),
+        (TakesAll(), DirectoryDelegations, BOTH),
+        (KnowsOnlyClients(), DirectoryDelegations, LATE),
         (Service(), CountsFromTheAnswer, TWO),
         (Service(), KeepsNamesWhenAnswered, TWO),
         (Service(), ForgetsWhatIsUnderWay, LATE),
@@ -156,6 +156,6 @@ class KeepsRelying(Claims):
         (Service(), KeepsRelying, TWO),
     ],
 )
-def test_every_rule_is_needed(service: Service, mount: type[Claims], plan: Plan) -> None:
+def test_every_rule_is_needed(service: Service, mount: type[DirectoryDelegations], plan: Plan) -> None:
     with pytest.raises(AssertionError, match="is absent"):
         explore(plan, service, mount)

@@ -12,7 +12,7 @@ from threefs.rpc import frames, handshake
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import GET_ROUTING, READ, SPACE_INFO, WRITE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import storage_pb2 as pb
 from threefs.wire.common_pb2 import Hello
 
@@ -85,7 +85,7 @@ FALSE_ANSWERS: dict[str, Says] = {
 def test_a_false_answer_ends_the_call_in_words(what: str) -> None:
     async def test() -> None:
         async with lying_server(FALSE_ANSWERS[what]) as address:
-            peers = Peers(TcpNet(), identity())
+            peers = ConnectionPool(TcpNet(), identity())
             place = memoryview(bytearray(SIZE))
 
             def sink(_: pb.ReadReply, size: int) -> list[memoryview]:
@@ -109,7 +109,7 @@ def test_a_place_that_cannot_be_told_ends_the_connection_and_not_only_a_turn_of_
         caught: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: caught.append(context["exception"]))
         async with lying_server(lambda n: [answer(n, SIZE) + bytes(SEGMENT_BYTES)]) as address:
-            peers = Peers(TcpNet(), identity())
+            peers = ConnectionPool(TcpNet(), identity())
 
             def sink(_: pb.ReadReply, size: int) -> list[memoryview]:
                 raise ZeroDivisionError
@@ -156,7 +156,7 @@ def test_calls_go_to_a_service_whatever_it_says_it_takes(what: str) -> None:
                 yield frames.encode(frames.RESPONSE, WRITE.number, 0, call_id)
 
         async with lying_server(says, HELLOS[what]) as address:
-            peers = Peers(TcpNet(), identity())
+            peers = ConnectionPool(TcpNet(), identity())
             connection = await peers.connect(address, 5)
             calls = [
                 connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[bytes(1000)], behind=behind)

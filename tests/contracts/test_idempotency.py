@@ -10,7 +10,7 @@ import pytest
 from threefs_meta.allocator import Allocator
 from threefs_meta.context import Context
 from threefs_meta.service import bind
-from threefs_meta.ticks import Ticks
+from threefs_meta.ticks import LogicalClock
 
 from tests.support.cluster import LocalCluster
 from tests.support.metadata import MetaBench, run
@@ -19,7 +19,7 @@ from threefs.env.net import RealNet
 from threefs.rpc import methods
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.serialized import Serialized
 from threefs.wire import meta_pb2 as pb
 
@@ -42,7 +42,7 @@ class Service:
 async def another(bench: MetaBench) -> Service:
     """A service that shares nothing with the first but the store; the same one after a restart is no different."""
     clock, random = bench.clock, bench.random
-    ticks = Ticks(bench.engine, lambda: 0.0, clock=clock, random=random)
+    ticks = LogicalClock(bench.engine, lambda: 0.0, clock=clock, random=random)
     await ticks.look()
     context = Context(
         engine=bench.engine,
@@ -104,7 +104,7 @@ def test_over_a_kill_of_the_service(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, storage=1, replicas=1, targets_per_disk=2) as cluster:
 
         async def with_calls(work: Callable[[Call], Any]) -> Any:
-            peers = Peers(RealNet(), Identity("", os.urandom(16).hex()))
+            peers = ConnectionPool(RealNet(), Identity("", os.urandom(16).hex()))
 
             async def call(method: Method[Any, Any], request: Any) -> Any:
                 return await peers.call(cluster.meta.address, method, request, timeout_s=60)

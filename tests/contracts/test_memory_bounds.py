@@ -19,7 +19,7 @@ from threefs.rpc import frames
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import READ, SPACE_INFO, WRITE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
@@ -76,7 +76,7 @@ def test_a_peer_that_reads_nothing_is_not_listened_to_any_more(tmp_path: Path) -
             await until(lambda: made[0] >= 3)
             await asyncio.sleep(0.1)
             assert server.pool.lent_bytes <= 32 * MIB and server.queued.total_bytes <= 32 * MIB
-            other = Peers(RealNet(), identity())
+            other = ConnectionPool(RealNet(), identity())
             await other.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
             await other.close()
             connection._link._stream.on_readable(connection._link._readable)
@@ -269,7 +269,7 @@ def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
     async def test() -> None:
         async with Served(limits=Limits(connections=3)) as (server, _, address):
             server.serve(SPACE_INFO, space)
-            clients = [Peers(RealNet(), identity()) for _ in range(4)]
+            clients = [ConnectionPool(RealNet(), identity()) for _ in range(4)]
             for client in clients[:3]:
                 await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
             with pytest.raises(Overloaded, match="3 connections"):
@@ -289,7 +289,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
     async def test() -> None:
         async with Served(limits=Limits(connections=40)) as (server, _, address):
             server.serve(SPACE_INFO, space)
-            friend = Peers(RealNet(), identity())
+            friend = ConnectionPool(RealNet(), identity())
             await friend.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
             known = friend.live(address)
             async with AsyncExitStack() as stack:
@@ -297,7 +297,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
                     for _ in range(30):
                         await stack.enter_async_context(RawPeer(address))
                     assert len(server._strangers) <= 10 and len(server._sessions) <= 20
-                    client = Peers(RealNet(), identity())
+                    client = ConnectionPool(RealNet(), identity())
                     await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
                     await client.close()
                     assert turn < 3 and friend.live(address) is known
@@ -420,7 +420,7 @@ def test_a_storage_service_under_a_flood_stays_small_and_serves_others(tmp_path:
             await until(lambda: pool.lent_bytes > 64 * MIB)
             await asyncio.sleep(0.3)
             assert pool.lent_bytes <= 128 * MIB
-            other = Peers(RealNet(), identity("c" * 32))
+            other = ConnectionPool(RealNet(), identity("c" * 32))
             got = bytearray(MIB)
             small = pb.ReadRequest(target=one[:1], chain_version=[1], inode=[7], index=[1], offset=[0], length=[MIB])
             await other.call(chain[1].address, READ, small, timeout_s=5, sink=lambda _, n: [memoryview(got)])
@@ -474,7 +474,7 @@ def test_requests_in_flight_have_a_bound_of_one_connection_and_of_all() -> None:
             held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
             server.add(WRITE, lambda call: held.append(call))
             server.serve(SPACE_INFO, space)
-            clients = [await Peers(RealNet(), identity()).connect(address, 5) for _ in range(4)]
+            clients = [await ConnectionPool(RealNet(), identity()).connect(address, 5) for _ in range(4)]
             one = pb.ChunkWrite(identity={"client": bytes(16), "seq": 1})
             request = pb.WriteRequest(writes=[one] * (MIB // 4 // one.ByteSize()))
             calls = [client.call(WRITE, request, timeout_s=30) for client in clients for _ in range(32)]

@@ -13,7 +13,7 @@ from threefs.errors import Overloaded, ThreefsError
 from threefs.ids import ChunkId
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import WRITE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
@@ -32,7 +32,7 @@ def test_a_head_with_more_on_its_way_than_its_successor_takes_loses_nothing(tmp_
                 replica.server.limits = Limits(inflight_bytes=4 * MIB)
             for replica in chain.replicas:
                 replica.peers.on_lost = lambda _, error: lost.append(str(error))
-            clients = [Peers(RealNet(), identity("c" * 32)) for _ in range(16)]
+            clients = [ConnectionPool(RealNet(), identity("c" * 32)) for _ in range(16)]
 
             async def write(number: int) -> None:
                 content = bytes([number + 1]) * MIB
@@ -63,7 +63,7 @@ def test_a_write_that_the_service_refuses_for_load_is_tried_again(tmp_path: Path
             tail.server.limits = Limits(inflight_bytes=2 * MIB)  # after HELLO
             lost: list[str] = []
             head.peers.on_lost = lambda _, error: lost.append(str(error))
-            clients = [Peers(RealNet(), identity("c" * 32)) for _ in range(8)]
+            clients = [ConnectionPool(RealNet(), identity("c" * 32)) for _ in range(8)]
 
             async def write(number: int) -> int:
                 content = bytes([number + 1]) * MIB
@@ -88,10 +88,10 @@ def test_services_in_a_ring_do_not_wait_for_the_memory_of_one_another() -> None:
         limits = Limits(process_bytes=16 * MIB, inflight_bytes=8 * MIB)
         servers = [Server(RealNet(), identity("c" * 32), limits=limits) for _ in range(3)]
         addresses = [await server.start("127.0.0.1", 0) for server in servers]
-        peers = [Peers(RealNet(), identity("c" * 32)) for _ in servers]
+        peers = [ConnectionPool(RealNet(), identity("c" * 32)) for _ in servers]
         failures: set[type] = set()
 
-        async def call(by: Peers, to: int, behind: int, payload: Buffer, passed_on: bool) -> None:
+        async def call(by: ConnectionPool, to: int, behind: int, payload: Buffer, passed_on: bool) -> None:
             request = pb.WriteRequest(writes=[pb.ChunkWrite(offset=behind)])
             while True:
                 try:
@@ -120,7 +120,7 @@ def test_services_in_a_ring_do_not_wait_for_the_memory_of_one_another() -> None:
 
         for number, server in enumerate(servers):
             server.add(WRITE, pass_on(number))
-        clients = [Peers(RealNet(), identity("c" * 32)) for _ in range(60)]
+        clients = [ConnectionPool(RealNet(), identity("c" * 32)) for _ in range(60)]
         await asyncio.gather(*(call(client, n, 2, bytes(MIB), False) for n, client in enumerate(clients)))
         assert failures <= {Overloaded}, "no attempt has run out of time"
         for each in (*clients, *peers):

@@ -14,7 +14,7 @@ from threefs.errors import ConnectionLost, DeadlineExceeded, Stopping, Unavailab
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import READ, SPACE_INFO, WRITE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
@@ -56,7 +56,7 @@ class Hosts:
         self.loop = SimLoop()
         self.fabric = Fabric(self.loop, SeededRandom("rpc"))
         self.caller = Process(self.loop, "a.1", "a")
-        self.peers = Peers(
+        self.peers = ConnectionPool(
             SimNet(self.fabric, self.caller), Identity("", "a" * 32), clock=SimClock(self.loop, rate=0.99, offset_s=50)
         )
 

@@ -21,7 +21,7 @@ from threefs.errors import ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import GET_STATUS, SPACE_INFO, STAT_FS, Method
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
 
 _ANSWER_S = 20.0
@@ -131,7 +131,7 @@ class Ports:
         address = self.ports["manager" if name == "control" else name]
 
         async def ask() -> None:
-            peers = Peers(RealNet(), Identity("", "0" * 32))
+            peers = ConnectionPool(RealNet(), Identity("", "0" * 32))
             try:
                 await peers.call(address, method, request, timeout_s=_ANSWER_S)
             finally:
@@ -184,7 +184,7 @@ async def _annoy_client(dice: random.Random, seconds: float) -> int:
     end = time.monotonic() + seconds
     calls = 0
     while time.monotonic() < end:
-        peers = Peers(RealNet(), Identity("", "0" * 32))
+        peers = ConnectionPool(RealNet(), Identity("", "0" * 32))
         with contextlib.suppress(ThreefsError):
             await peers.call(address, GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=0.5)
         await peers.close()

@@ -3,7 +3,7 @@
 import asyncio
 
 from threefs_client import AsyncFileSystem
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process
@@ -62,7 +62,7 @@ class Files:
         finally:
             self._ended = True
 
-    async def _operate(self, link: Link) -> None:
+    async def _operate(self, link: ClientContext) -> None:
         fs = AsyncFileSystem(link)
         top = await self._begin_anew(fs)
         while not self._stopping:

@@ -7,7 +7,7 @@ committed. Versions of a chunk have an order; so have the changes then.
 from typing import Any
 
 from tests.sim.world import World
-from threefs.chunks import _CHANNEL, Chunks, ChunkUpdate
+from threefs.chunks import _CHANNEL, ChunkClient, ChunkUpdate
 from threefs.ids import ChunkId
 
 #: Of a write: its client, its channel, and its number there.
@@ -22,7 +22,7 @@ class Order:
         self._made: dict[ChunkId, dict[int, _Identity]] = {}  # version -> what made it
         world.listeners.append(self._hear)
 
-    def follow(self, chunks: Chunks) -> None:
+    def follow(self, chunks: ChunkClient) -> None:
         """Learn which identities its changes get. Some get several."""
         number, client = chunks._number, bytes(chunks._client)
 

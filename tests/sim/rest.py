@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Block
 from threefs_storage.node import StorageNode
@@ -15,7 +15,7 @@ _LOOKS = 25
 _PAUSE_S = 0.04
 
 
-async def kept(world: World, links: dict[str, Link]) -> list[str]:
+async def kept(world: World, links: dict[str, ClientContext]) -> list[str]:
     """All that is not as it was before there was any load (I14, I19, I20). No call of a client may be under way. The
     scrubbers are stopped: what they hold just now is not kept."""
     dead = []
@@ -32,7 +32,7 @@ async def kept(world: World, links: dict[str, Link]) -> list[str]:
     return dead + lasting
 
 
-def found(world: World, links: dict[str, Link]) -> list[str]:
+def found(world: World, links: dict[str, ClientContext]) -> list[str]:
     """What there is of that now."""
     complaints: list[str] = []
     for host, node in world.storages.items():

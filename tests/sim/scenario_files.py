@@ -20,7 +20,7 @@ from typing import Any
 
 from threefs_client import AsyncFileSystem
 from threefs_client.async_file import AsyncFile
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 
 from tests.sim.files import namespace
 from tests.sim.world import World
@@ -34,7 +34,7 @@ class FileLines:
     _world: World
 
     def __init__(self) -> None:
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, ClientContext] = {}
         self._files: dict[str, tuple[str, AsyncFile]] = {}  # by name: the client that has it open
 
     async def _begin(self, client: str, name: str, work: Coroutine[Any, Any, None]) -> None:

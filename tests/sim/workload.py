@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.reads import ReadFile
 
 from tests.sim.dice import SeededRandom
@@ -15,7 +15,7 @@ from tests.sim.loop import Process
 from tests.sim.order import Order
 from tests.sim.world import World
 from tests.support.history import History, Kind, Operation, Outcome
-from threefs.chunks import Chunks, ChunkUpdate
+from threefs.chunks import ChunkClient, ChunkUpdate
 from threefs.errors import Retry, ThreefsError
 from threefs.ids import ChunkId, ClientId, InodeId, TableId
 from threefs.layout import FileLayout
@@ -82,7 +82,7 @@ class Workload:
         self._payloads = 0
         self._began = 0.0
         self._waits: dict[str, float] = {}  # client, or watcher of one -> since when its operation lasts
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, ClientContext] = {}
         self._unknown: dict[str, int] = {}  # client -> how many changes ended so
         self._chains = world.size.storage * world.size.targets_per_disk // world.size.replicas
         self._used: dict[int, None] = {}  # numbers of chunks
@@ -143,18 +143,18 @@ class Workload:
             for _ in range(self._world.size.replicas):
                 await self._read(host, link, [(number, 0, _MOST_LENGTH)])
 
-    async def _mix(self, host: str, link: Link, dice: SeededRandom) -> None:
+    async def _mix(self, host: str, link: ClientContext, dice: SeededRandom) -> None:
         while not self._stopping:
             await self._operate_or_give_up(host, link, dice)
             await asyncio.sleep(dice.uniform(0, 2 * self._load.pause_s))
 
-    async def _watch(self, reader: str, link: Link, dice: SeededRandom) -> None:
+    async def _watch(self, reader: str, link: ClientContext, dice: SeededRandom) -> None:
         while not self._stopping:
             whose = self._world.client_hosts[dice.below(len(self._world.client_hosts))]
             await self._read(reader, link, [(self._draw_chunk(dice, whose), 0, _MOST_LENGTH)])
             await asyncio.sleep(dice.uniform(0, 2 * self._load.watch_pause_s))
 
-    async def _crowd(self, host: str, name: str, link: Link) -> None:
+    async def _crowd(self, host: str, name: str, link: ClientContext) -> None:
         """More writers than a record keeps results of, in turns of a few at a time."""
         dice = SeededRandom(self._world.seed, "crowd", name)
         writers = iter(range(self._load.crowd))
@@ -163,7 +163,7 @@ class Workload:
             for writer in writers:
                 if self._stopping:
                     return
-                chunks = Chunks(
+                chunks = ChunkClient(
                     link.peers, link.cluster, ClientId(dice.token(16)), clock=link.clock, random=link.random
                 )
                 self.order.follow(chunks)
@@ -201,7 +201,7 @@ class Workload:
             self._grains[number] = grain
         return grain
 
-    async def _operate_or_give_up(self, host: str, link: Link, dice: SeededRandom) -> None:
+    async def _operate_or_give_up(self, host: str, link: ClientContext, dice: SeededRandom) -> None:
         if not dice.chance(self._load.cancels):
             await self._operate(host, link, dice)
             return
@@ -212,7 +212,7 @@ class Workload:
         with contextlib.suppress(asyncio.CancelledError):
             await work
 
-    async def _operate(self, host: str, link: Link, dice: SeededRandom) -> None:
+    async def _operate(self, host: str, link: ClientContext, dice: SeededRandom) -> None:
         rows = 1 + dice.below(_MOST_ROWS) if dice.chance(self._load.rows) else 1
         numbers = list({self._draw_chunk(dice, host): None for _ in range(rows)})
         if dice.chance(self._load.reads):
@@ -238,7 +238,7 @@ class Workload:
             payload = (f"<{self._payloads}>".encode() * length)[:length]
         return Change(number, kind, offset, length, payload)
 
-    async def _read(self, host: str, link: Link, rows: Sequence[tuple[int, int, int]]) -> None:
+    async def _read(self, host: str, link: ClientContext, rows: Sequence[tuple[int, int, int]]) -> None:
         """Rows of number, offset and length."""
         views = [memoryview(bytearray(length * self._grain(number))) for number, _, length in rows]
         begin = self._waits[host] = self._now()
@@ -260,7 +260,9 @@ class Workload:
             self._ended(seen, "read")
             self.history.append(seen)
 
-    async def _change(self, host: str, link: Link, rows: Sequence[Change], chunks: Chunks | None = None) -> None:
+    async def _change(
+        self, host: str, link: ClientContext, rows: Sequence[Change], chunks: ChunkClient | None = None
+    ) -> None:
         begin = self._waits[host] = self._now()
         told: list[tuple[int, Operation]] = []
         updates = []

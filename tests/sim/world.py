@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from threefs_client import link as client_link
-from threefs_client.link import Link
+from threefs_client.link import ClientContext
 from threefs_client.options import Options
 from threefs_manager.election import LEASES_PER_T, Election
 from threefs_manager.service import Manager
@@ -30,7 +30,7 @@ from threefs.managers import Caller, FramedManager, Managers
 from threefs.routing import PublicState, Routing
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT, REGISTER, Method, Rep, Req
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb
 
@@ -215,14 +215,14 @@ class World:
     def _net(self, process: Process) -> Net:
         return SimNet(self.fabric, process)
 
-    def _callers(self, peers: Peers) -> Caller:
+    def _callers(self, peers: ConnectionPool) -> Caller:
         return Managers([FramedManager(peers, address) for address in self.manager_addresses])
 
-    def _line(self, process: Process, clock: SimClock) -> Callable[[Peers], Caller]:
+    def _line(self, process: Process, clock: SimClock) -> Callable[[ConnectionPool], Caller]:
         """The way of a process to the managers. Its registrations are kept: they may be heard again, much later."""
 
-        def callers(peers: Peers) -> Caller:
-            line = Peers(self._net(process), peers.identity, clock=clock) if self.size.own_lines else peers
+        def callers(peers: ConnectionPool) -> Caller:
+            line = ConnectionPool(self._net(process), peers.identity, clock=clock) if self.size.own_lines else peers
             return Heard(self._callers(line), self.registered.setdefault(process.host, []))
 
         return callers
@@ -345,7 +345,9 @@ class World:
         )
 
         async def init() -> None:
-            peers = Peers(self._net(process), Identity("", "0" * 32, self.size.key, "admin"), clock=SimClock(self.loop))
+            peers = ConnectionPool(
+                self._net(process), Identity("", "0" * 32, self.size.key, "admin"), clock=SimClock(self.loop)
+            )
             managers = self._callers(peers)
             while True:
                 try:
@@ -362,7 +364,9 @@ class World:
         process = Process(self.loop, "stray", "admin")
 
         async def call() -> None:
-            peers = Peers(self._net(process), Identity("", "0" * 32, self.size.key, "stray"), clock=SimClock(self.loop))
+            peers = ConnectionPool(
+                self._net(process), Identity("", "0" * 32, self.size.key, "stray"), clock=SimClock(self.loop)
+            )
             try:
                 await self._callers(peers).call(REGISTER, registration, timeout_s=5.0)
             except ThreefsError as error:
@@ -370,7 +374,7 @@ class World:
 
         process.start(call())
 
-    async def client(self, host: str) -> Link:
+    async def client(self, host: str) -> ClientContext:
         """To be awaited in a process of that host."""
         process = PROCESS.get()
         assert process is not None

@@ -26,7 +26,7 @@ from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing
 from threefs.routing import Target as RoutingTarget
 from threefs.rpc.methods import QUERY_VERSION, READ, WRITE, Method, Rep, Req
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
@@ -116,7 +116,7 @@ class FakeCluster:
             callback(routing)
 
 
-class HookedPeers(Peers):
+class HookedPeers(ConnectionPool):
     """Real calls, with hooks before the request leaves and after its answer came. `sent` is what left."""
 
     before: Hook | None = None
@@ -211,7 +211,7 @@ class TestChain:
 
     def __init__(self, directory: Path, replicas: int) -> None:
         self.replicas = [Replica(n, directory / f"node-{n}") for n in range(1, replicas + 1)]
-        self.peers = Peers(RealNet(), identity("c" * 32))
+        self.peers = ConnectionPool(RealNet(), identity("c" * 32))
         self.members: list[tuple[int, PublicState]] = [(r.node, SERVING) for r in self.replicas]
         self.version = 1
         self.min_replicas = 1

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Literal
 
 from threefs_meta import claims as rules
-from threefs_meta.claims import Adder, Claimed, Standing
-from threefs_mount.claims import Addition, Claim, Claims, Removal
+from threefs_meta.claims import Creator, DelegationHeld, Standing
+from threefs_mount.claims import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
 
 from threefs.wire import meta_pb2 as pb
 
@@ -63,7 +63,7 @@ class Service:
 
 
 class World:
-    def __init__(self, plan: Plan, service: Service, mount: type[Claims]) -> None:
+    def __init__(self, plan: Plan, service: Service, mount: type[DirectoryDelegations]) -> None:
         self.plan = plan
         self.service = service
         self.mount = mount
@@ -77,11 +77,11 @@ class World:
         self.numbers = [0] * plan.mounts
         self.wanted: list[int] = []
         self.claims = [self._claims(number) for number in range(plan.mounts)]
-        self.removals: dict[tuple[int, int], Removal | None] = {}
+        self.removals: dict[tuple[int, int], PendingUnlink | None] = {}
         self.asked_s: dict[tuple[int, int], float] = {}
         self._begin()
 
-    def _claims(self, number: int) -> Claims:
+    def _claims(self, number: int) -> DirectoryDelegations:
         return self.mount(
             lambda directory: self.wanted.append(number),
             lambda directory, claim: self._send(Message(number, claim, "unclaim")),
@@ -106,7 +106,7 @@ class World:
         other.claim.CopyFrom(self.claim)
         other.done, other.numbers, other.wanted = self.done[:], self.numbers[:], self.wanted[:]
         other.asked_s = dict(self.asked_s)
-        pieces: dict[int, Claim] = {}
+        pieces: dict[int, Delegation] = {}
         other.claims = [_copied(mine, other._claims(number), pieces) for number, mine in enumerate(self.claims)]
         other.removals = {
             key: None if one is None else replace(one, claim=_copied_claim(one.claim, pieces))
@@ -232,7 +232,7 @@ class World:
         self.claims[message.mount].failed(self._addition(message))
         self._replace(message, replace(message, given_up=True))
 
-    def _addition(self, message: Message) -> Addition:
+    def _addition(self, message: Message) -> PendingCreate:
         return next(one for one in self.claims[message.mount]._under_way if one.request == message.number)
 
     # ---- transactions
@@ -243,7 +243,7 @@ class World:
     def _execute(self, message: Message) -> Message | None:
         client = b"%d" % message.mount
         if message.in_the_way is not None:
-            return self._wait(message, Claimed(DIRECTORY, b"%d" % message.in_the_way[0], message.in_the_way[1]))
+            return self._wait(message, DelegationHeld(DIRECTORY, b"%d" % message.in_the_way[0], message.in_the_way[1]))
         if message.kind == "add":
             return self._execute_add(message, client)
         if message.kind == "claim":
@@ -261,7 +261,7 @@ class World:
         return None
 
     def _execute_add(self, message: Message, client: bytes) -> Message | None:
-        adder = Adder(client, message.number, (pb.Place(base=DIRECTORY, path=message.name),))
+        adder = Creator(client, message.number, (pb.Place(base=DIRECTORY, path=message.name),))
         standing = self.service.standing(self.claim, adder, DIRECTORY, message.name)
         if standing is Standing.THEIRS:
             return replace(message, in_the_way=(int(self.claim.client), self.claim.number))
@@ -273,7 +273,7 @@ class World:
                 self._end()
         return None if message.given_up else replace(message, answer=answer)
 
-    def _wait(self, message: Message, claimed: Claimed) -> Message:
+    def _wait(self, message: Message, claimed: DelegationHeld) -> Message:
         """As `recalls`: recalled by one transaction, looked at by others."""
         through = replace(message, in_the_way=None, seen_s=None)
         if not claimed.is_of(self.claim):
@@ -310,7 +310,7 @@ class World:
         else:
             self._take_claim(message, mine)
 
-    def _take_claim(self, message: Message, mine: Claims) -> None:
+    def _take_claim(self, message: Message, mine: DirectoryDelegations) -> None:
         claim = mine._claims.get(DIRECTORY)
         if claim is None or claim.number != message.number:
             return
@@ -325,7 +325,9 @@ class World:
             self._send(Message(message.mount, message.number, "list"))
 
 
-def explore(plan: Plan, service: Service, mount: type[Claims] = Claims, *, most: int = 200_000) -> int:
+def explore(
+    plan: Plan, service: Service, mount: type[DirectoryDelegations] = DirectoryDelegations, *, most: int = 200_000
+) -> int:
     """Visit every state; how many there are. Raises AssertionError where one must not be."""
     first = World(plan, service, mount)
     seen = {first.key()}
@@ -344,7 +346,9 @@ def explore(plan: Plan, service: Service, mount: type[Claims] = Claims, *, most:
     return len(seen)
 
 
-def _copied(mine: Claims, fresh: Claims, pieces: dict[int, Claim]) -> Claims:
+def _copied(
+    mine: DirectoryDelegations, fresh: DirectoryDelegations, pieces: dict[int, Delegation]
+) -> DirectoryDelegations:
     fresh._claims = {key: _copied_claim(one, pieces) for key, one in mine._claims.items()}
     fresh._under_way = {
         replace(one, claim=None if one.claim is None else _copied_claim(one.claim, pieces)): None
@@ -356,7 +360,7 @@ def _copied(mine: Claims, fresh: Claims, pieces: dict[int, Claim]) -> Claims:
     return fresh
 
 
-def _copied_claim(claim: Claim, pieces: dict[int, Claim]) -> Claim:
+def _copied_claim(claim: Delegation, pieces: dict[int, Delegation]) -> Delegation:
     if id(claim) not in pieces:
         pieces[id(claim)] = replace(claim, names=dict(claim.names))
     return pieces[id(claim)]

@@ -12,7 +12,7 @@ from threefs.env.net import RealNet
 from threefs.rpc import methods
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import storage_pb2
 
@@ -105,7 +105,7 @@ class LocalCluster:
 
     def _ask(self, programs: Sequence[Program], method: Method[Req, Rep], request: Req) -> list[Rep]:
         async def work() -> list[Rep]:
-            peers = Peers(RealNet(), Identity("", "0" * 32, self.token, "tests"))
+            peers = ConnectionPool(RealNet(), Identity("", "0" * 32, self.token, "tests"))
             try:
                 return [await peers.call(each.address, method, request, timeout_s=START_S) for each in programs]
             finally:

@@ -11,7 +11,7 @@ from threefs_meta.context import Context
 from threefs_meta.service import bind
 
 from tests.support.memory_storage import MemoryStorage
-from threefs.chunks import Chunks
+from threefs.chunks import ChunkClient
 from threefs.env.clock import Clock
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.serialized import Serialized
@@ -56,7 +56,7 @@ async def check_clean(context: Context) -> None:
 
 
 async def check_chunks(
-    meta: LocalMeta, storage: MemoryStorage, chunks: Chunks, clock: Clock, *, repair: bool = False
+    meta: LocalMeta, storage: MemoryStorage, chunks: ChunkClient, clock: Clock, *, repair: bool = False
 ) -> Report:
     report = Report()
     await ChunkCheck(

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from threefs_fuse.filesystem import Answer, FileSystem
+from threefs_fuse.filesystem import Answer, FuseFileSystem
 from threefs_fuse.protocol import ROOT
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Caller, Setting
@@ -14,7 +14,7 @@ from threefs_fuse.requests import Caller, Setting
 LONG_S = 3600.0
 
 
-class FuseFiles(FileSystem):
+class FuseFiles(FuseFileSystem):
     """A file called "slow" is opened by nobody: that waits until it is stopped."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from threefs_client import callers
-from threefs_client.link import Link, access_of, endings_of, lease_of
+from threefs_client.link import ClientContext, access_of, endings_of, lease_of
 from threefs_client.meta_calls import MetaCalls
 from threefs_client.options import Options
 from threefs_client.reads import Reader
@@ -15,7 +15,7 @@ from threefs_meta.lengths import end_appends, place_append
 
 from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from tests.support.virtual_time import LOOP_CLOCK
-from threefs.chunks import ChunkLimits, Chunks
+from threefs.chunks import ChunkClient, ChunkLimits
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, NotFound, SessionLost, ThreefsError
 from threefs.ids import ClientId, InodeId, NodeId
@@ -40,7 +40,7 @@ class MemoryMeta:
         self.lease = 1
         self.over_quota = False
         self.answered: dict[tuple[bytes, int], Any] = {}
-        self.chunks: Chunks | None = None
+        self.chunks: ChunkClient | None = None
 
     async def answer(self, name: str, request: Any) -> Any:
         key = None
@@ -251,7 +251,7 @@ class MemoryFiles:
         self.options = Options(**{"timeout_s": 5.0, **options})
         limits = ChunkLimits(first_pause_s=0.001, longest_pause_s=0.002, request_bytes=self.options.request_bytes)
         client = ClientId(b"c" * 16)
-        self.meta.chunks = Chunks(self.peers, self.cluster, ClientId(b"m" * 16), clock=LOOP_CLOCK)
+        self.meta.chunks = ChunkClient(self.peers, self.cluster, ClientId(b"m" * 16), clock=LOOP_CLOCK)
         meta = MetaCalls(
             self.peers,
             self.cluster,
@@ -261,13 +261,13 @@ class MemoryFiles:
             clock=LOOP_CLOCK,
         )
         lease = lease_of(client, meta, cast(Any, self.cluster), self.options.timeout_s, LOOP_CLOCK)
-        self.link = Link(
+        self.link = ClientContext(
             options=self.options,
             client=client,
             caller=callers.ROOT,
             peers=cast(Any, self.peers),
             cluster=cast(Any, self.cluster),
-            chunks=Chunks(self.peers, self.cluster, client, clock=LOOP_CLOCK, limits=limits),
+            chunks=ChunkClient(self.peers, self.cluster, client, clock=LOOP_CLOCK, limits=limits),
             reader=Reader(self.peers, self.cluster, self.options, clock=LOOP_CLOCK),
             meta=meta,
             lease=lease,

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from threefs_meta.allocator import Allocator
-from threefs_meta.bookkeeper import Bookkeeper
-from threefs_meta.collector import Collector
+from threefs_meta.bookkeeper import UsageAggregator
+from threefs_meta.collector import GarbageCollector
 from threefs_meta.context import Context
 from threefs_meta.namespace import make_root
 from threefs_meta.operations.close import close
@@ -32,14 +32,14 @@ from threefs_meta.operations.show_quota import show_quota
 from threefs_meta.operations.stat import stat
 from threefs_meta.operations.symlink import symlink
 from threefs_meta.operations.truncate import truncate
-from threefs_meta.sweeper import Sweeper
-from threefs_meta.ticks import Ticks
+from threefs_meta.sweeper import LeaseReaper
+from threefs_meta.ticks import LogicalClock
 
 from tests.support.clocks import SteppedClock
 from tests.support.fsck import check_clean
 from tests.support.memory_storage import MemoryCluster, MemoryStorage
 from tests.support.namespace_audit import audit
-from threefs.chunks import Chunks
+from threefs.chunks import ChunkClient
 from threefs.ids import ClientId, InodeId
 from threefs.kv import retry
 from threefs.kv.memory import MemoryEngine
@@ -78,22 +78,22 @@ class MetaBench:
         )
         self.cluster = MemoryCluster()
         self.storage = MemoryStorage(self.cluster)
-        self.chunks = Chunks(self.storage, self.cluster, ClientId(b"m" * 16), clock=self.clock, random=self.random)
+        self.chunks = ChunkClient(self.storage, self.cluster, ClientId(b"m" * 16), clock=self.clock, random=self.random)
         self.status = manager_pb2.GetStatusReply()
         self.context = Context(
             engine=self.engine,
             chunks=self.chunks,
             allocator=Allocator(self.engine, clock=self.clock, random=self.random),
-            ticks=Ticks(self.engine, lambda: 0.0, clock=self.clock, random=self.random),
+            ticks=LogicalClock(self.engine, lambda: 0.0, clock=self.clock, random=self.random),
             routing=lambda: self.cluster.routing,
             status=self._status,
             clock=self.clock,
             random=self.random,
         )
-        self.collector = Collector(self.context)
-        self.sweeper = Sweeper(self.context)
+        self.collector = GarbageCollector(self.context)
+        self.sweeper = LeaseReaper(self.context)
         self.caller: pb.Caller | None = None  # for whom everything is asked
-        self.bookkeeper = Bookkeeper(self.context)
+        self.bookkeeper = UsageAggregator(self.context)
         self._request = 0
 
     async def start(self) -> "MetaBench":

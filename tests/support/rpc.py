@@ -14,7 +14,7 @@ from threefs.rpc import frames, handshake
 from threefs.rpc.frames import HEADER_BYTES, Header
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 
 LOOPS = ("asyncio", "uvloop")
@@ -68,9 +68,9 @@ class Served:
         theirs: Identity | None = None,
     ) -> None:
         self.server = Server(RealNet(), mine or identity("c" * 32), limits=limits or Limits())
-        self.peers = Peers(net(), theirs or identity())
+        self.peers = ConnectionPool(net(), theirs or identity())
 
-    async def __aenter__(self) -> tuple[Server, Peers, str]:
+    async def __aenter__(self) -> tuple[Server, ConnectionPool, str]:
         return self.server, self.peers, await self.server.start("127.0.0.1", 0)
 
     async def __aexit__(self, *_: object) -> None:

@@ -15,7 +15,7 @@ from threefs.managers import FramedManager, Managers
 from threefs.rpc import methods
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 
 _TRIES = 300
@@ -94,7 +94,7 @@ class SharedCluster:
         """Of whichever manager is primary, once one is."""
 
         async def work() -> Rep:
-            peers = Peers(RealNet(), Identity("", "0" * 32, "", "tests"))
+            peers = ConnectionPool(RealNet(), Identity("", "0" * 32, "", "tests"))
             managers = Managers([FramedManager(peers, address) for address in self._addresses("port")])
             failure: ThreefsError | None = None
             try:
@@ -117,7 +117,7 @@ class SharedCluster:
         """The manager that answers."""
 
         async def answers(address: str) -> bool:
-            peers = Peers(RealNet(), Identity("", "0" * 32, "", "tests"))
+            peers = ConnectionPool(RealNet(), Identity("", "0" * 32, "", "tests"))
             try:
                 await peers.call(address, methods.GET_STATUS, pb.GetStatusRequest(), timeout_s=10.0)
                 return True

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from tests.support.virtual_time import LOOP_CLOCK, run_virtual
-from threefs.chunks import ChunkLimits, Chunks, ChunkUpdate
+from threefs.chunks import ChunkClient, ChunkLimits, ChunkUpdate
 from threefs.errors import (
     ChainChanged,
     ChunkChanged,
@@ -34,7 +34,7 @@ class Setting:
         self.cluster = MemoryCluster()
         self.storage = MemoryStorage(self.cluster)
         quick = {"first_pause_s": 0.001, "longest_pause_s": 0.002, **limits}
-        self.chunks = Chunks(
+        self.chunks = ChunkClient(
             self.storage, self.cluster, ClientId(b"c" * 16), clock=LOOP_CLOCK, limits=ChunkLimits(**quick)
         )
 

@@ -24,7 +24,7 @@ from threefs.rpc.frames import Header
 from threefs.rpc.handshake import ClientHandshake
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
-from threefs.rpc.link import Link
+from threefs.rpc.link import FrameStream
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.window import Window
 from threefs.wire.common_pb2 import Hello
@@ -98,7 +98,7 @@ class _Pending:
         return places
 
 
-class Connection:
+class ClientConnection:
     """Made by `Peers`. `cluster_id` is what the server said in its HELLO."""
 
     def __init__(self, stream: Stream, address: str, identity: Identity, clock: Clock, limits: Limits) -> None:
@@ -120,7 +120,7 @@ class Connection:
         self._sweep_at = 0.0
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._pong: asyncio.Future[None] | None = None
-        self._link = Link(stream, limits, self, hear_out=True)
+        self._link = FrameStream(stream, limits, self, hear_out=True)
 
     async def shake_hands(self, timeout_s: float) -> None:
         """Exchange HELLO. Raises what the server refused with, or Unavailable."""

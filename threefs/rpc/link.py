@@ -44,7 +44,7 @@ class Receiver(Protocol):
         ...
 
 
-class Link:
+class FrameStream:
     """Owns the stream. Everything happens on the loop that made it."""
 
     def __init__(

@@ -7,7 +7,7 @@ from functools import partial
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer, Net
 from threefs.errors import ConnectionIdle, ConnectionLost, DeadlineExceeded, NotAuthorised, ThreefsError, Unavailable
-from threefs.rpc.connection import Connection, Sink
+from threefs.rpc.connection import ClientConnection, Sink
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
@@ -15,7 +15,7 @@ from threefs.rpc.methods import Method, Rep, Req
 _DEFAULT_LIMITS = Limits()
 
 
-class Peers:
+class ConnectionPool:
     """Calls to any address."""
 
     def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
@@ -27,15 +27,15 @@ class Peers:
         self._clock = clock
         self._limits = limits
         self._proven = False  # somebody has proven the key to this side: so the cluster has this key
-        self._live: dict[str, Connection] = {}
-        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._live: dict[str, ClientConnection] = {}
+        self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
 
-    def live(self, address: str) -> Connection | None:
+    def live(self, address: str) -> ClientConnection | None:
         """The open connection to `address`, for hot paths that must not wait."""
         connection = self._live.get(address)
         return connection if connection is not None and not connection.closing else None
 
-    async def connect(self, address: str, timeout_s: float) -> Connection:
+    async def connect(self, address: str, timeout_s: float) -> ClientConnection:
         """Raises Unavailable, or what the server refused the HELLO with.
 
         Once a service has proven the key, one that does not is none of the cluster: somebody has taken the port of a
@@ -60,9 +60,9 @@ class Peers:
                 raise Unavailable(f"cannot connect to {address}: this side is closing") from None
             raise
 
-    async def _open(self, address: str) -> Connection:
+    async def _open(self, address: str) -> ClientConnection:
         stream = await self._net.connect(address, self._limits.connect_s)
-        connection = Connection(stream, address, self.identity, self._clock, self._limits)
+        connection = ClientConnection(stream, address, self.identity, self._clock, self._limits)
         try:
             await connection.shake_hands(self._limits.connect_s)
         except (ConnectionLost, DeadlineExceeded) as error:  # nothing was sent yet: safe to try again
@@ -79,7 +79,7 @@ class Peers:
     def _is_a_stranger(self, error: BaseException) -> bool:
         return self._proven and isinstance(error, NotAuthorised)
 
-    def _opened(self, address: str, task: "asyncio.Task[Connection]") -> None:
+    def _opened(self, address: str, task: "asyncio.Task[ClientConnection]") -> None:
         wanted = self._connecting.pop(address, None) is task
         if not task.cancelled() and task.exception() is None:
             connection = task.result()

@@ -22,7 +22,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.outgoing import Queued
 from threefs.rpc.reaper import LOOK_S, Reaper
 from threefs.rpc.serialized import Answer
-from threefs.rpc.session import Call, Handler, Session
+from threefs.rpc.session import Call, Handler, ServerConnection
 from threefs.rpc.window import MOST_BEHIND
 
 _DEFAULT_LIMITS = Limits()
@@ -46,8 +46,8 @@ class Server:
         self.handlers: dict[int, Handler] = {}
         self._net = net
         self._listener: Listener | None = None
-        self._sessions: dict[Session, None] = {}  # in their order, so that runs of the simulator are equal
-        self._strangers: dict[Session, None] = {}  # those that have not said HELLO, the oldest first
+        self._sessions: dict[ServerConnection, None] = {}  # in their order, so that runs of the simulator are equal
+        self._strangers: dict[ServerConnection, None] = {}  # those that have not said HELLO, the oldest first
         self._most_connections = most_connections(limits.connections)
         self._most_strangers = max(1, self._most_connections // _STRANGERS)
         self._reaper = Reaper(self._sessions, limits)
@@ -109,16 +109,16 @@ class Server:
             if many >= self._most_connections + _MOST_REFUSED:
                 stream.close()
                 return
-            session = Session(stream, self)
+            session = ServerConnection(stream, self)
             session.refusal = Overloaded(
                 f"{self.identity.program or 'this service'} serves {self._most_connections} connections, and takes no "
                 f"more; close some, or try again later"
             )
         else:
-            session = Session(stream, self)
+            session = ServerConnection(stream, self)
         self._sessions[session] = self._strangers[session] = None
 
-    def greeted(self, session: Session) -> None:
+    def greeted(self, session: ServerConnection) -> None:
         """It is certain who the peer is."""
         self._strangers.pop(session, None)
 
@@ -192,7 +192,7 @@ class Server:
         if self._drained is not None and not any(session.calls for session in self._sessions):
             self._drained.set()
 
-    def session_ended(self, session: Session) -> None:
+    def session_ended(self, session: ServerConnection) -> None:
         self._sessions.pop(session, None)
         self._strangers.pop(session, None)
         self.call_ended()

@@ -22,7 +22,7 @@ from threefs.errors import (
 from threefs.rpc import frames, handshake
 from threefs.rpc.frames import Header
 from threefs.rpc.handshake import ServerHandshake
-from threefs.rpc.link import Link
+from threefs.rpc.link import FrameStream
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.reaper import Progress
 from threefs.rpc.serialized import Answer
@@ -67,7 +67,9 @@ class Call(Generic[Req, Rep]):
         "task",
     )
 
-    def __init__(self, session: "Session", header: Header, method: Method[Req, Rep], request: Req, deadline: float):
+    def __init__(
+        self, session: "ServerConnection", header: Header, method: Method[Req, Rep], request: Req, deadline: float
+    ):
         self.method = method
         self.request = request
         self.deadline = deadline
@@ -178,7 +180,7 @@ class Call(Generic[Req, Rep]):
         return buffer
 
 
-class Session:
+class ServerConnection:
     """A peer at the server."""
 
     def __init__(self, stream: Stream, server: "Server") -> None:
@@ -192,7 +194,7 @@ class Session:
         self._calls_bytes = 0
         limits = server.limits
         now = server.clock.monotonic
-        self.link = Link(
+        self.link = FrameStream(
             stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now, bodies=server.bodies
         )
         self._impatience = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)

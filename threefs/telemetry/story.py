@@ -15,7 +15,7 @@ class Event:
     facts: dict[str, Any]
 
 
-class Story:
+class EventTrace:
     """The last events of the keys that were touched last."""
 
     def __init__(self, *, keys: int = 1024, events: int = 16, clock: Clock = CLOCK) -> None:

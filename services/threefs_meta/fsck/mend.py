@@ -11,7 +11,7 @@ from threefs_meta.context import Context
 from threefs_meta.counters import write_counter
 from threefs_meta.entries import Entry
 from threefs_meta.fsck.judge import Verdict, stored_inode
-from threefs_meta.making import Birth, new_inode
+from threefs_meta.making import InodeSpec, new_inode
 from threefs_meta.namespace import Namespace, make_root
 
 LOST_AND_FOUND = b"lost+found"
@@ -136,7 +136,7 @@ async def _lost_and_found(context: Context, names: Namespace) -> int:
         if entry.type != pb.DIRECTORY:
             raise NotADirectory("/lost+found is not a directory: move it away, so that lost files find a place")
         return entry.inode
-    inode = await new_inode(context, pb.Inode(), Birth(pb.DIRECTORY, TRUSTED, _MODE))
+    inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, _MODE))
     inode.parent, inode.name = ROOT, LOST_AND_FOUND
     await names.add(ROOT, LOST_AND_FOUND, inode)
     return inode.inode

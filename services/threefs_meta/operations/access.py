@@ -5,7 +5,7 @@ from threefs_meta import paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_access
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -19,4 +19,4 @@ async def access(context: Context, request: pb.AccessRequest) -> pb.InodeReply:
         permissions.check(inode, actor, request.wanted, paths.shown_place(request.place))
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await look(context, work)
+    return await run_readonly(context, work)

@@ -8,8 +8,8 @@ from threefs.rpc.serialized import Serialized, head
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.finder import Finder, Found
-from threefs_meta.mutations import look
+from threefs_meta.finder import BatchResolver, Found
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 
 MOST_PLACES = 4096
@@ -28,7 +28,7 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serializ
 
     async def work(names: Namespace) -> Serialized[pb.BatchStatReply]:
         pieces: list[bytes] = []
-        finder = Finder(names, actor, follow=request.follow)
+        finder = BatchResolver(names, actor, follow=request.follow)
         for start in range(0, len(places), _BREATH):
             _put_results(pieces, await finder.find_places(places[start : start + _BREATH]))
             if count > _BREATH:
@@ -39,7 +39,7 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serializ
                 await asyncio.sleep(0)
         return Serialized(pb.BatchStatReply, pieces)
 
-    return await look(context, work)
+    return await run_readonly(context, work)
 
 
 def _put_results(pieces: list[bytes], results: Sequence[Found]) -> None:

@@ -31,11 +31,11 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
 from threefs_meta import keys, outcomes, recalls
 from threefs_meta.actors import actor_of
-from threefs_meta.claims import Adder, Claimed
+from threefs_meta.claims import Creator, DelegationHeld
 from threefs_meta.context import Context
-from threefs_meta.known import Known
+from threefs_meta.known import TxnMemo
 from threefs_meta.lookahead import look_ahead
-from threefs_meta.mutations import BY_ITSELF, Outside
+from threefs_meta.mutations import RETRY_ALONE, NeedsChunkIo
 from threefs_meta.namespace import Namespace
 from threefs_meta.new_files import make_together
 from threefs_meta.operations.close import close_together, closing
@@ -52,7 +52,7 @@ _ALONE_S = 10.0
 _BREATH = 64  # changes between two chances for other calls
 
 Reply = Serialized[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
-Work = Callable[[Namespace], Awaitable[Reply | Outside]]
+Work = Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]
 
 
 async def change_many(context: Context, request: pb.ChangeManyRequest) -> Serialized[pb.ChangeManyReply]:
@@ -112,7 +112,7 @@ class _Many:
                     replayable=True,
                 )
                 return
-            except Claimed as claimed:  # the others wait too, mostly for some milliseconds
+            except DelegationHeld as claimed:  # the others wait too, mostly for some milliseconds
                 found = claimed
             await asyncio.sleep(0)
             await recalls.wait(context, found)
@@ -151,8 +151,8 @@ class _Attempt:
         self.results = results
         self._many = many
         self._tx = tx
-        self._known = Known()
-        self._adder = Adder(many.client, many.first)
+        self._known = TxnMemo()
+        self._adder = Creator(many.client, many.first)
         self._record: dict[int, bytes] = {}  # what is kept, by the identities
         self._one_by_one = 0  # up to this change
         self.names = self._fresh()
@@ -212,7 +212,7 @@ class _Attempt:
         self._tx.savepoint()
         self._adder.places = self._expected(number)
         done = await self._change(number)
-        if not isinstance(done, ThreefsError | Outside):
+        if not isinstance(done, ThreefsError | NeedsChunkIo):
             self._made(number, done.SerializeToString(), self.names.told())
             self._known.step_made()
             return
@@ -237,14 +237,14 @@ class _Attempt:
         self._known.step_failed()
         self.names = self._fresh()
 
-    async def _change(self, number: int) -> Reply | Outside | ThreefsError:
+    async def _change(self, number: int) -> Reply | NeedsChunkIo | ThreefsError:
         """Raises what is not of this change but of the whole transaction."""
         try:
             return await self._work(number)(self.names)
         except (Conflict, TooOld, Throttled, MaybeCommitted):
             raise
         except ThreefsError as error:
-            return error if error.retry is Retry.NEVER else BY_ITSELF  # it might succeed when it is tried again
+            return error if error.retry is Retry.NEVER else RETRY_ALONE  # it might succeed when it is tried again
 
     def _work(self, number: int) -> Work:
         """Raises InvalidArgument."""

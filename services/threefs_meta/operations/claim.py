@@ -4,7 +4,7 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import claims
 from threefs_meta.context import Context
-from threefs_meta.mutations import mutate
+from threefs_meta.mutations import run_mutation
 from threefs_meta.namespace import Namespace
 
 
@@ -22,4 +22,4 @@ async def claim(context: Context, request: pb.ClaimRequest) -> pb.ClaimReply:
             names.claim = number
         return pb.ClaimReply()
 
-    return await mutate(context, methods.CLAIM, mutation, work)
+    return await run_mutation(context, methods.CLAIM, mutation, work)

@@ -6,30 +6,30 @@ from threefs.errors import SessionLost
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import keys, permissions
-from threefs_meta.actors import Actor, actor_of
+from threefs_meta.actors import Credentials, actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
-from threefs_meta.lengths import Growth, Report, end_appends, widen
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.lengths import LengthReport, Report, end_appends, widen
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 
 
 async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
-    return await mutate(context, methods.CLOSE, request.mutation, closing(context, request, actor_of(request)))
+    return await run_mutation(context, methods.CLOSE, request.mutation, closing(context, request, actor_of(request)))
 
 
 def closing(
-    context: Context, request: pb.CloseRequest, actor: Actor
-) -> Callable[[Namespace], Awaitable[pb.InodeReply | Outside]]:
+    context: Context, request: pb.CloseRequest, actor: Credentials
+) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction. Raises InvalidArgument."""
     growth = _growth(context, request)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         inode = await names.inode(request.inode)
         if inode is None or (request.session and not await names.has_session(request.inode, request.session)):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
         put = _settle(request, growth, inode, actor, names)
-        if isinstance(put, Outside):
+        if isinstance(put, NeedsChunkIo):
             return put
         if put is not None:
             put(inode)
@@ -40,21 +40,21 @@ def closing(
     return work
 
 
-def _growth(context: Context, request: pb.CloseRequest) -> Growth:
+def _growth(context: Context, request: pb.CloseRequest) -> LengthReport:
     """Raises InvalidArgument."""
     check_session(request.session)
     report = Report(
         request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
     )
-    return Growth(context, report)
+    return LengthReport(context, report)
 
 
 def _settle(
-    request: pb.CloseRequest, growth: Growth, inode: pb.Inode, actor: Actor, names: Namespace
-) -> Callable[[pb.Inode], bytes] | Outside | None:
+    request: pb.CloseRequest, growth: LengthReport, inode: pb.Inode, actor: Credentials, names: Namespace
+) -> Callable[[pb.Inode], bytes] | NeedsChunkIo | None:
     """Change the record; how it is to be stored, if it is. Raises FileTooLarge."""
     changed = growth.settle(inode)
-    if isinstance(changed, Outside):
+    if isinstance(changed, NeedsChunkIo):
         return changed
     before = inode.chains_used
     ended = end_appends(inode, request.session)
@@ -67,7 +67,7 @@ def _settle(
 
 
 async def close_together(
-    context: Context, names: Namespace, requests: Iterable[pb.CloseRequest], actor: Actor
+    context: Context, names: Namespace, requests: Iterable[pb.CloseRequest], actor: Credentials
 ) -> list[tuple[pb.InodeReply, bytes]]:
     """Close the first of these, as many as are different files and have nothing to ask of chunks: see
     `new_files.make_together`."""
@@ -83,7 +83,7 @@ async def close_together(
         if inode is None or session is None:
             break
         put = _settle(request, growth, inode, actor, names)
-        if isinstance(put, Outside):
+        if isinstance(put, NeedsChunkIo):
             break
         works.append((request, inode, put))
     for _, inode, put in works:

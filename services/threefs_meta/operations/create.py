@@ -10,16 +10,16 @@ from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADir
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions
-from threefs_meta.actors import Actor, actor_of
+from threefs_meta.actors import Credentials, actor_of
 from threefs_meta.charges import inherit
 from threefs_meta.context import Context
-from threefs_meta.cutting import Cut
-from threefs_meta.making import Birth, add_parents, parent_of
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.cutting import Truncation
+from threefs_meta.making import InodeSpec, add_parents, parent_of
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.new_files import Reply, draft, maker_of, reply
 from threefs_meta.opening import check_open
-from threefs_meta.walk import Spot, find, not_found, walk
+from threefs_meta.walk import Resolution, find, not_found, resolve
 
 _PARENTS_MODE = 0o755
 _OWN_WAY = 0o300  # the maker must be able to go on below
@@ -28,34 +28,34 @@ _OWN_WAY = 0o300  # the maker must be able to go on below
 async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
     creates = creation(context, request, actor_of(request), request.mutation.client)
 
-    async def work(names: Namespace) -> pb.CreateReply | Outside:
+    async def work(names: Namespace) -> pb.CreateReply | NeedsChunkIo:
         made = await creates(names)
-        return made if isinstance(made, Outside) else made.parsed()
+        return made if isinstance(made, NeedsChunkIo) else made.parsed()
 
-    return await mutate(context, methods.CREATE, request.mutation, work, request.place)
+    return await run_mutation(context, methods.CREATE, request.mutation, work, request.place)
 
 
 def creation(
-    context: Context, request: pb.CreateRequest, actor: Actor, client: bytes
-) -> Callable[[Namespace], Awaitable[Reply | Outside]]:
+    context: Context, request: pb.CreateRequest, actor: Credentials, client: bytes
+) -> Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]:
     """The transaction, for a client that may want a session. Raises InvalidArgument."""
     maker = maker_of(request, actor)
-    cut = Cut(context, 0) if request.truncate else None
+    cut = Truncation(context, 0) if request.truncate else None
 
-    async def work(names: Namespace) -> Reply | Outside:
+    async def work(names: Namespace) -> Reply | NeedsChunkIo:
         if request.unnamed:
             inode, body = await _unnamed(context, names, request, maker)
             return await reply(context, names, request, inode, body, client, created=True)
-        spot = await walk(names, request.place, maker, follow=not request.exclusive)
+        spot = await resolve(names, request.place, maker, follow=not request.exclusive)
         if spot.entry is not None:
             existing = await _existing(names, request, actor, spot, cut)
-            if isinstance(existing, Outside):
+            if isinstance(existing, NeedsChunkIo):
                 return existing
             return await reply(context, names, request, existing, existing.SerializeToString(), client)
         if spot.rest and not request.parents:
             raise not_found(request.place)
         if spot.rest:
-            above = Birth(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
+            above = InodeSpec(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
             spot = await add_parents(context, names, spot, above)
         inode = await draft(context, request, maker, await parent_of(names, spot, maker))
         body = await names.add(spot.parent, spot.name, inode)
@@ -65,7 +65,7 @@ def creation(
 
 
 async def _unnamed(
-    context: Context, names: Namespace, request: pb.CreateRequest, maker: Actor
+    context: Context, names: Namespace, request: pb.CreateRequest, maker: Credentials
 ) -> tuple[pb.Inode, bytes]:
     """In no directory, though it inherits from one as if it were."""
     shown = paths.shown_place(request.place)
@@ -84,8 +84,8 @@ async def _unnamed(
 
 
 async def _existing(
-    names: Namespace, request: pb.CreateRequest, actor: Actor, spot: Spot, cut: Cut | None
-) -> pb.Inode | Outside:
+    names: Namespace, request: pb.CreateRequest, actor: Credentials, spot: Resolution, cut: Truncation | None
+) -> pb.Inode | NeedsChunkIo:
     assert spot.entry is not None, "the caller has found it"
     if request.exclusive:
         raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")

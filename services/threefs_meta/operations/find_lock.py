@@ -3,7 +3,7 @@
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import locks
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.lock import held
 
@@ -19,4 +19,4 @@ async def find_lock(context: Context, request: pb.FindLockRequest) -> pb.FindLoc
             return pb.FindLockReply(conflict=found, same_client=True)
         return pb.FindLockReply(conflict=locks.first_conflict(others, request.lock))
 
-    return await look(context, work)
+    return await run_readonly(context, work)

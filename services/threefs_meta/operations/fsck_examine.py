@@ -8,7 +8,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
 from threefs_meta.fsck.judge import Verdict, judge
 from threefs_meta.fsck.mend import mend
-from threefs_meta.mutations import Outside, look, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation, run_readonly
 from threefs_meta.namespace import Namespace
 
 MOST_SUBJECTS = 256
@@ -21,7 +21,7 @@ async def examine(context: Context, request: pb.FsckExamineRequest) -> pb.FsckEx
     if sum(len(subject.names) for subject in request.subjects) > MOST_NAMES:
         raise InvalidArgument(f"at most {MOST_NAMES} names are looked at at once")
 
-    async def work(names: Namespace) -> pb.FsckExamineReply | Outside:
+    async def work(names: Namespace) -> pb.FsckExamineReply | NeedsChunkIo:
         reply = pb.FsckExamineReply()
         for number, subject in enumerate(request.subjects):
             for verdict in await judge(names, subject):
@@ -30,8 +30,8 @@ async def examine(context: Context, request: pb.FsckExamineRequest) -> pb.FsckEx
         return reply
 
     if request.repair:
-        return await mutate(context, methods.FSCK_EXAMINE, request.mutation, work)
-    found = await look(context, work)
+        return await run_mutation(context, methods.FSCK_EXAMINE, request.mutation, work)
+    found = await run_readonly(context, work)
     assert isinstance(found, pb.FsckExamineReply), "nothing has to be done outside"
     return found
 

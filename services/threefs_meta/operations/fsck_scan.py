@@ -16,7 +16,7 @@ from threefs_meta.charges import Account, Cost
 from threefs_meta.context import Context
 from threefs_meta.fsck import usage
 from threefs_meta.fsck.judge import judge_record, leads_to
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 
 MOST_ROWS = 4096
@@ -33,7 +33,7 @@ _RANGES = {
 
 async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanReply:
     if request.table == pb.FSCK_USAGE:
-        return await look(context, lambda names: _usage_page(names, request))
+        return await run_readonly(context, lambda names: _usage_page(names, request))
     if request.table not in _RANGES:
         raise InvalidArgument(f"there is no table {request.table} to check")
     if len(request.wanted) > MOST_WANTED:
@@ -56,7 +56,7 @@ async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanRepl
             reply.usage.add(account=account, bytes=cost.bytes, inodes=cost.inodes)
         return reply
 
-    return await look(context, work)
+    return await run_readonly(context, work)
 
 
 async def _usage_page(names: Namespace, request: pb.FsckScanRequest) -> pb.FsckScanReply:

@@ -4,7 +4,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, xattrs
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -21,4 +21,4 @@ async def get_xattr(context: Context, request: pb.GetXattrRequest) -> pb.GetXatt
             raise xattrs.absent(request.name, request.place)
         return pb.GetXattrReply(value=value)
 
-    return await look(context, work)
+    return await run_readonly(context, work)

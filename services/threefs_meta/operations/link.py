@@ -7,9 +7,9 @@ from threefs_meta import paths
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.making import parent_of, vacant
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import find, not_found, walk
+from threefs_meta.walk import find, not_found, resolve
 
 MOST_LINKS = 65_000
 
@@ -17,7 +17,7 @@ MOST_LINKS = 65_000
 async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(names, request.source, actor, follow=False)
         if inode.type == pb.DIRECTORY:
             raise PermissionDenied(f"{paths.shown_place(request.source)} is a directory, which has only one name")
@@ -25,7 +25,7 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
             raise not_found(request.source)
         if inode.nlink >= MOST_LINKS:
             raise TooManyLinks(f"{paths.shown_place(request.source)} has {MOST_LINKS} names already")
-        spot = await walk(names, request.destination, actor, follow=False)
+        spot = await resolve(names, request.destination, actor, follow=False)
         if spot.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
         vacant(spot, request.destination)
@@ -39,4 +39,4 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
         await names.put_entry(spot.parent, spot.name, inode, now_ns)
         return pb.InodeReply(inode=inode)
 
-    return await mutate(context, methods.LINK, request.mutation, work, request.destination)
+    return await run_mutation(context, methods.LINK, request.mutation, work, request.destination)

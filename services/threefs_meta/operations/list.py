@@ -12,7 +12,7 @@ from threefs_meta import bodies, keys, paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.entries import Entry
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import READ, SEARCH
 from threefs_meta.walk import find
@@ -53,7 +53,7 @@ async def list_entries(context: Context, request: pb.ListRequest) -> Serialized[
             pieces.append(_MORE)
         return Serialized(pb.ListReply, pieces)
 
-    return await look(context, work)
+    return await run_readonly(context, work)
 
 
 async def _put_with_attributes(pieces: list[bytes], names: Namespace, found: Sequence[tuple[bytes, Entry]]) -> int:

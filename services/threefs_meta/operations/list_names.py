@@ -8,7 +8,7 @@ from threefs_meta import bodies, columns, keys, paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.columns import Columns
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.list import MOST_ENTRIES
 from threefs_meta.permissions import READ, SEARCH
@@ -41,7 +41,7 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
             reply.attributes.extend(await _attributes(names, columns.numbers(found.inodes), found.types))
         return reply
 
-    return await look(context, work)
+    return await run_readonly(context, work)
 
 
 async def _entries(

@@ -6,7 +6,7 @@ from threefs_meta import paths, permissions, trash
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
 from threefs_meta.entries import Entry
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import READ
 from threefs_meta.walk import find
@@ -46,7 +46,7 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
             )
         return reply
 
-    return await look(context, work)
+    return await run_readonly(context, work)
 
 
 async def _entries(

@@ -4,7 +4,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import xattrs
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -17,4 +17,4 @@ async def list_xattr(context: Context, request: pb.ListXattrRequest) -> pb.ListX
         found = await xattrs.listing(names, inode)
         return pb.ListXattrReply(names=[name for name in found if xattrs.is_visible(actor, name)])
 
-    return await look(context, work)
+    return await run_readonly(context, work)

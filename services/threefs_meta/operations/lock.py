@@ -13,7 +13,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks
 from threefs_meta import fencing, keys, leases, locks, waits
 from threefs_meta.context import Context
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 
 
@@ -24,14 +24,14 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
     if request.wait and wanted.kind != pb.RECORD_LOCK:
         raise InvalidArgument("waits are noted for locks of ranges only")
 
-    async def work(names: Namespace) -> pb.LockReply | Outside:
+    async def work(names: Namespace) -> pb.LockReply | NeedsChunkIo:
         if wanted.type != pb.UNLOCK and await names.inode(request.inode) is None:
             raise NotFound(f"inode {request.inode} does not exist")
         mine, others = await held(names, request.inode, client)
         lease = await leases.number(names.tx, client)
         if mine.locks and mine.lease != lease:  # they are lost, and must not go without a fence
             key = keys.lock(request.inode, client)
-            return Outside(partial(fencing.take_away, context, key, _is_under(key, mine.lease)))
+            return NeedsChunkIo(partial(fencing.take_away, context, key, _is_under(key, mine.lease)))
         kept = [one for one in mine.locks if not locks.same_owner(one, wanted)]
         own = [one for one in mine.locks if locks.same_owner(one, wanted)]
         if request.end_wait:
@@ -56,7 +56,7 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
         names.tx.clear(keys.lock(request.inode, client))
         return pb.LockReply()
 
-    return await mutate(context, methods.LOCK, request.mutation, work)
+    return await run_mutation(context, methods.LOCK, request.mutation, work)
 
 
 def _is_under(key: bytes, lease: int) -> fencing.Ended:

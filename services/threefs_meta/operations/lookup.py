@@ -5,7 +5,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import SEARCH, permits
 
@@ -24,7 +24,7 @@ async def lookup(context: Context, request: pb.LookupRequest) -> pb.InodeReply:
         inode = await names.named(entry.inode)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await look(context, work)
+    return await run_readonly(context, work)
 
 
 async def _absence(names: Namespace, request: pb.LookupRequest) -> NotFound | NotADirectory:

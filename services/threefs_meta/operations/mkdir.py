@@ -7,10 +7,10 @@ from threefs_meta import layouts, paths
 from threefs_meta.actors import maker_of
 from threefs_meta.arguments import check_mode
 from threefs_meta.context import Context
-from threefs_meta.making import Birth, add_directory, add_parents
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.making import InodeSpec, add_directory, add_parents
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import not_found, walk
+from threefs_meta.walk import not_found, resolve
 
 _MODE = 0o1777
 _OWN_WAY = 0o300  # above the new directory its maker must be able to go on
@@ -21,12 +21,12 @@ async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
 
     maker = maker_of(request)
     # Set-user-id and set-group-id are not for the maker to choose: the latter comes from the directory above.
-    birth = Birth(pb.DIRECTORY, maker, request.mode & _MODE, request.umask)
-    above = Birth(pb.DIRECTORY, maker, request.mode & _MODE | _OWN_WAY, request.umask & ~_OWN_WAY)
+    birth = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE, request.umask)
+    above = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE | _OWN_WAY, request.umask & ~_OWN_WAY)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         # With `parents` an existing directory will do, and so will a link to one.
-        spot = await walk(names, request.place, maker, follow=request.parents)
+        spot = await resolve(names, request.place, maker, follow=request.parents)
         if spot.entry is not None:
             if not request.parents or spot.entry.type != pb.DIRECTORY:
                 raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
@@ -40,4 +40,4 @@ async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
             names.put_inode(inode)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await mutate(context, methods.MKDIR, request.mutation, work, request.place)
+    return await run_mutation(context, methods.MKDIR, request.mutation, work, request.place)

@@ -7,10 +7,10 @@ from threefs_meta import paths
 from threefs_meta.actors import maker_of
 from threefs_meta.arguments import check_mode
 from threefs_meta.context import Context
-from threefs_meta.making import Birth, new_inode, parent_of, set_file_layout, vacant
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.making import InodeSpec, new_inode, parent_of, set_file_layout, vacant
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import walk
+from threefs_meta.walk import resolve
 
 _DEVICES = (pb.CHARACTER_DEVICE, pb.BLOCK_DEVICE)
 _TYPES = (pb.FILE, pb.FIFO, pb.SOCKET, *_DEVICES)
@@ -22,8 +22,8 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
     if request.type not in _TYPES:
         raise InvalidArgument(f"an inode of type {request.type} is not made like this")
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
-        spot = await walk(names, request.place, maker, follow=False)
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        spot = await resolve(names, request.place, maker, follow=False)
         shown = paths.shown_place(request.place)
         if spot.entry is not None:
             raise AlreadyExists(f"{shown} exists already")
@@ -31,7 +31,7 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
         parent = await parent_of(names, spot, maker)
         if request.type in _DEVICES and not maker.is_super:
             raise PermissionDenied(f"{shown}: only the super-user makes devices")
-        inode = await new_inode(context, parent, Birth(request.type, maker, request.mode, request.umask))
+        inode = await new_inode(context, parent, InodeSpec(request.type, maker, request.mode, request.umask))
         if request.type in _DEVICES:
             inode.rdev = request.rdev
         elif request.type == pb.FILE:
@@ -39,4 +39,4 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
         await names.add(spot.parent, spot.name, inode)
         return pb.InodeReply(inode=inode)
 
-    return await mutate(context, methods.MKNOD, request.mutation, work, request.place)
+    return await run_mutation(context, methods.MKNOD, request.mutation, work, request.place)

@@ -7,8 +7,8 @@ from threefs_meta import paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_access, check_session
 from threefs_meta.context import Context
-from threefs_meta.cutting import Cut
-from threefs_meta.mutations import Outside, look, mutate
+from threefs_meta.cutting import Truncation
+from threefs_meta.mutations import NeedsChunkIo, run_mutation, run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.opening import check_open
 from threefs_meta.walk import find, not_found
@@ -19,14 +19,14 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
     check_access(request.access)
     actor = actor_of(request)
     shown = paths.shown_place(request.place)
-    cut = Cut(context, 0) if request.truncate else None
+    cut = Truncation(context, 0) if request.truncate else None
 
     async def read(names: Namespace) -> pb.OpenReply:
         _, inode = await find(names, request.place, actor, follow=True)
         check_open(inode, actor, request, shown)
         return pb.OpenReply(inode=await names.shown(inode))
 
-    async def write(names: Namespace) -> pb.OpenReply | Outside:
+    async def write(names: Namespace) -> pb.OpenReply | NeedsChunkIo:
         _, inode = await find(names, request.place, actor, follow=True)
         if inode.type == pb.DIRECTORY:
             raise IsADirectory(f"{shown} is a directory")
@@ -46,5 +46,5 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         return pb.OpenReply(inode=inode, lease=lease, over_quota=context.quotas.is_over(inode))
 
     if request.session or request.truncate:
-        return await mutate(context, methods.OPEN, request.mutation, write)
-    return await look(context, read)
+        return await run_mutation(context, methods.OPEN, request.mutation, write)
+    return await run_readonly(context, read)

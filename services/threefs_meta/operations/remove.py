@@ -10,25 +10,25 @@ from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpt
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions, trash
-from threefs_meta.actors import Actor, actor_of
+from threefs_meta.actors import Credentials, actor_of
 from threefs_meta.context import Context
 from threefs_meta.making import check_parent
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import Spot, find, walk
+from threefs_meta.walk import Resolution, find, resolve
 
 
 async def remove(context: Context, request: pb.RemoveRequest) -> pb.RemoveReply:
     work = removal(context, request, actor_of(request))
-    return await mutate(context, methods.REMOVE, request.mutation, work)
+    return await run_mutation(context, methods.REMOVE, request.mutation, work)
 
 
 def removal(
-    context: Context, request: pb.RemoveRequest, actor: Actor
-) -> Callable[[Namespace], Awaitable[pb.RemoveReply | Outside]]:
+    context: Context, request: pb.RemoveRequest, actor: Credentials
+) -> Callable[[Namespace], Awaitable[pb.RemoveReply | NeedsChunkIo]]:
     """The transaction."""
 
-    async def work(names: Namespace) -> pb.RemoveReply | Outside:
+    async def work(names: Namespace) -> pb.RemoveReply | NeedsChunkIo:
         spot, inode = await find(names, request.place, actor, follow=False)
         if not spot.name:
             raise InvalidArgument(f"{paths.shown_place(request.place)} cannot be removed: it does not name an entry")
@@ -55,14 +55,16 @@ def removal(
 
 
 async def remove_together(
-    context: Context, names: Namespace, requests: Iterable[pb.RemoveRequest], actor: Actor
+    context: Context, names: Namespace, requests: Iterable[pb.RemoveRequest], actor: Credentials
 ) -> list[tuple[pb.RemoveReply, bytes]]:
     """Remove what the first of these name, as many as are files, each under one name: see `new_files.make_together`."""
-    spots: dict[int, tuple[Spot, pb.Place]] = {}  # by inode: a second name of one counts what is left after the first
+    spots: dict[
+        int, tuple[Resolution, pb.Place]
+    ] = {}  # by inode: a second name of one counts what is left after the first
     if await trash.is_used(names):
         return []
     for request in requests:
-        spot = await walk(names, request.place, actor, follow=False)
+        spot = await resolve(names, request.place, actor, follow=False)
         entry = spot.entry
         if entry is None or not spot.name or entry.type == pb.DIRECTORY or request.kind == pb.ONLY_DIRECTORY:
             break
@@ -82,7 +84,13 @@ async def remove_together(
 
 
 async def _keep(
-    context: Context, names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, *, recursive: bool = False
+    context: Context,
+    names: Namespace,
+    spot: Resolution,
+    inode: pb.Inode,
+    actor: Credentials,
+    *,
+    recursive: bool = False,
 ) -> bool:
     """Put it into the trash, if there is one for it. An empty directory has nothing to lose."""
     if inode.type == pb.DIRECTORY and (not recursive or inode.trash or await names.is_empty(inode.inode)):
@@ -93,7 +101,9 @@ async def _keep(
     return bool(keep_s)
 
 
-async def check_removable(names: Namespace, spot: Spot, inode: pb.Inode, actor: Actor, place: pb.Place) -> None:
+async def check_removable(
+    names: Namespace, spot: Resolution, inode: pb.Inode, actor: Credentials, place: pb.Place
+) -> None:
     """Raises AccessDenied, PermissionDenied."""
     if not actor.is_super:
         parent = await names.directory(spot.parent)

@@ -8,7 +8,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import acls, paths, xattrs
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -17,7 +17,7 @@ async def remove_xattr(context: Context, request: pb.RemoveXattrRequest) -> pb.I
     xattrs.check_name(request.name)
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(names, request.place, actor, follow=request.follow)
         shown = paths.shown_place(request.place)
         if request.name == acls.DEFAULT and inode.type not in (pb.DIRECTORY, pb.SYMLINK):
@@ -34,4 +34,4 @@ async def remove_xattr(context: Context, request: pb.RemoveXattrRequest) -> pb.I
         names.put_inode(inode)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await mutate(context, methods.REMOVE_XATTR, request.mutation, work)
+    return await run_mutation(context, methods.REMOVE_XATTR, request.mutation, work)

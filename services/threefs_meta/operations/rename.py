@@ -7,34 +7,34 @@ from threefs.ids import ROOT
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions
-from threefs_meta.actors import Actor, actor_of
+from threefs_meta.actors import Credentials, actor_of
 from threefs_meta.context import Context
-from threefs_meta.making import Birth, check_new_name, new_inode, parent_of, vacant
-from threefs_meta.mutations import BY_ITSELF, Outside, mutate
+from threefs_meta.making import InodeSpec, check_new_name, new_inode, parent_of, vacant
+from threefs_meta.mutations import RETRY_ALONE, NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.remove import check_removable, remove_directory
 from threefs_meta.permissions import WRITE
 from threefs_meta.trees import adopt
-from threefs_meta.walk import Spot, find, not_found, walk
+from threefs_meta.walk import Resolution, find, not_found, resolve
 
 
 async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
     if request.exchange and (request.no_replace or request.whiteout):
         raise InvalidArgument("to exchange two entries excludes to replace none, and to leave something behind")
     work = renaming(context, request, actor_of(request))
-    return await mutate(context, methods.RENAME, request.mutation, work, request.source, request.destination)
+    return await run_mutation(context, methods.RENAME, request.mutation, work, request.source, request.destination)
 
 
 def renaming(
-    context: Context, request: pb.RenameRequest, actor: Actor, *, among_others: bool = False
-) -> Callable[[Namespace], Awaitable[pb.InodeReply | Outside]]:
+    context: Context, request: pb.RenameRequest, actor: Credentials, *, among_others: bool = False
+) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction. Among other changes of one transaction directories stay where they are."""
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         source, inode = await find(names, request.source, actor, follow=False)
         if among_others and (inode.type == pb.DIRECTORY or request.exchange or request.whiteout):
-            return BY_ITSELF
-        target = await walk(names, request.destination, actor, follow=False)
+            return RETRY_ALONE
+        target = await resolve(names, request.destination, actor, follow=False)
         check_new_name(source, request.source)
         check_new_name(target, request.destination)
         vacant(target, request.destination)
@@ -72,7 +72,7 @@ def renaming(
     return work
 
 
-async def _put(names: Namespace, inode: pb.Inode, spot: Spot, now_ns: int) -> None:
+async def _put(names: Namespace, inode: pb.Inode, spot: Resolution, now_ns: int) -> None:
     await names.put_entry(spot.parent, spot.name, inode, now_ns)
     if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
         inode.parent, inode.name = spot.parent, spot.name
@@ -81,10 +81,10 @@ async def _put(names: Namespace, inode: pb.Inode, spot: Spot, now_ns: int) -> No
     names.put_inode(inode)
 
 
-async def _leave_whiteout(context: Context, names: Namespace, spot: Spot, maker: Actor) -> None:
+async def _leave_whiteout(context: Context, names: Namespace, spot: Resolution, maker: Credentials) -> None:
     """What overlay file systems take for the absence of a name below. It opens no device, so anybody may make it."""
     parent = await names.directory(spot.parent)
-    await names.add(spot.parent, spot.name, await new_inode(context, parent, Birth(pb.CHARACTER_DEVICE, maker, 0)))
+    await names.add(spot.parent, spot.name, await new_inode(context, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0)))
 
 
 async def _check_no_loop(names: Namespace, moved: int, into: int, request: pb.RenameRequest) -> None:
@@ -98,7 +98,7 @@ async def _check_no_loop(names: Namespace, moved: int, into: int, request: pb.Re
 
 
 async def _check_movable(
-    names: Namespace, source: Spot, inode: pb.Inode, target: Spot, actor: Actor, place: pb.Place
+    names: Namespace, source: Resolution, inode: pb.Inode, target: Resolution, actor: Credentials, place: pb.Place
 ) -> None:
     await check_removable(names, source, inode, actor, place)
     if inode.type == pb.DIRECTORY and source.parent != target.parent:
@@ -106,7 +106,7 @@ async def _check_movable(
 
 
 async def _check_target(
-    names: Namespace, target: Spot, inode: pb.Inode, actor: Actor, request: pb.RenameRequest
+    names: Namespace, target: Resolution, inode: pb.Inode, actor: Credentials, request: pb.RenameRequest
 ) -> pb.Inode | None:
     """What is there, if it may be replaced or exchanged."""
     await parent_of(names, target, actor)  # its removal is a conflict
@@ -124,7 +124,12 @@ async def _check_target(
 
 
 async def _check_exchange(
-    names: Namespace, source: Spot, old: pb.Inode, target: Spot, actor: Actor, request: pb.RenameRequest
+    names: Namespace,
+    source: Resolution,
+    old: pb.Inode,
+    target: Resolution,
+    actor: Credentials,
+    request: pb.RenameRequest,
 ) -> None:
     """What goes the other way is a move as well."""
     if old.type == pb.DIRECTORY and source.parent != target.parent:

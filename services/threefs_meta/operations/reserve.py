@@ -15,7 +15,7 @@ from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
 from threefs_meta.lengths import check_length, place_append
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 
 
@@ -25,7 +25,7 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         raise InvalidArgument("either an append of at least one byte, or an end that the file shall have")
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.ReserveReply | Outside:
+    async def work(names: Namespace) -> pb.ReserveReply | NeedsChunkIo:
         inode = await names.inode(request.inode)
         if inode is None or not await names.has_session(request.inode, request.session):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
@@ -45,4 +45,4 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         put(inode)
         return pb.ReserveReply(offset=offset, inode=inode)
 
-    return await mutate(context, methods.RESERVE, request.mutation, work)
+    return await run_mutation(context, methods.RESERVE, request.mutation, work)

@@ -6,7 +6,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import layouts, paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -14,7 +14,7 @@ from threefs_meta.walk import find
 async def set_layout(context: Context, request: pb.SetLayoutRequest) -> pb.InodeReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(names, request.place, actor, follow=True)
         if inode.type != pb.DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory; a file's layout never changes")
@@ -24,4 +24,4 @@ async def set_layout(context: Context, request: pb.SetLayoutRequest) -> pb.Inode
         names.put_inode(inode)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await mutate(context, methods.SET_LAYOUT, request.mutation, work)
+    return await run_mutation(context, methods.SET_LAYOUT, request.mutation, work)

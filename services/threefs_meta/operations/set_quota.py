@@ -13,7 +13,7 @@ from threefs.wire.records_pb2 import QuotaLimits
 from threefs_meta import charges, keys, paths, permissions, trees
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -21,7 +21,7 @@ from threefs_meta.walk import find
 async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.QuotaReply | Outside:
+    async def work(names: Namespace) -> pb.QuotaReply | NeedsChunkIo:
         permissions.check_administrator(await names.named(ROOT), actor, "quotas are set")
         limits = QuotaLimits(bytes=request.limit_bytes, inodes=request.limit_inodes)
         if request.HasField("uid"):
@@ -42,7 +42,7 @@ async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaRe
         quota.limit_bytes, quota.limit_inodes, quota.counting = limits.bytes, limits.inodes, True
         return pb.QuotaReply(quota=quota)
 
-    return await mutate(context, methods.SET_QUOTA, request.mutation, work)
+    return await run_mutation(context, methods.SET_QUOTA, request.mutation, work)
 
 
 async def _mark(names: Namespace, directory: pb.Inode, own: bool) -> int:

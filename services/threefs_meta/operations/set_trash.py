@@ -6,7 +6,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions, trash
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -18,7 +18,7 @@ async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeRe
         raise InvalidArgument(f"what is removed is kept for at most {LONGEST_S} seconds, not {request.trash_s}")
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(names, request.place, actor, follow=True)
         shown = paths.shown_place(request.place)
         if inode.type != pb.DIRECTORY:
@@ -36,4 +36,4 @@ async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeRe
         names.put_inode(inode)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await mutate(context, methods.SET_TRASH, request.mutation, work)
+    return await run_mutation(context, methods.SET_TRASH, request.mutation, work)

@@ -6,9 +6,9 @@ from threefs.errors import AlreadyExists, InvalidArgument
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import acls, paths, xattrs
-from threefs_meta.actors import Actor, actor_of
+from threefs_meta.actors import Credentials, actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find, not_found
 
@@ -20,7 +20,7 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
         raise InvalidArgument("to create an attribute and to replace one exclude each other")
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(names, request.place, actor, follow=request.follow)
         if not inode.nlink and not await names.is_open_for_writing(inode.inode):
             # The collector relies on it: what it may free gets no new ones, and nobody opens again what has no name.
@@ -42,10 +42,10 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
         names.put_inode(inode)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await mutate(context, methods.SET_XATTR, request.mutation, work)
+    return await run_mutation(context, methods.SET_XATTR, request.mutation, work)
 
 
-def _set_access(inode: pb.Inode, actor: Actor, value: bytes) -> None:
+def _set_access(inode: pb.Inode, actor: Credentials, value: bytes) -> None:
     acls.set_access(inode, acls.parse(value))
     if not actor.is_super and not actor.in_group(inode.gid):
         inode.mode &= ~stat.S_ISGID  # as with a change of mode, which this is

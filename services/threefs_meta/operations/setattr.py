@@ -6,10 +6,10 @@ from threefs.errors import AccessDenied, NotSupported, PermissionDenied
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths, permissions
-from threefs_meta.actors import Actor, actor_of
+from threefs_meta.actors import Credentials, actor_of
 from threefs_meta.arguments import check_mode
 from threefs_meta.context import Context
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import WRITE
 from threefs_meta.walk import find
@@ -19,7 +19,7 @@ async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.Ino
     check_mode(request.mode)
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(names, request.place, actor, follow=request.follow)
         shown = paths.shown_place(request.place)
         now_ns = context.clock.wall_ns()
@@ -36,10 +36,10 @@ async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.Ino
                 names.set_times(inode.inode, inode.mtime_ns, now_ns)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await mutate(context, methods.SET_ATTR, request.mutation, work)
+    return await run_mutation(context, methods.SET_ATTR, request.mutation, work)
 
 
-def _set_owner(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, shown: str) -> bool:
+def _set_owner(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str) -> bool:
     """Only the super-user gives files away; an owner may choose among the groups that it is in."""
     uid = request.uid if request.HasField("uid") else inode.uid
     gid = request.gid if request.HasField("gid") else inode.gid
@@ -54,7 +54,7 @@ def _set_owner(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, shown:
     return True
 
 
-def _drop_privileges(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, shown: str) -> bool:
+def _drop_privileges(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str) -> bool:
     """Permitted to everybody where there are none, and to whoever could take them away by writing."""
     if not request.drop_privileges or inode.type == pb.DIRECTORY:
         return False
@@ -67,7 +67,7 @@ def _drop_privileges(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, 
     return True
 
 
-def _set_mode(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, shown: str) -> bool:
+def _set_mode(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str) -> bool:
     if not request.HasField("mode"):
         return False
     permissions.check_owner(inode, actor, shown)
@@ -80,7 +80,7 @@ def _set_mode(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, shown: 
     return True
 
 
-def _set_times(inode: pb.Inode, request: pb.SetAttrRequest, actor: Actor, shown: str, now_ns: int) -> bool:
+def _set_times(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str, now_ns: int) -> bool:
     """Any moment is for the owner to choose; that it is now may be said by everybody who could have written."""
     explicit = request.HasField("atime_ns") or request.HasField("mtime_ns")
     if not (explicit or request.atime_now or request.mtime_now):

@@ -8,7 +8,7 @@ from threefs_meta.actors import actor_of
 from threefs_meta.charges import Account
 from threefs_meta.context import Context
 from threefs_meta.directory_path import path_of
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.quotas import Quotas, Standing
 from threefs_meta.walk import find
@@ -32,7 +32,7 @@ async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.Quota
         standing = quotas.standing(account)
         return pb.QuotaReply(quota=None if standing is None else await _quota(names, account, standing))
 
-    return await look(context, work)
+    return await run_readonly(context, work)
 
 
 async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.ListQuotasReply:
@@ -48,7 +48,7 @@ async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.Lis
             reply.next = page[-1][0]
         return reply
 
-    return await look(context, work)
+    return await run_readonly(context, work)
 
 
 async def _quota(names: Namespace, account: Account, standing: Standing) -> pb.Quota:

@@ -3,7 +3,7 @@
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.actors import actor_of
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -15,4 +15,4 @@ async def stat(context: Context, request: pb.StatRequest) -> pb.InodeReply:
         _, inode = await find(names, request.place, actor, follow=request.follow)
         return pb.InodeReply(inode=await names.shown(inode))
 
-    return await look(context, work)
+    return await run_readonly(context, work)

@@ -6,7 +6,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import keys
 from threefs_meta.context import Context
 from threefs_meta.counters import read_counter
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 
 
@@ -19,7 +19,7 @@ async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:
         given = await read_counter(names.tx, keys.NEXT_INODE) - ROOT - context.allocator.left
         return given - await read_counter(names.tx, keys.REMOVED_INODES)
 
-    reply.inodes = max(1, await look(context, work))
+    reply.inodes = max(1, await run_readonly(context, work))
     return reply
 
 

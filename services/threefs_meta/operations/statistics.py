@@ -3,7 +3,7 @@
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import charges, keys
 from threefs_meta.context import Context
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 
 MOST_COUNTED = 1000
@@ -41,7 +41,7 @@ async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.Stat
         for field, (begin, end) in _WAITING.items():
             setattr(reply, field, len(await names.tx.get_range(begin, end, limit=MOST_COUNTED, snapshot=True)))
 
-    await look(context, waiting)
+    await run_readonly(context, waiting)
     for account, standing in context.quotas.standings(b"", MOST_QUOTAS):
         number = charges.number_of(account)
         reply.quotas.add(

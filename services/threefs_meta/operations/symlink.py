@@ -6,10 +6,10 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta import paths
 from threefs_meta.actors import maker_of
 from threefs_meta.context import Context
-from threefs_meta.making import Birth, new_inode, parent_of, vacant
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.making import InodeSpec, new_inode, parent_of, vacant
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import walk
+from threefs_meta.walk import resolve
 
 _MODE = 0o777
 
@@ -18,16 +18,16 @@ async def symlink(context: Context, request: pb.SymlinkRequest) -> pb.InodeReply
     paths.check_target(request.target)
     maker = maker_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
-        spot = await walk(names, request.place, maker, follow=False)
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        spot = await resolve(names, request.place, maker, follow=False)
         if spot.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
         vacant(spot, request.place)
         parent = await parent_of(names, spot, maker)
-        inode = await new_inode(context, parent, Birth(pb.SYMLINK, maker, _MODE))
+        inode = await new_inode(context, parent, InodeSpec(pb.SYMLINK, maker, _MODE))
         inode.target = request.target
         inode.length = len(request.target)
         await names.add(spot.parent, spot.name, inode)
         return pb.InodeReply(inode=inode)
 
-    return await mutate(context, methods.SYMLINK, request.mutation, work, request.place)
+    return await run_mutation(context, methods.SYMLINK, request.mutation, work, request.place)

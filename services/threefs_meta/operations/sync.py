@@ -6,32 +6,32 @@ from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import permissions
-from threefs_meta.actors import Actor, actor_of
+from threefs_meta.actors import Credentials, actor_of
 from threefs_meta.context import Context
-from threefs_meta.lengths import Growth, Report, end_appends
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.lengths import LengthReport, Report, end_appends
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 
 
 async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
-    return await mutate(context, methods.SYNC, request.mutation, syncing(context, request, actor_of(request)))
+    return await run_mutation(context, methods.SYNC, request.mutation, syncing(context, request, actor_of(request)))
 
 
 def syncing(
-    context: Context, request: pb.SyncRequest, actor: Actor
-) -> Callable[[Namespace], Awaitable[pb.InodeReply | Outside]]:
+    context: Context, request: pb.SyncRequest, actor: Credentials
+) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction."""
-    growth = Growth(
+    growth = LengthReport(
         context,
         Report(request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end),
     )
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         inode = await names.inode(request.inode)
         if inode is None:
             raise NotFound(f"inode {request.inode} does not exist")
         changed = growth.settle(inode)
-        if isinstance(changed, Outside):
+        if isinstance(changed, NeedsChunkIo):
             return changed
         ended = end_appends(inode, request.session, request.appends_end)
         if changed:

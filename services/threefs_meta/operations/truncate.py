@@ -9,8 +9,8 @@ from threefs_meta import keys, leases, paths, permissions
 from threefs_meta.actors import actor_of
 from threefs_meta.arguments import check_session
 from threefs_meta.context import Context
-from threefs_meta.cutting import Cut
-from threefs_meta.mutations import Outside, mutate
+from threefs_meta.cutting import Truncation
+from threefs_meta.mutations import NeedsChunkIo, run_mutation
 from threefs_meta.namespace import Namespace
 from threefs_meta.permissions import WRITE
 from threefs_meta.walk import find
@@ -19,9 +19,9 @@ from threefs_meta.walk import find
 async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeReply:
     check_session(request.session)
     actor = actor_of(request)
-    cut = Cut(context, request.length)
+    cut = Truncation(context, request.length)
 
-    async def work(names: Namespace) -> pb.InodeReply | Outside:
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(names, request.place, actor, follow=True)
         if request.session:  # its locks may be somebody else's by now, so permission is not enough
             await _check_session(names, inode.inode, request)
@@ -34,7 +34,7 @@ async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeRep
         names.put_inode(inode)
         return pb.InodeReply(inode=inode)
 
-    return await mutate(context, methods.TRUNCATE, request.mutation, work)
+    return await run_mutation(context, methods.TRUNCATE, request.mutation, work)
 
 
 async def _check_session(names: Namespace, inode: int, request: pb.TruncateRequest) -> None:

@@ -1,6 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_client.buffering import ReadWindow, WriteBuffer
+from threefs_client.buffering import ReadAhead, WriteBuffer
 
 
 def test_the_buffer_ends_at_a_multiple_of_its_size() -> None:
@@ -35,7 +35,7 @@ def test_what_is_taken_is_what_was_added(writes: list[tuple[int, bytes]]) -> Non
 
 
 def test_the_window_grows_with_sequential_reads_only() -> None:
-    window, content = ReadWindow(200_000), memoryview(bytes(300_000))
+    window, content = ReadAhead(200_000), memoryview(bytes(300_000))
 
     def read(offset: int) -> int:
         if window.get(offset, 10) is not None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from threefs_client.gathering import Gathering
+from threefs_client.gathering import Coalescer
 
 from threefs.errors import Cancelled, NotFound, OutcomeUnknown
 
@@ -29,10 +29,10 @@ class Service:
         return [len(calls) for _, calls in self.messages]
 
 
-def play(scene: Callable[[Gathering, Service], Awaitable[None]]) -> None:
+def play(scene: Callable[[Coalescer, Service], Awaitable[None]]) -> None:
     async def run() -> None:
         service = Service()
-        gathering = Gathering(service)
+        gathering = Coalescer(service)
         await scene(gathering, service)
         assert not gathering._queues, "what is over is forgotten"
 
@@ -45,7 +45,7 @@ async def turns(count: int = 4) -> None:
 
 
 def test_a_call_that_is_alone_goes_out_in_the_same_turn() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         service.open.set()
         first = gathering.add("k", 1)
         await turns(3)
@@ -56,7 +56,7 @@ def test_a_call_that_is_alone_goes_out_in_the_same_turn() -> None:
 
 
 def test_calls_of_one_turn_share_messages_and_each_has_its_own_outcome() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         service.open.set()
         outcomes = await asyncio.gather(*(gathering.add("k", n - 3) for n in range(96)), return_exceptions=True)
         assert service.sizes == [48, 48]
@@ -67,7 +67,7 @@ def test_calls_of_one_turn_share_messages_and_each_has_its_own_outcome() -> None
 
 
 def test_who_calls_one_after_the_other_may_pass() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         service.open.set()
         assert not gathering.let_pass(), "nothing is known yet"
         await gathering.add("k", 1)
@@ -81,7 +81,7 @@ def test_who_calls_one_after_the_other_may_pass() -> None:
 
 
 def test_calls_that_come_together_do_not_pass_each_other() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         service.open.set()
         for size in (1, 3, 3):
             if gathering.let_pass():
@@ -101,7 +101,7 @@ def test_calls_that_come_together_do_not_pass_each_other() -> None:
 
 
 def test_different_kinds_do_not_share() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         service.open.set()
         await asyncio.gather(*(gathering.add(n % 2, n) for n in range(8)))
         assert service.messages == [(0, [0, 2, 4, 6]), (1, [1, 3, 5, 7])]
@@ -110,7 +110,7 @@ def test_different_kinds_do_not_share() -> None:
 
 
 def test_only_while_enough_is_under_way_calls_are_kept() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         futures = []
         for n in range(10):
             futures.append(gathering.add("k", n))
@@ -124,7 +124,7 @@ def test_only_while_enough_is_under_way_calls_are_kept() -> None:
 
 
 def test_who_is_answered_and_calls_again_goes_with_those_who_waited() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         async def worker() -> None:
             for n in range(2):
                 await gathering.add("k", n)
@@ -142,7 +142,7 @@ def test_who_is_answered_and_calls_again_goes_with_those_who_waited() -> None:
 
 
 def test_an_error_of_a_message_is_of_all_in_it() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         service.open.set()
         outcomes = await asyncio.gather(*(gathering.add("k", n) for n in (1, 666, 2)), return_exceptions=True)
         assert [type(one) for one in outcomes] == [OutcomeUnknown] * 3
@@ -152,7 +152,7 @@ def test_an_error_of_a_message_is_of_all_in_it() -> None:
 
 
 def test_who_gives_up_does_not_stop_the_others() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         futures = [gathering.add("k", n) for n in range(3)]
         await turns()
         futures[1].cancel()
@@ -164,7 +164,7 @@ def test_who_gives_up_does_not_stop_the_others() -> None:
 
 
 def test_a_close_ends_what_waits() -> None:
-    async def scene(gathering: Gathering, service: Service) -> None:
+    async def scene(gathering: Coalescer, service: Service) -> None:
         futures = []
         for n in range(5):
             futures.append(gathering.add("k", n))

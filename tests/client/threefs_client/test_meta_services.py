@@ -11,7 +11,7 @@ from threefs.env.net import RealNet
 from threefs.errors import ConnectionLost, Unavailable
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import STAT
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire import meta_pb2 as pb
 
 
@@ -46,7 +46,7 @@ async def slow(request: pb.StatRequest) -> pb.InodeReply:
     return pb.InodeReply()
 
 
-def services(peers: Peers, addresses: Sequence[str]) -> MetaServices:
+def services(peers: ConnectionPool, addresses: Sequence[str]) -> MetaServices:
     return MetaServices(peers, lambda: addresses, random=Dice(0))
 
 
@@ -76,7 +76,7 @@ def test_a_service_that_hangs_is_given_up_and_one_that_is_slow_is_not() -> None:
 def test_the_only_one_that_is_left_is_waited_for() -> None:
     async def test() -> None:
         async with Hanging() as hangs:
-            peers = Peers(RealNet(), identity())
+            peers = ConnectionPool(RealNet(), identity())
             nobody = "127.0.0.1:1"
             for addresses in [(hangs,), (hangs, nobody)]:
                 found = services(peers, addresses)
@@ -118,7 +118,7 @@ def test_one_that_died_is_avoided_until_it_is_back() -> None:
 
 def test_one_that_has_left_the_cluster_is_forgotten() -> None:
     async def test() -> None:
-        peers = Peers(RealNet(), identity())
+        peers = ConnectionPool(RealNet(), identity())
         addresses = ["127.0.0.1:1", "127.0.0.1:2"]
         found = services(peers, addresses)
         found.failed("127.0.0.1:1")
@@ -141,7 +141,7 @@ def test_a_service_that_does_not_even_greet_is_waited_for_only_if_there_is_no_ot
 
         mute = await asyncio.start_server(listen, "127.0.0.1", 0)
         address = f"127.0.0.1:{mute.sockets[0].getsockname()[1]}"
-        peers = Peers(RealNet(), identity(), limits=Limits(connect_s=1.2))
+        peers = ConnectionPool(RealNet(), identity(), limits=Limits(connect_s=1.2))
         for addresses, why in [
             ((address, "127.0.0.1:1"), "no answer within 0.6 s"),
             ((address,), "HELLO within 1.2 s"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from threefs_client import read_plans
 from threefs_client.read_plans import Hole, Plan
-from threefs_client.replicas import Lanes
+from threefs_client.replicas import ReplicaSelector
 
 from tests.support.memory_storage import make_routing
 from threefs.checksums import crc32c
@@ -18,7 +18,7 @@ LAYOUT = FileLayout(64 * KIB, TableId(1), stripe=1)
 
 
 def planned(rows: list[tuple[str, int, int]], length: int = 640 * KIB, **limits: int) -> list[Plan] | None:
-    lanes = Lanes(make_routing())
+    lanes = ReplicaSelector(make_routing())
     bounds = {"request_bytes": 1 << 20, "request_rows": 1000, **limits}
     plans = read_plans.plan(rows, {"f": (lanes.resolve(7, LAYOUT), length)}, **bounds)
     assert all(lane.plan is None for lane in lanes._lanes.values())
@@ -56,7 +56,7 @@ def answered(
     lengths: list[int], sizes: list[int], codes: list[int] | None = None, *, damage: int = -1, own: bool = True
 ) -> tuple[list[Any], list[Any], bytes]:
     """Settle one plan of rows of `lengths` that is answered with rows of `sizes`."""
-    lanes = Lanes(make_routing())
+    lanes = ReplicaSelector(make_routing())
     plan = Plan(lanes.resolve(7, LAYOUT)[4][0][0][0])
     plan.rows = [(101, 1, 7, 0, 0, length, index) for index, length in enumerate(lengths)]
     plan.size = sum(lengths)

@@ -1,5 +1,5 @@
 import pytest
-from threefs_client.replicas import Lanes, choose
+from threefs_client.replicas import ReplicaSelector, choose
 
 from tests.support.memory_storage import make_routing
 from threefs.errors import InvalidArgument, NotServing
@@ -12,7 +12,7 @@ LAYOUT = FileLayout(64 << 10, TableId(1), stripe=2)
 
 def test_a_file_resolves_to_the_serving_targets_of_its_chains() -> None:
     routing = make_routing()
-    inode, shift, chunk_bytes, stripe, places = Lanes(routing).resolve(5, LAYOUT)
+    inode, shift, chunk_bytes, stripe, places = ReplicaSelector(routing).resolve(5, LAYOUT)
     assert (inode, shift, chunk_bytes, stripe) == (5, 16, 64 << 10, 2)
     chains = LAYOUT.chains(routing.tables[TableId(1)])
     assert [[target for _, target, _ in place] for place in places] == [
@@ -29,13 +29,13 @@ def test_chains_without_serving_targets() -> None:
     dead = make_routing(chains=1)
     object.__setattr__(dead, "chains", {chain.chain_id: Chain(chain.chain_id, 2, members)})
     with pytest.raises(NotServing):
-        Lanes(dead).resolve(5, LAYOUT)
+        ReplicaSelector(dead).resolve(5, LAYOUT)
     with pytest.raises(InvalidArgument):
-        Lanes(EMPTY).resolve(5, LAYOUT)
+        ReplicaSelector(EMPTY).resolve(5, LAYOUT)
 
 
 def test_the_least_loaded_is_chosen_and_failures_are_forgiven() -> None:
-    lanes = Lanes(make_routing())
+    lanes = ReplicaSelector(make_routing())
     replicas = lanes.resolve(5, LAYOUT)[4][0]
     first, second, third = replicas
     first[0].load, second[0].load, third[0].load = 5, 3, 9

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from threefs_client.shared_calls import ALONE, key_of, send_together
+from threefs_client.shared_calls import RETRY_ALONE, key_of, send_together
 
 from threefs.errors import AlreadyExists, NotFound, ProtocolError
 from threefs.rpc import methods
@@ -94,7 +94,7 @@ def test_changes() -> None:
     outcomes, sender = together(reply, *calls)
     assert outcomes[0] == made
     assert outcomes[3] == closed
-    assert outcomes[4] is ALONE
+    assert outcomes[4] is RETRY_ALONE
     assert outcomes[5] == closed
     assert outcomes[6] == moved
     assert isinstance(outcomes[2], AlreadyExists)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from threefs_fsck import metadata
 from threefs_meta import keys
-from threefs_meta.bookkeeper import Bookkeeper
+from threefs_meta.bookkeeper import UsageAggregator
 from threefs_meta.charges import user_account
 from threefs_meta.operations.set_quota import set_quota
 
@@ -170,7 +170,7 @@ async def with_quotas(bench: MetaBench) -> dict[bytes, Usage]:
     """Sums of the tree /d and of the user who owns all."""
     await set_quota(bench.context, pb.SetQuotaRequest(mutation=bench.mutation(), place=pb.Place(path=b"/d")))
     await set_quota(bench.context, pb.SetQuotaRequest(mutation=bench.mutation(), uid=0))
-    while await Bookkeeper(bench.context).round():
+    while await UsageAggregator(bench.context).round():
         pass
     pairs = await bench.engine.begin().get_range(*keys.USAGE)
     assert len(pairs) == 2

@@ -4,14 +4,14 @@ import os
 
 import pytest
 from threefs_fuse import operations, replies
-from threefs_fuse.filesystem import FileSystem
+from threefs_fuse.filesystem import FuseFileSystem
 from threefs_fuse.protocol import Feature, Op
 from threefs_fuse.requests import Lock
 
 
 def test_every_operation_has_a_method() -> None:
     for code, operation in operations.agreed(Feature.SETXATTR_EXT).items():
-        assert inspect.isfunction(getattr(FileSystem, operation.method)), Op(code)
+        assert inspect.isfunction(getattr(FuseFileSystem, operation.method)), Op(code)
 
 
 def test_only_what_changes_nothing_may_stop() -> None:

@@ -2,7 +2,7 @@ from collections.abc import Iterable
 
 import pytest
 from threefs_mount import ahead
-from threefs_mount.ahead import FIRST_LOOKS, MOST_KEPT, Ahead, Wish
+from threefs_mount.ahead import FIRST_LOOKS, MOST_KEPT, PrefetchRequest, StatAhead
 from threefs_mount.touches import MOST_TOUCHED
 
 from threefs.wire import meta_pb2 as pb
@@ -26,15 +26,15 @@ class Scene:
     """A directory 7 with files 1, 2, 3 ...; time stands still unless it is set."""
 
     def __init__(self, cache_s: float = CACHE_S) -> None:
-        self.wishes: list[Wish] = []
-        self.ahead = Ahead(cache_s, self.wishes.append)
+        self.wishes: list[PrefetchRequest] = []
+        self.ahead = StatAhead(cache_s, self.wishes.append)
         self.now_s = 100.0
 
     def asked(self, numbers: Iterable[int], directory: int = 7) -> None:
         for number in numbers:
             self.ahead.asked(directory, name(number), inode(1000 + number), self.now_s)
 
-    def walked(self) -> Wish:
+    def walked(self) -> PrefetchRequest:
         """Enough looks for a page to be wished for."""
         self.asked(range(1, FIRST_LOOKS + 1))
         return self.wishes.pop()
@@ -45,7 +45,7 @@ class Scene:
             pass
         self.ahead.named(directory, program, self.now_s)
 
-    def arrived(self, wish: Wish, numbers: Iterable[int], *, more: bool = True, mode: int = 0o644) -> None:
+    def arrived(self, wish: PrefetchRequest, numbers: Iterable[int], *, more: bool = True, mode: int = 0o644) -> None:
         found = [entry(number, mode=mode) for number in numbers]
         self.ahead.arrived(wish, found, found[-1][0] if more else b"", self.now_s)
 
@@ -208,7 +208,7 @@ def test_a_later_page_counts_more() -> None:
     scene.ahead.arrived(later, [entry(20), (name(600), inode(1009))], b"", scene.now_s)
     assert scene.mode(20) == 0o644 and scene.mode(21) == 0o600
     assert scene.mode(9) is None and scene.mode(600) is not None
-    later = Wish(7, b"", 10, scene.now_s, scene.ahead.touches.mark)
+    later = PrefetchRequest(7, b"", 10, scene.now_s, scene.ahead.touches.mark)
     scene.ahead.arrived(later, [(name(600), inode(77))], name(600), scene.now_s)
     scene.ahead.touch(1009)
     known = scene.ahead.find(7, name(600), scene.now_s)

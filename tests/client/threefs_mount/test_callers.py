@@ -7,7 +7,7 @@ from threefs.wire import meta_pb2 as pb
 
 
 def test_groups_are_looked_up() -> None:
-    caller = callers.of(Caller(1000, 100, os.getpid()))
+    caller = callers.from_kernel(Caller(1000, 100, os.getpid()))
     assert (caller.uid, caller.gid) == (1000, 100)
     assert sorted(caller.groups) == sorted(os.getgroups())
 
@@ -19,13 +19,13 @@ def test_groups_of_a_writer_are_looked_up_where_they_matter() -> None:
 
 
 def test_what_the_kernel_tells_counts() -> None:
-    assert callers.of(Caller(1000, 100, 0, (7,))).groups == [7]
+    assert callers.from_kernel(Caller(1000, 100, 0, (7,))).groups == [7]
 
 
 def test_root_and_processes_that_are_gone_have_none() -> None:
-    assert not callers.of(Caller(0, 0, os.getpid())).groups
-    assert not callers.of(Caller(1000, 100, 0)).groups
-    assert not callers.of(Caller(1000, 100, 1 << 30)).groups
+    assert not callers.from_kernel(Caller(0, 0, os.getpid())).groups
+    assert not callers.from_kernel(Caller(1000, 100, 0)).groups
+    assert not callers.from_kernel(Caller(1000, 100, 1 << 30)).groups
 
 
 def test_the_text_of_the_kernel() -> None:

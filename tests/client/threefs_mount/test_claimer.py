@@ -18,7 +18,7 @@ from threefs_meta.operations.rename import rename
 from threefs_meta.operations.unclaim import unclaim
 from threefs_mount import claimer as module
 from threefs_mount import claims as bounds
-from threefs_mount.claimer import Claimer
+from threefs_mount.claimer import DelegationClient
 
 from tests.support.metadata import MetaBench, at
 from tests.support.virtual_time import LOOP_CLOCK, run_virtual
@@ -67,7 +67,7 @@ class Mount:
     def __init__(self, calls: Calls, directory: int, **options: Any) -> None:
         self.calls, self.directory = calls, directory
         link: Any = SimpleNamespace(meta=calls, clock=LOOP_CLOCK)
-        self.claimer = Claimer(link, options.pop("cache_s", 1.0), first_names=4, **options)
+        self.claimer = DelegationClient(link, options.pop("cache_s", 1.0), first_names=4, **options)
 
     def absent(self, name: str) -> bool:
         """For sure. A look that finds nothing is told to the claims, as who asks would."""

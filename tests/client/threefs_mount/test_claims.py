@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_mount import claims as bounds
-from threefs_mount.claims import FIRST_NAMES, IDLE_S, LARGE_PAUSE_S, PAUSE_S, Claim, Claims
+from threefs_mount.claims import FIRST_NAMES, IDLE_S, LARGE_PAUSE_S, PAUSE_S, Delegation, DirectoryDelegations
 
 from threefs.claims import CLAIM_S
 
@@ -13,7 +13,9 @@ class Mount:
     def __init__(self, *, enabled: bool = True) -> None:
         self.wanted: list[int] = []
         self.given_back: list[tuple[int, int]] = []
-        self.claims = Claims(self.wanted.append, lambda *claim: self.given_back.append(claim), enabled=enabled)
+        self.claims = DirectoryDelegations(
+            self.wanted.append, lambda *claim: self.given_back.append(claim), enabled=enabled
+        )
         self.now_s = 100.0
         self.number = 0
 
@@ -36,13 +38,13 @@ class Mount:
             self.add(b"%d" % number)
         assert self.wanted == [7]
 
-    def ask(self) -> Claim:
+    def ask(self) -> Delegation:
         self.number += 1
         self.wanted.remove(7)
         claim, _ = self.claims.ask(7, self.number, self.now_s)
         return claim
 
-    def hold(self, *names: bytes) -> Claim:
+    def hold(self, *names: bytes) -> Delegation:
         self.want()
         claim = self.ask()
         assert self.claims.answered(claim, claim.number, self.now_s, self.now_s)

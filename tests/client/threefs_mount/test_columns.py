@@ -1,9 +1,9 @@
-from threefs_mount.columns import Attributes, Listed, Names
+from threefs_mount.columns import Attributes, DirentPage, ListedAttributes
 
 
-def names_of(*names: bytes, more: bool = False) -> Names:
+def names_of(*names: bytes, more: bool = False) -> DirentPage:
     inodes = b"".join(number.to_bytes(8, "little") for number in range(len(names)))
-    return Names(b"".join(name + b"\0" for name in names), inodes, bytes(len(names)), more, 5)
+    return DirentPage(b"".join(name + b"\0" for name in names), inodes, bytes(len(names)), more, 5)
 
 
 def test_pages_are_cut_and_put_together() -> None:
@@ -15,5 +15,5 @@ def test_pages_are_cut_and_put_together() -> None:
 
 
 def test_which_of_them_were_touched() -> None:
-    listed = Listed(7, b"a\0b\0c\0", (100, 101, 102), Attributes([b"", b"", b""], 0.0, 0), [None, None, None])
+    listed = ListedAttributes(7, b"a\0b\0c\0", (100, 101, 102), Attributes([b"", b"", b""], 0.0, 0), [None, None, None])
     assert listed.among({100, (7, b"b"), (8, b"c"), (7, b"d"), 7}) == {100, 101}

@@ -6,9 +6,9 @@ from typing import Any
 
 from threefs_fuse import replies
 from threefs_fuse.replies import Entry, Page
-from threefs_mount.columns import Attributes, Listed, Names
+from threefs_mount.columns import Attributes, DirentPage, ListedAttributes
 from threefs_mount.directories import OpenDirectories
-from threefs_mount.listing import SMALL, Listing
+from threefs_mount.listing import SMALL, CachedListing
 
 NAMES = [b"a", b"b", b"c", b"d"]
 
@@ -22,23 +22,23 @@ class Known:
     def names(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
         return [replies.packed(Entry(9)) if name in self._known else None for name in names]
 
-    def listed(self, listed: Listed, first: int, count: int) -> list[bytes | None]:
+    def listed(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
         return [replies.packed(Entry(number)) for number in listed.numbers[first : first + count]]
 
 
 def begin_with(names: list[bytes], pages: int = 3, *, with_attributes: bool = False) -> Any:
     attributes = Attributes((), 0.0, 0)
-    listed = Listed(7, b"", range(100, 100 + len(names)), attributes, ()) if with_attributes else None
+    listed = ListedAttributes(7, b"", range(100, 100 + len(names)), attributes, ()) if with_attributes else None
 
-    async def fetch(after: bytes) -> Names:
+    async def fetch(after: bytes) -> DirentPage:
         rest = [name for name in names if name > after]
         page = rest[:pages]
         joined = b"".join(name + b"\0" for name in page)
-        return Names(joined, bytes(8 * len(page)), bytes(len(page)), rest != page, 1)
+        return DirentPage(joined, bytes(8 * len(page)), bytes(len(page)), rest != page, 1)
 
-    async def begin(inode: int, program: int) -> tuple[Listing, Listed | None]:
+    async def begin(inode: int, program: int) -> tuple[CachedListing, ListedAttributes | None]:
         assert (inode, program) == (7, 1)
-        return Listing(await fetch(b""), fetch, lambda listing, size: None), listed
+        return CachedListing(await fetch(b""), fetch, lambda listing, size: None), listed
 
     return begin
 

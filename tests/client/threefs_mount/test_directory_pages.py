@@ -5,8 +5,8 @@ from functools import partial
 
 from threefs_client import connect_async
 from threefs_mount import directory_pages
-from threefs_mount.columns import Attributes, Names
-from threefs_mount.listing import SMALL, Listing
+from threefs_mount.columns import Attributes, DirentPage
+from threefs_mount.listing import SMALL, CachedListing
 from threefs_mount.prefetcher import Prefetcher
 
 from tests.support.cluster import LocalCluster
@@ -23,15 +23,15 @@ def test_names_and_the_attributes_of_few(cluster: LocalCluster) -> None:
             ask = partial(directory_pages.names, fs.link, prefetcher.ahead, number)
 
             async def fetch(
-                after: bytes, limit: int, known: Listing | None = None, program: int | None = None
-            ) -> tuple[Names | None, Attributes | None]:
+                after: bytes, limit: int, known: CachedListing | None = None, program: int | None = None
+            ) -> tuple[DirentPage | None, Attributes | None]:
                 return await ask(after, limit, known, program)
 
-            def listing(names: Names | None) -> Listing:
+            def listing(names: DirentPage | None) -> CachedListing:
                 assert names is not None
-                return Listing(names, partial(fetch_more, 1024), lambda listing, size: None)
+                return CachedListing(names, partial(fetch_more, 1024), lambda listing, size: None)
 
-            async def fetch_more(limit: int, after: bytes) -> Names:
+            async def fetch_more(limit: int, after: bytes) -> DirentPage:
                 names, _ = await fetch(after, limit)
                 assert names is not None
                 return names

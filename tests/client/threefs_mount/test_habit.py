@@ -1,7 +1,7 @@
-from threefs_mount.habit import MOST_PROGRAMS, Habits
+from threefs_mount.habit import MOST_PROGRAMS, ReaddirplusPolicy
 
 
-def listings(habits: Habits, program: int = 1) -> int:
+def listings(habits: ReaddirplusPolicy, program: int = 1) -> int:
     """How many come with attributes before the next one without."""
     count = 0
     while habits.wants_attributes(program):
@@ -10,12 +10,12 @@ def listings(habits: Habits, program: int = 1) -> int:
 
 
 def test_who_does_not_look_gets_names_alone_after_two_listings() -> None:
-    habits = Habits()
+    habits = ReaddirplusPolicy()
     assert [habits.wants_attributes(1) for _ in range(50)] == [True] * 2 + [False] * 48
 
 
 def test_who_looks_again_and_again_gets_attributes_for_longer_each_time() -> None:
-    habits = Habits()
+    habits = ReaddirplusPolicy()
     counts = []
     for _ in range(5):
         counts.append(listings(habits))
@@ -24,7 +24,7 @@ def test_who_looks_again_and_again_gets_attributes_for_longer_each_time() -> Non
 
 
 def test_who_has_stopped_to_look_starts_again() -> None:
-    habits = Habits()
+    habits = ReaddirplusPolicy()
     for _ in range(3):
         listings(habits)
         habits.looked(1)
@@ -34,7 +34,7 @@ def test_who_has_stopped_to_look_starts_again() -> None:
 
 
 def test_several_looks_count_as_one() -> None:
-    habits = Habits()
+    habits = ReaddirplusPolicy()
     listings(habits)
     for _ in range(5):
         habits.looked(1)
@@ -42,7 +42,7 @@ def test_several_looks_count_as_one() -> None:
 
 
 def test_each_program_has_habits_of_its_own() -> None:
-    habits = Habits()
+    habits = ReaddirplusPolicy()
     listings(habits, 1)
     listings(habits, 2)
     habits.looked(2)
@@ -51,7 +51,7 @@ def test_each_program_has_habits_of_its_own() -> None:
 
 
 def test_programs_that_listed_long_ago_are_forgotten() -> None:
-    habits = Habits()
+    habits = ReaddirplusPolicy()
     listings(habits, 0)
     for program in range(1, MOST_PROGRAMS + 1):
         habits.wants_attributes(program)

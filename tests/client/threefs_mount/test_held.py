@@ -1,6 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_mount.held import Held, covers, lay, within
+from threefs_mount.held import DirtyExtents, clip, covers, overlay
 
 CHUNK = 16
 
@@ -14,7 +14,7 @@ def content(extents: list[tuple[int, memoryview]], size: int) -> bytes:
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20))
 def test_it_holds_what_was_written_last(writes: list[tuple[int, bytes]]) -> None:
-    held, model = Held(CHUNK), bytearray(100)
+    held, model = DirtyExtents(CHUNK), bytearray(100)
     size = 0
     for offset, data in writes:
         size += held.add(offset, data)
@@ -29,14 +29,14 @@ def test_it_holds_what_was_written_last(writes: list[tuple[int, bytes]]) -> None
 
 
 def test_small_pieces_become_one() -> None:
-    held = Held(CHUNK)
+    held = DirtyExtents(CHUNK)
     for number in range(CHUNK):
         held.add(number, b"x")
     assert [(offset, bytes(data)) for offset, data in held.take()] == [(0, b"x" * CHUNK)]
 
 
 def test_what_is_held_is_a_copy() -> None:
-    held, data = Held(CHUNK), bytearray(b"x" * CHUNK)
+    held, data = DirtyExtents(CHUNK), bytearray(b"x" * CHUNK)
     held.add(CHUNK, memoryview(data))
     data[:] = b"y" * CHUNK
     assert bytes(held.take()[0][1]) == b"x" * CHUNK
@@ -48,7 +48,7 @@ def test_what_is_held_is_a_copy() -> None:
     st.integers(1, 30),
 )
 def test_a_range_is_read_with_what_is_held_of_it(writes: list[tuple[int, bytes]], offset: int, length: int) -> None:
-    held, model, written = Held(CHUNK), bytearray(200), bytearray(200)
+    held, model, written = DirtyExtents(CHUNK), bytearray(200), bytearray(200)
     for at, data in writes:
         held.add(at, data)
         model[at : at + len(data)] = data
@@ -56,18 +56,18 @@ def test_a_range_is_read_with_what_is_held_of_it(writes: list[tuple[int, bytes]]
     view = memoryview(bytearray(length))
     over = held.over(offset, length)
     assert covers(over, offset, length) == (written[offset : offset + length] == b"w" * length)
-    lay(over, offset, view)
+    overlay(over, offset, view)
     assert bytes(view) == bytes(model[offset : offset + length])
     held.add(offset, b"later")  # which what was found of it knows nothing of
-    lay(over, offset, view)
+    overlay(over, offset, view)
     assert bytes(view) == bytes(model[offset : offset + length])
-    lay(within(held.take(), offset, length), offset, view)
+    overlay(clip(held.take(), offset, length), offset, view)
     model[offset : offset + 5] = b"later"
     assert bytes(view) == bytes(model[offset : offset + length])
 
 
 def test_what_lies_beside_is_not_found() -> None:
-    held = Held(CHUNK)
+    held = DirtyExtents(CHUNK)
     held.add(10, b"ab")
     assert not held.over(8, 2) and not held.over(12, 5)
     assert [(at, bytes(data)) for at, data in (*held.over(11, 1), *held.over(0, 11))] == [(11, b"b"), (10, b"a")]

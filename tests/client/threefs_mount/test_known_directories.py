@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from threefs_mount import known_directories
-from threefs_mount.known_directories import KnownDirectories
+from threefs_mount.known_directories import DirectoryAttrCache
 
 from threefs.wire import meta_pb2 as pb
 
@@ -10,8 +10,8 @@ def directory(number: int = 7, mtime_ns: int = 100) -> pb.Inode:
     return pb.Inode(inode=number, type=pb.DIRECTORY, nlink=2, mode=0o755, mtime_ns=mtime_ns, ctime_ns=mtime_ns)
 
 
-def knowing(inode: pb.Inode, cache_s: float = 1.0) -> KnownDirectories:
-    known = KnownDirectories(cache_s)
+def knowing(inode: pb.Inode, cache_s: float = 1.0) -> DirectoryAttrCache:
+    known = DirectoryAttrCache(cache_s)
     known.answered(inode.inode, known.asking(inode.inode), inode, 10.0)
     return known
 
@@ -38,7 +38,7 @@ def test_a_change_of_ours_shows_at_once() -> None:
 
 
 def test_an_unknown_change_ends_it() -> None:
-    known = KnownDirectories(1.0)
+    known = DirectoryAttrCache(1.0)
     ends: list[Callable[[], None]] = [lambda: known.changed(7, 0), lambda: known.forget(7), known.clear]
     for end in ends:
         known.answered(7, known.asking(7), directory(), 10.0)
@@ -47,7 +47,7 @@ def test_an_unknown_change_ends_it() -> None:
 
 
 def test_an_answer_from_before_a_change_is_not_kept() -> None:
-    known = KnownDirectories(1.0)
+    known = DirectoryAttrCache(1.0)
     changes: list[Callable[[], None]] = [lambda: known.changed(7, 200), lambda: known.forget(7), known.clear]
     for change in changes:
         ask = known.asking(7)
@@ -57,7 +57,7 @@ def test_an_answer_from_before_a_change_is_not_kept() -> None:
 
 
 def test_an_answer_that_was_overtaken_by_a_later_question_is_not_kept() -> None:
-    known = KnownDirectories(1.0)
+    known = DirectoryAttrCache(1.0)
     first = known.asking(7)
     second = known.asking(7)
     known.answered(7, first, directory(), 10.0)
@@ -76,7 +76,7 @@ def test_a_removed_directory_is_known_until_the_kernel_forgets_it() -> None:
 
 
 def test_the_memory_is_bounded() -> None:
-    known = KnownDirectories(1.0)
+    known = DirectoryAttrCache(1.0)
     for number in range(1, known_directories.MOST_DIRECTORIES + 2):
         known.answered(number, known.asking(number), directory(number), 10.0)
         known.removed(directory(number + 10_000))

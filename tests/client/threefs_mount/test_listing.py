@@ -4,16 +4,16 @@ from collections.abc import Sequence
 import pytest
 from threefs_fuse.dirents import HEAD
 from threefs_mount import listing as module
-from threefs_mount.columns import Attributes, Names
-from threefs_mount.listing import FIRST_POSITION, SMALL, Listing
+from threefs_mount.columns import Attributes, DirentPage
+from threefs_mount.listing import FIRST_POSITION, SMALL, CachedListing
 
 from threefs.errors import ProtocolError, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 
-def names_of(names: Sequence[bytes], *, more: bool, token: int = 1) -> Names:
+def names_of(names: Sequence[bytes], *, more: bool, token: int = 1) -> DirentPage:
     inodes = b"".join(int(name).to_bytes(8, "little") for name in names)
-    return Names(b"".join(name + b"\0" for name in names), inodes, bytes(8 for _ in names), more, token)
+    return DirentPage(b"".join(name + b"\0" for name in names), inodes, bytes(8 for _ in names), more, token)
 
 
 class Directory:
@@ -25,7 +25,7 @@ class Directory:
         self.failing = False
         self.size = 0
 
-    async def fetch(self, after: bytes) -> Names:
+    async def fetch(self, after: bytes) -> DirentPage:
         self.fetched += 1
         await asyncio.sleep(0)
         if self.failing:
@@ -33,14 +33,14 @@ class Directory:
         rest = [name for name in self.names if name > after]
         return names_of(rest[: self.page], more=len(rest) > self.page, token=self.token)
 
-    async def listing(self) -> Listing:
-        def grown(listing: Listing, size: int) -> None:
+    async def listing(self) -> CachedListing:
+        def grown(listing: CachedListing, size: int) -> None:
             self.size += size
 
-        return Listing(await self.fetch(b""), self.fetch, grown)
+        return CachedListing(await self.fetch(b""), self.fetch, grown)
 
 
-async def all_from(listing: Listing, number: int) -> list[bytes]:
+async def all_from(listing: CachedListing, number: int) -> list[bytes]:
     found: list[bytes] = []
     while (rest := await listing.rest(number)) is not None:
         number, dirents, index = rest

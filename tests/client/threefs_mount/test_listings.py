@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 from threefs_mount import listings as module
-from threefs_mount.columns import Attributes, Names
-from threefs_mount.listing import SMALL, Listing
-from threefs_mount.listings import MOST_EXPECTED, Listings
+from threefs_mount.columns import Attributes, DirentPage
+from threefs_mount.listing import SMALL, CachedListing
+from threefs_mount.listings import MOST_EXPECTED, ListingCache
 
 from threefs.wire import meta_pb2 as pb
 
@@ -22,8 +22,8 @@ class Cluster:
         self.gate.set()
 
     async def fetch(
-        self, directory: int, after: bytes, limit: int, known: Listing | None, program: int | None
-    ) -> tuple[Names | None, Attributes | None]:
+        self, directory: int, after: bytes, limit: int, known: CachedListing | None, program: int | None
+    ) -> tuple[DirentPage | None, Attributes | None]:
         token, count = self.token, self.count
         self.calls.append((directory, after, 0 if known is None else known.token))
         file = pb.Inode(type=pb.FILE, nlink=1, length=self.length).SerializeToString()
@@ -34,10 +34,10 @@ class Cluster:
         first = int(after) + 1 if after else 0
         last = min(count, first + limit)
         names = b"".join(b"%06d\0" % number for number in range(first, last))
-        return Names(names, bytes(8 * (last - first)), bytes(last - first), last < count, token), attributes
+        return DirentPage(names, bytes(8 * (last - first)), bytes(last - first), last < count, token), attributes
 
 
-async def begin(listings: Listings, directory: int) -> Listing:
+async def begin(listings: ListingCache, directory: int) -> CachedListing:
     listing, _ = await listings.begin(directory, 1)
     return listing
 
@@ -45,7 +45,7 @@ async def begin(listings: Listings, directory: int) -> Listing:
 def test_what_is_unchanged_is_not_fetched_again() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        listings = Listings(cluster.fetch)
+        listings = ListingCache(cluster.fetch)
         listing = await begin(listings, 7)
         assert await begin(listings, 7) is listing and cluster.calls == [(7, b"", 0), (7, b"", 1)]
         cluster.token = 2
@@ -63,7 +63,7 @@ def test_what_nothing_is_known_of_is_fetched_each_time() -> None:
         for count in (0, SMALL, SMALL + 1):
             cluster = Cluster(count)
             cluster.token = 0
-            listings = Listings(cluster.fetch)
+            listings = ListingCache(cluster.fetch)
             assert await begin(listings, 7) is not await begin(listings, 7)
             assert [known for _, _, known in cluster.calls] == [0, 0]
 
@@ -74,7 +74,7 @@ def test_attributes_come_with_names_that_are_known() -> None:
     async def scene() -> None:
         cluster = Cluster(SMALL)
         cluster.looking.add(2)
-        listings = Listings(cluster.fetch)
+        listings = ListingCache(cluster.fetch)
         first = await listings.begin(7, 1)
         assert first[1] is None
         listing, listed = await listings.begin(7, 2)
@@ -96,7 +96,7 @@ def test_attributes_come_with_names_that_are_known() -> None:
 def test_those_who_begin_at_the_same_time_share_the_pages_but_not_an_older_answer() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        listings = Listings(cluster.fetch)
+        listings = ListingCache(cluster.fetch)
         cluster.gate.clear()
         first = asyncio.create_task(begin(listings, 7))
         await asyncio.sleep(0)
@@ -121,7 +121,7 @@ def test_those_who_begin_at_the_same_time_share_the_pages_but_not_an_older_answe
 def test_one_who_gives_up_does_not_stop_the_others() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        listings = Listings(cluster.fetch)
+        listings = ListingCache(cluster.fetch)
         cluster.gate.clear()
         tasks = [asyncio.create_task(begin(listings, 7)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -137,7 +137,7 @@ def test_one_who_gives_up_does_not_stop_the_others() -> None:
 def test_what_somebody_may_list_is_there_before() -> None:
     async def scene() -> None:
         cluster = Cluster(6000)
-        listings = Listings(cluster.fetch)
+        listings = ListingCache(cluster.fetch)
         await listings.expect(7)
         assert [known for _, _, known in cluster.calls] == [0, 0, 0]
         listing = await begin(listings, 7)
@@ -153,7 +153,7 @@ def test_what_somebody_may_list_is_there_before() -> None:
 def test_what_nobody_lists_is_fetched_once_and_a_huge_directory_not_to_its_end() -> None:
     async def scene() -> None:
         cluster = Cluster(10 * MOST_EXPECTED)
-        listings = Listings(cluster.fetch)
+        listings = ListingCache(cluster.fetch)
         await listings.expect(7)
         calls = len(cluster.calls)
         assert calls < 10
@@ -170,7 +170,7 @@ def test_what_nobody_lists_is_fetched_once_and_a_huge_directory_not_to_its_end()
 def test_an_answer_from_before_a_listing_began_is_not_shown_to_it() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        listings = Listings(cluster.fetch)
+        listings = ListingCache(cluster.fetch)
         cluster.gate.clear()
         expected = asyncio.create_task(listings.expect(7))
         await asyncio.sleep(0)
@@ -191,7 +191,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def scene() -> None:
         cluster = Cluster(1500)
-        listings = Listings(cluster.fetch)
+        listings = ListingCache(cluster.fetch)
         for directory in range(20):
             listing = await begin(listings, directory)
             await listing.rest(1100)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount import open_files
-from threefs_mount.open_files import LINGER_S, SETTLE_S, OpenFiles
+from threefs_mount.open_files import LINGER_S, SETTLE_S, OpenFileTable
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
@@ -16,17 +16,17 @@ from threefs.wire import meta_pb2 as pb
 ROOT = pb.Caller()
 
 
-def play(scene: Callable[[MemoryFiles, OpenFiles, int], Awaitable[None]]) -> None:
+def play(scene: Callable[[MemoryFiles, OpenFileTable, int], Awaitable[None]]) -> None:
     async def run() -> None:
         files = MemoryFiles(64 << 10)
         await AsyncFileSystem(files.link).write_file("/a", b"content")
         files.meta.files[b"a"].nlink = 1
-        await scene(files, OpenFiles(files.link, 1 << 20, 1.0), files.meta.files[b"a"].inode)
+        await scene(files, OpenFileTable(files.link, 1 << 20, 1.0), files.meta.files[b"a"].inode)
 
     run_virtual(run())
 
 
-async def closed(files: OpenFiles, number: int) -> None:
+async def closed(files: OpenFileTable, number: int) -> None:
     """And what nobody waits for has been done."""
     ending = files.release(number)
     if ending is not None:
@@ -35,7 +35,7 @@ async def closed(files: OpenFiles, number: int) -> None:
 
 
 def test_all_handles_of_a_file_share_one_session() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
         assert not memory.meta.sessions
         first, _ = await files.open(inode, os.O_WRONLY, ROOT)
@@ -54,7 +54,7 @@ def test_all_handles_of_a_file_share_one_session() -> None:
 
 
 def test_two_opens_at_once_leave_one_session() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         numbers = await asyncio.gather(*(files.open(inode, os.O_WRONLY, ROOT) for _ in range(5)))
         assert len(memory.meta.sessions) == 1 and memory.link.lease._held == 1
         for number, _ in numbers:
@@ -65,7 +65,7 @@ def test_two_opens_at_once_leave_one_session() -> None:
 
 
 def test_the_kernel_keeps_only_what_nobody_changed() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         kept = []
         for change in (None, None, "here", None, "elsewhere", None):
             if change == "elsewhere":
@@ -81,7 +81,7 @@ def test_the_kernel_keeps_only_what_nobody_changed() -> None:
 
 
 def test_the_kernel_is_told_of_what_it_cannot_know() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         told: list[int] = []
         files.changed = told.append
         files.shown(memory.meta.files[b"a"].__deepcopy__({}))
@@ -95,7 +95,7 @@ def test_the_kernel_is_told_of_what_it_cannot_know() -> None:
 
 
 def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         memory.meta.files[b"a"].nlink = 0
         for flags in (os.O_RDONLY, os.O_WRONLY):
             with pytest.raises(OSError, match="another file"):
@@ -110,7 +110,7 @@ def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
 
 
 def test_a_reader_holds_its_file() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         lease = memory.link.lease
         number, _ = await files.open(inode, os.O_RDONLY, ROOT)
         assert inode in lease._reading
@@ -125,7 +125,7 @@ def test_a_reader_holds_its_file() -> None:
 
 
 def test_a_lost_session_is_opened_anew() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         await files.write(number, 0, b"one")
         await files.handle(number).file.send()
@@ -140,7 +140,7 @@ def test_a_lost_session_is_opened_anew() -> None:
 
 
 def test_at_the_end_everything_is_stored() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         files.start()
         await files.write(number, 0, b"x" * (3 << 20))  # more than all may hold
@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_settled_holds_up_no_other(fails: bool, monkeypatc
             raise RuntimeError("a fault of ours")
         await asyncio.Event().wait()
 
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         files.start()
         stuck, _ = await files.open(inode, os.O_WRONLY, ROOT)
         request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.link.meta.mutation())
@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_settled_holds_up_no_other(fails: bool, monkeypatc
 
 
 def test_what_is_written_without_a_pause_is_seen_by_others_all_the_same() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         files.start()
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         for written in range(1, 30):
@@ -189,7 +189,7 @@ def test_what_is_written_without_a_pause_is_seen_by_others_all_the_same() -> Non
 
 
 def test_an_end_takes_no_longer_than_a_call_if_nobody_answers() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         files.start()
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         await files.write(number, 0, b"held")
@@ -204,7 +204,7 @@ def test_an_end_takes_no_longer_than_a_call_if_nobody_answers() -> None:
 
 
 def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         for number in range(10):
             request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
             handle, _ = await files.create(request, os.O_WRONLY, ROOT)
@@ -219,7 +219,7 @@ def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
 
 
 def test_who_opens_it_again_goes_on_under_the_session_that_lingers() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         first, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(first) is None
         (session,) = memory.meta.sessions
@@ -234,7 +234,7 @@ def test_who_opens_it_again_goes_on_under_the_session_that_lingers() -> None:
 
 
 def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(writer) is None
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
@@ -247,7 +247,7 @@ def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
 
 
 def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         first, _ = await files.open(inode, os.O_WRONLY, ROOT)
         request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.link.meta.mutation())
         other, _ = await files.create(request, os.O_WRONLY, ROOT)
@@ -264,7 +264,7 @@ def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> Non
 
 
 def test_a_session_that_cannot_be_ended_is_left_to_the_lease() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(number) is None
         memory.peers.meta_faults.append((False, SessionLost("it has ended")))
@@ -275,7 +275,7 @@ def test_a_session_that_cannot_be_ended_is_left_to_the_lease() -> None:
 
 
 def test_what_is_not_settled_is_waited_for() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         await files.write(number, 0, b"longer than it was")
         ending = files.release(number)
@@ -287,7 +287,7 @@ def test_what_is_not_settled_is_waited_for() -> None:
 
 
 def test_if_too_many_linger_who_closes_waits() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         files._ending = {asyncio.create_task(asyncio.sleep(60)) for _ in range(open_files._MOST_ENDING)}
         ending = None
         for number in range(open_files._MOST_LINGERING + 1):
@@ -303,7 +303,7 @@ def test_if_too_many_linger_who_closes_waits() -> None:
 
 
 def test_at_the_end_what_lingers_is_ended() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(number) is None and memory.meta.sessions
         await files.stop()
@@ -313,7 +313,7 @@ def test_at_the_end_what_lingers_is_ended() -> None:
 
 
 def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         memory.meta.over_quota = True
         number, _ = await files.open(inode, os.O_RDWR, ROOT)
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)  # which tells nothing of quotas
@@ -336,7 +336,7 @@ def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
 
 
 def test_a_file_that_grows_for_long_is_reported_before_it_rests() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         memory.meta.files[b"a"].tree = 1
         number, _ = await files.open(inode, os.O_RDWR, ROOT)
         memory.meta.over_quota = True
@@ -349,7 +349,7 @@ def test_a_file_that_grows_for_long_is_reported_before_it_rests() -> None:
 
 
 def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         lost: list[int] = []
         files.lost = lost.append
         old, _ = await files.open(inode, os.O_RDWR, ROOT)
@@ -375,7 +375,7 @@ def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
 
 
 def test_a_session_that_nobody_could_end_is_ended_later() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFiles, inode: int) -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         other, _ = await files.open(inode, os.O_RDONLY, ROOT)
         numbers = []
         for name in (b"one", b"two"):

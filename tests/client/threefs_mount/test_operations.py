@@ -16,8 +16,8 @@ import pytest
 from threefs_client import connect, connect_async
 from threefs_fuse.replies import Entry
 from threefs_fuse.requests import Caller
-from threefs_mount.open_files import OpenFiles
-from threefs_mount.operations import Operations
+from threefs_mount.open_files import OpenFileTable
+from threefs_mount.operations import ThreefsVfs
 
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts
@@ -110,7 +110,7 @@ def test_a_read_between_two_questions_of_a_turn_is_seen_by_the_second(cluster: L
             await fs.write_file("/turn", b"new mail")
             await fs.utime("/turn", 5 * 10**9, 5 * 10**9)
             inode = await fs.stat("/turn")
-            operations = Operations(fs.link, OpenFiles(fs.link, 0, 1.0), 1.0, lambda: None)
+            operations = ThreefsVfs(fs.link, OpenFileTable(fs.link, 0, 1.0), 1.0, lambda: None)
 
             async def shown_access_ns() -> int:
                 answer = operations.getattr(inode.inode, Caller(0, 0, 0), None)

@@ -3,8 +3,8 @@ import os
 from collections.abc import Awaitable, Callable
 
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.open_files import OpenFiles
-from threefs_mount.renewals import Renewals
+from threefs_mount.open_files import OpenFileTable
+from threefs_mount.renewals import LockRevalidation
 
 from tests.support.memory_cluster import MemoryFiles
 from tests.support.virtual_time import run_virtual
@@ -17,8 +17,8 @@ class Bench:
     def __init__(self, memory: MemoryFiles) -> None:
         self.inode = memory.meta.files[b"a"]
         self.inode.nlink = 1
-        self.files = OpenFiles(memory.link, 1 << 20, 1.0)
-        self.renewals = Renewals(self.files, self.stat, self.drop)
+        self.files = OpenFileTable(memory.link, 1 << 20, 1.0)
+        self.renewals = LockRevalidation(self.files, self.stat, self.drop)
         self.drops = 0
         self.may_end = asyncio.Event()
         self.may_end.set()

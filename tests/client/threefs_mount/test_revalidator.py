@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount import revalidator
-from threefs_mount.open_files import OpenFiles
+from threefs_mount.open_files import OpenFileTable
 from threefs_mount.revalidator import PERIOD_S, Revalidator
 
 from tests.support.memory_cluster import MemoryFiles
@@ -20,7 +20,7 @@ class Bench:
 
     def __init__(self, memory: MemoryFiles) -> None:
         self.memory = memory
-        self.files = OpenFiles(memory.link, 1 << 20, 1.0)
+        self.files = OpenFileTable(memory.link, 1 << 20, 1.0)
         self.dropped: list[int] = []
         self.revalidator = Revalidator(memory.link, self.files, self._drop, 1.0)
         self.inodes = [memory.meta.files[name] for name in (b"a", b"b")]

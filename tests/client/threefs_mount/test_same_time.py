@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from threefs_mount.same_time import SameTime
+from threefs_mount.same_time import SingleFlight
 
 from threefs.errors import Unavailable
 
@@ -14,7 +14,7 @@ class Cluster:
         self.asked: list[int] = []
         self.failing = 0
         self.gate = asyncio.Event()
-        self.questions = SameTime(self.ask)
+        self.questions = SingleFlight(self.ask)
 
     async def ask(self, number: int) -> int:
         self.asked.append(number)
@@ -83,7 +83,7 @@ def test_a_question_that_fails_at_once_leaves_nothing_behind() -> None:
         raise Unavailable("nobody is there")
 
     async def test(cluster: Cluster) -> None:
-        questions = SameTime(fail)
+        questions = SingleFlight(fail)
         for _ in range(2):
             with pytest.raises(Unavailable):
                 await questions.ask(7)

@@ -1,10 +1,10 @@
-from threefs_mount.told import MOST_INODES, Told
+from threefs_mount.told import MOST_INODES, KernelAttrCache
 
 from threefs.wire import meta_pb2 as pb
 
 
 def test_only_other_attributes_are_news() -> None:
-    told = Told(1.0)
+    told = KernelAttrCache(1.0)
     assert told.is_news(pb.Inode(inode=5, change=1))
     told.note(pb.Inode(inode=5, change=1), 0.0)
     assert not told.is_news(pb.Inode(inode=5, change=1))
@@ -14,7 +14,7 @@ def test_only_other_attributes_are_news() -> None:
 
 
 def test_what_an_inode_lacks_is_known_for_a_while() -> None:
-    told = Told(1.0)
+    told = KernelAttrCache(1.0)
     assert not told.lacks(5, b"user.a", 0.0)
     told.note(pb.Inode(inode=5), 0.0)
     for name in (b"user.a", b"security.selinux", b"system.posix_acl_access", b"system.posix_acl_default"):
@@ -29,7 +29,7 @@ def test_what_an_inode_lacks_is_known_for_a_while() -> None:
 
 def test_inodes_of_a_listing() -> None:
     inodes = [pb.Inode(inode=5, change=1), pb.Inode(inode=6, xattr_bytes=7)]
-    told = Told(1.0)
+    told = KernelAttrCache(1.0)
     told.note_all((5, 6), [one.SerializeToString() for one in inodes], 3.0)
     for _ in range(2):
         assert not told.is_news(inodes[0]) and told.is_news(pb.Inode(inode=5, change=2))
@@ -40,7 +40,7 @@ def test_inodes_of_a_listing() -> None:
 
 
 def test_it_is_bounded() -> None:
-    told = Told(1.0)
+    told = KernelAttrCache(1.0)
     for number in range(MOST_INODES + 10):
         told.note(pb.Inode(inode=number), 0.0)
     assert told.lacks(MOST_INODES, b"user.a", 0.0) and not told.lacks(9, b"user.a", 0.0)
@@ -51,7 +51,7 @@ def test_it_is_bounded() -> None:
 
 
 def test_how_often_something_had_moved_when_its_name_was_told() -> None:
-    told = Told(1.0)
+    told = KernelAttrCache(1.0)
     assert told.moves(5) is None
     told.note(pb.Inode(inode=5, moves=3), 0.0, named=False)
     assert told.moves(5) is None, "nobody knows under which name the kernel has it"

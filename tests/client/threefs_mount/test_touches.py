@@ -1,8 +1,8 @@
-from threefs_mount.touches import MOST_TOUCHED, Touches
+from threefs_mount.touches import MOST_TOUCHED, InvalidationLog
 
 
 def test_only_what_was_touched_since_a_mark() -> None:
-    touches = Touches()
+    touches = InvalidationLog()
     touches.note(1)
     touches.note(2)
     mark = touches.mark
@@ -14,7 +14,7 @@ def test_only_what_was_touched_since_a_mark() -> None:
 
 
 def test_what_is_behind_too_much_is_not_known() -> None:
-    touches = Touches()
+    touches = InvalidationLog()
     touches.note(0)
     mark = touches.mark
     for number in range(1, MOST_TOUCHED + 1):

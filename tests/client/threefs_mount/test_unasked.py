@@ -4,10 +4,10 @@ from typing import Any, cast
 
 from threefs_fuse import replies
 from threefs_mount import entries
-from threefs_mount.ahead import FIRST_LOOKS, Ahead, Wish
-from threefs_mount.columns import Attributes, Listed
-from threefs_mount.told import Told
-from threefs_mount.unasked import Unasked
+from threefs_mount.ahead import FIRST_LOOKS, PrefetchRequest, StatAhead
+from threefs_mount.columns import Attributes, ListedAttributes
+from threefs_mount.told import KernelAttrCache
+from threefs_mount.unasked import MetadataCache
 
 from tests.support.clocks import SteppedClock
 from threefs.wire import meta_pb2 as pb
@@ -24,7 +24,7 @@ class Some:
 
     def __init__(self) -> None:
         self.inodes: set[int] = set()
-        self.told = Told(CACHE_S)
+        self.told = KernelAttrCache(CACHE_S)
 
     def among(self, inodes: Iterable[int]) -> set[int]:
         return self.inodes.intersection(inodes)
@@ -40,22 +40,22 @@ class Scene:
     """Directory 7 with files 100, 101, ... of the names "0", "1", ..."""
 
     def __init__(self, *inodes: pb.Inode) -> None:
-        self.wishes: list[Wish] = []
-        self.ahead = Ahead(CACHE_S, self.wishes.append)
+        self.wishes: list[PrefetchRequest] = []
+        self.ahead = StatAhead(CACHE_S, self.wishes.append)
         self.open, self.read = Some(), Some()
         self.clock = SteppedClock()
         link = cast(Any, SimpleNamespace(clock=self.clock, access=self.read))
-        self.unasked = Unasked(link, cast(Any, self.open), self.ahead, CACHE_S)
+        self.unasked = MetadataCache(link, cast(Any, self.open), self.ahead, CACHE_S)
         self.inodes = inodes or tuple(pb.Inode(inode=100 + number, type=pb.FILE, nlink=1) for number in range(5))
 
-    def listed(self) -> Listed:
+    def listed(self) -> ListedAttributes:
         names = b"".join(b"%d\0" % number for number in range(len(self.inodes)))
         bodies = [inode.SerializeToString() for inode in self.inodes]
         numbers = [inode.inode for inode in self.inodes]
         attributes = Attributes(bodies, self.clock.monotonic(), self.ahead.touches.mark)
-        return Listed(7, names, numbers, attributes, entries.prepared(bodies))
+        return ListedAttributes(7, names, numbers, attributes, entries.prepared(bodies))
 
-    def told(self, listed: Listed, first: int = 0) -> list[int]:
+    def told(self, listed: ListedAttributes, first: int = 0) -> list[int]:
         found = self.unasked.listed(listed, first, len(self.inodes) - first)
         return [inode_of(one) for one in found]
 

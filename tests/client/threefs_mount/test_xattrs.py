@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from threefs_fuse.requests import Caller
-from threefs_mount.open_files import OpenFiles
+from threefs_mount.open_files import OpenFileTable
 from threefs_mount.xattrs import Xattrs
 
 from tests.support.memory_cluster import MemoryFiles
@@ -22,7 +22,7 @@ class Bench:
     def __init__(self) -> None:
         memory = MemoryFiles()
         self.asked: list[tuple[Any, Caller]] = []
-        self.files = OpenFiles(memory.link, 1 << 20, 1.0)
+        self.files = OpenFileTable(memory.link, 1 << 20, 1.0)
         self.xattrs = Xattrs(memory.link, self.files, self._call, self._change)
         self.inode = pb.Inode(inode=5, nlink=1)
 

@@ -1,6 +1,6 @@
 import asyncio
 
-from threefs_manager.generations import Generations
+from threefs_manager.generations import StoreGenerations
 from threefs_manager.store import Store
 
 from tests.support.terms import take
@@ -18,7 +18,7 @@ def seen(generation: int, store_id: int = 5) -> pb.SeenStore:
 
 
 def test_a_store_that_ends_before_what_was_seen_is_an_old_copy() -> None:
-    generations = Generations()
+    generations = StoreGenerations()
     assert not generations.outdated(report(0))
     generations.hear(report(70), 5)
     generations.hear(report(60), 5)  # a heartbeat that was overtaken
@@ -28,7 +28,7 @@ def test_a_store_that_ends_before_what_was_seen_is_an_old_copy() -> None:
 
 
 def test_another_store_says_nothing_of_the_one_that_is_known() -> None:
-    generations = Generations()
+    generations = StoreGenerations()
     generations.hear(report(70), 5)
     generations.hear(report(900, store_id=6), 5)
     assert generations.seen(TargetId(101)) == seen(70)
@@ -38,14 +38,14 @@ def test_another_store_says_nothing_of_the_one_that_is_known() -> None:
 
 
 def test_a_target_that_is_filled_anew_is_measured_anew() -> None:
-    generations = Generations()
+    generations = StoreGenerations()
     generations.hear(report(70), 5)
     generations.begin_anew(report(20))
     assert not generations.outdated(report(20)) and generations.outdated(report(19))
 
 
 def test_only_what_has_changed_is_to_be_saved() -> None:
-    generations = Generations([seen(70)])
+    generations = StoreGenerations([seen(70)])
     assert generations.outdated(report(69)), "it was written down in an earlier term"
     generations.hear(report(70), 5)
     assert generations.take_unsaved() == []

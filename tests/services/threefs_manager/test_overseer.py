@@ -7,9 +7,9 @@ import pytest
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
 from threefs_manager.older import Age
-from threefs_manager.overseer import Overseer
+from threefs_manager.overseer import ChainController
 from threefs_manager.progress import STALLED_LEASES
-from threefs_manager.publication import Publication
+from threefs_manager.publication import RoutingPublisher
 from threefs_manager.service import Manager
 from threefs_manager.store import Store, Writer
 
@@ -225,11 +225,11 @@ class Desk:
 
     def __init__(self, engine: Moody, epoch: Epoch, count: int) -> None:
         self.engine, self.count, self.clock = engine, count, SteppedClock()
-        self.store, self.publication, self.membership = Store(engine, epoch), Publication(), Membership(self.clock)
+        self.store, self.publication, self.membership = Store(engine, epoch), RoutingPublisher(), Membership(self.clock)
         self.changes: list[tuple[Chain, Chain]] = []
         age = Age(0)
         age.confirmed = True
-        self.overseer = Overseer(
+        self.overseer = ChainController(
             self.store,
             self.publication,
             self.membership,

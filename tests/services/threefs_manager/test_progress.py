@@ -1,6 +1,6 @@
 """A resync that stands still is noticed."""
 
-from threefs_manager.progress import STALLED_LEASES, Progress
+from threefs_manager.progress import STALLED_LEASES, ResyncProgress
 
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, PublicState
@@ -35,7 +35,7 @@ def chain(version: int, *states: PublicState) -> Chain:
 class Bench:
     def __init__(self) -> None:
         self.clock = Clock()
-        self.progress = Progress(self.clock)
+        self.progress = ResyncProgress(self.clock)
 
     def gives_way(
         self,

@@ -2,7 +2,7 @@ import asyncio
 import dataclasses
 
 import pytest
-from threefs_manager.publication import Publication
+from threefs_manager.publication import RoutingPublisher
 
 from threefs import routing as routing_module
 from threefs.errors import NotPrimary
@@ -13,8 +13,8 @@ def snapshot(version: int) -> Routing:
     return dataclasses.replace(EMPTY, version=version, cluster_id="c")
 
 
-def published(version: int) -> Publication:
-    publication = Publication()
+def published(version: int) -> RoutingPublisher:
+    publication = RoutingPublisher()
     publication.publish(snapshot(version))
     return publication
 

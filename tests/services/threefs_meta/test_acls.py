@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_meta import acls, permissions
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.permissions import READ, WRITE
 
 from tests.support.metadata import MetaBench, run
 from threefs.errors import AccessDenied, InvalidArgument
 from threefs.wire import meta_pb2 as pb
 
-OWNER = Actor(1, 9, frozenset(), False)
-OTHER = Actor(2, 9, frozenset(), False)
+OWNER = Credentials(1, 9, frozenset(), False)
+OTHER = Credentials(2, 9, frozenset(), False)
 
 
 def listed(*rows: tuple[int, int, int]) -> bytes:
@@ -82,15 +82,15 @@ def test_any_bytes_are_a_list_or_refused(value: bytes) -> None:
     ("actor", "granted"),
     [
         (OWNER, {READ: True, WRITE: True}),
-        (Actor(5, 9, frozenset(), False), {READ: True, WRITE: False}),  # by name, under the mask
-        (Actor(6, 20, frozenset(), False), {READ: False, WRITE: False}),  # by name, before any group
-        (Actor(7, 20, frozenset(), False), {READ: True, WRITE: False}),  # the owning group, under the mask
-        (Actor(7, 9, frozenset({30}), False), {READ: False, WRITE: False}),  # a group by name, that grants less
-        (Actor(7, 20, frozenset({30}), False), {READ: True, WRITE: False}),  # the better of two groups
+        (Credentials(5, 9, frozenset(), False), {READ: True, WRITE: False}),  # by name, under the mask
+        (Credentials(6, 20, frozenset(), False), {READ: False, WRITE: False}),  # by name, before any group
+        (Credentials(7, 20, frozenset(), False), {READ: True, WRITE: False}),  # the owning group, under the mask
+        (Credentials(7, 9, frozenset({30}), False), {READ: False, WRITE: False}),  # a group by name, that grants less
+        (Credentials(7, 20, frozenset({30}), False), {READ: True, WRITE: False}),  # the better of two groups
         (OTHER, {READ: False, WRITE: True}),
     ],
 )
-def test_who_is_granted_what(actor: Actor, granted: dict[int, bool]) -> None:
+def test_who_is_granted_what(actor: Credentials, granted: dict[int, bool]) -> None:
     inode = pb.Inode(type=pb.FILE, uid=1, gid=20)
     acls.set_access(inode, acls.parse(acl(6, 7, 4, 2, (USER, 7, 5), (USER, 0, 6), (GROUP, 2, 30))))
     for wanted, expected in granted.items():
@@ -101,7 +101,7 @@ def test_one_entry_must_grant_all() -> None:
     """Two groups that grant one half each do not grant both together."""
     inode = pb.Inode(type=pb.FILE, uid=1, gid=20)
     acls.set_access(inode, acls.parse(acl(7, 4, 7, 0, (GROUP, 2, 30))))
-    both = Actor(7, 20, frozenset({30}), False)
+    both = Credentials(7, 20, frozenset({30}), False)
     assert permissions.permits(inode, both, READ) and permissions.permits(inode, both, WRITE)
     assert not permissions.permits(inode, both, READ | WRITE)
 
@@ -110,9 +110,9 @@ def test_a_list_whose_mask_grants_nothing_is_not_looked_into() -> None:
     """So it is on Linux, and the kernel checks for a mount: whoever is only named there is one of the others."""
     inode = pb.Inode(type=pb.FILE, uid=1, gid=20)
     acls.set_access(inode, acls.parse(acl(7, 7, 0, 4, (USER, 6, 5), (GROUP, 6, 30))))
-    for actor in (Actor(5, 9, frozenset(), False), Actor(7, 9, frozenset({30}), False), OTHER):
+    for actor in (Credentials(5, 9, frozenset(), False), Credentials(7, 9, frozenset({30}), False), OTHER):
         assert permissions.permits(inode, actor, READ) and not permissions.permits(inode, actor, WRITE)
-    assert not permissions.permits(inode, Actor(7, 20, frozenset(), False), READ), "the owning group has nothing"
+    assert not permissions.permits(inode, Credentials(7, 20, frozenset(), False), READ), "the owning group has nothing"
 
 
 def test_a_change_of_mode_changes_the_mask() -> None:

@@ -1,7 +1,7 @@
 """Who acts."""
 
 import pytest
-from threefs_meta.actors import MOST_GROUPS, TRUSTED, Actor, actor_of, maker_of
+from threefs_meta.actors import MOST_GROUPS, TRUSTED, Credentials, actor_of, maker_of
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
@@ -16,7 +16,7 @@ def test_who_names_nobody_is_trusted_and_says_itself_whose_things_it_makes() -> 
 def test_a_caller_is_only_itself() -> None:
     caller = pb.Caller(uid=3, gid=4, groups=[5, 6])
     for actor in (actor_of(pb.StatRequest(caller=caller)), maker_of(pb.MkdirRequest(uid=0, gid=0, caller=caller))):
-        assert actor == Actor(3, 4, frozenset({5, 6}), False)
+        assert actor == Credentials(3, 4, frozenset({5, 6}), False)
         assert [actor.in_group(gid) for gid in (3, 4, 5, 6, 7)] == [False, True, True, True, False]
         assert actor.owns(pb.Inode(uid=3)) and not actor.owns(pb.Inode(uid=4))
     assert actor_of(pb.StatRequest(caller=pb.Caller(uid=0, gid=9))).is_super

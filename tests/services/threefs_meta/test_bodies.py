@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_meta import bodies, keys
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 
 from tests.support.metadata import MetaBench, run
@@ -27,7 +27,7 @@ def test_as_a_look_shows_them() -> None:
                 assert bodies.is_plain(body) == (wanted.type != pb.DIRECTORY)
                 assert pb.Inode.FromString(await bodies.shown(names, body, key)) == wanted
 
-        await look(fs.context, work)
+        await run_readonly(fs.context, work)
 
     run(test)
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 from threefs_meta import charges, keys
-from threefs_meta.bookkeeper import DELTAS_PER_TRANSACTION, ENTRIES_PER_TRANSACTION, Bookkeeper
+from threefs_meta.bookkeeper import DELTAS_PER_TRANSACTION, ENTRIES_PER_TRANSACTION, UsageAggregator
 from threefs_meta.operations.show_quota import list_quotas
 
 from tests.support import damage
@@ -128,7 +128,7 @@ def test_whatever_is_done_the_sums_are_right(seed: int) -> None:
             if number == 30:
                 await fs.set_quota(uid=0)
             if dice.random() < 0.1:
-                await asyncio.gather(fs.bookkeeper.round(), Bookkeeper(fs.context).round())
+                await asyncio.gather(fs.bookkeeper.round(), UsageAggregator(fs.context).round())
             if dice.random() < 0.05:
                 await fs.collect_all()
         await fs.audit()
@@ -148,7 +148,7 @@ def test_many_deltas_are_added_up_in_pages_also_by_two() -> None:
         await fs.set_quota("/t")
         for number in range(DELTAS_PER_TRANSACTION + 50):
             await fs.create(f"/t/{number}")
-        await asyncio.gather(*(Bookkeeper(fs.context).round() for _ in range(3)))
+        await asyncio.gather(*(UsageAggregator(fs.context).round() for _ in range(3)))
         assert await used(fs, "/t") == (0, DELTAS_PER_TRANSACTION + 51)
         assert not await fs.engine.begin().get_range(*keys.DELTAS)
 

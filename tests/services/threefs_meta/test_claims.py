@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_meta import claims
-from threefs_meta.claims import QUIET_TICKS, Adder, Claimed, Standing
+from threefs_meta.claims import QUIET_TICKS, Creator, DelegationHeld, Standing
 
 from threefs.claims import RECALL_S
 from threefs.ids import ROOT
@@ -16,23 +16,23 @@ HERE = pb.Place(base=7, path=b"name")
     ("claim", "adder", "expected"),
     [
         (pb.Claim(), None, Standing.FREE),
-        (pb.Claim(recalled_tick=5), Adder(OTHER, 1), Standing.FREE),
+        (pb.Claim(recalled_tick=5), Creator(OTHER, 1), Standing.FREE),
         (claims.taken(MINE, 5, 4), None, Standing.THEIRS),
-        (claims.taken(MINE, 5, 4), Adder(OTHER, 9, (HERE,)), Standing.THEIRS),
-        (claims.taken(MINE, 5, 4), Adder(MINE, 4, (HERE,)), Standing.OURS),
-        (claims.taken(MINE, 5, 4), Adder(MINE, 9, (pb.Place(), HERE)), Standing.OURS),
-        (claims.taken(MINE, 5, 4), Adder(MINE, 3, (HERE,)), Standing.THEIRS),
-        (claims.taken(MINE, 5, 4), Adder(MINE, 9), Standing.THEIRS),
-        (claims.taken(MINE, 5, 4), Adder(MINE, 9, (pb.Place(base=7, path=b"other"),)), Standing.THEIRS),
-        (claims.taken(MINE, 5, 4), Adder(MINE, 9, (pb.Place(base=8, path=b"name"),)), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Creator(OTHER, 9, (HERE,)), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Creator(MINE, 4, (HERE,)), Standing.OURS),
+        (claims.taken(MINE, 5, 4), Creator(MINE, 9, (pb.Place(), HERE)), Standing.OURS),
+        (claims.taken(MINE, 5, 4), Creator(MINE, 3, (HERE,)), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Creator(MINE, 9), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Creator(MINE, 9, (pb.Place(base=7, path=b"other"),)), Standing.THEIRS),
+        (claims.taken(MINE, 5, 4), Creator(MINE, 9, (pb.Place(base=8, path=b"name"),)), Standing.THEIRS),
     ],
 )
-def test_who_may_add_a_name_at_once(claim: pb.Claim, adder: Adder | None, expected: Standing) -> None:
+def test_who_may_add_a_name_at_once(claim: pb.Claim, adder: Creator | None, expected: Standing) -> None:
     assert claims.standing(claim, adder, 7, b"name") is expected
 
 
 def test_the_root_has_two_numbers() -> None:
-    adder = Adder(MINE, 9, (pb.Place(path=b"name"),))
+    adder = Creator(MINE, 9, (pb.Place(path=b"name"),))
     assert claims.standing(claims.taken(MINE, 5, 4), adder, ROOT, b"name") is Standing.OURS
 
 
@@ -57,7 +57,7 @@ def test_only_what_is_recalled_ends_without_its_client() -> None:
 
 def test_what_is_left_of_a_claim() -> None:
     inode = pb.Inode(claim=claims.taken(MINE, 5, 4))
-    assert Claimed(7, MINE, 5).is_of(inode.claim) and not Claimed(7, MINE, 6).is_of(inode.claim)
+    assert DelegationHeld(7, MINE, 5).is_of(inode.claim) and not DelegationHeld(7, MINE, 6).is_of(inode.claim)
     claims.end(inode)
     assert inode == pb.Inode()
     inode.claim.CopyFrom(claims.taken(MINE, 5, 4))

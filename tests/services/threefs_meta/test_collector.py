@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from threefs_meta import collector, keys
-from threefs_meta.collector import ENTRIES_PER_TRANSACTION, PAGE, Collector
+from threefs_meta.collector import ENTRIES_PER_TRANSACTION, PAGE, GarbageCollector
 from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
 from threefs_meta.operations.open import open_inode
@@ -159,7 +159,7 @@ def test_another_service_takes_over_and_two_do_no_harm() -> None:
     async def test(fs: MetaBench) -> None:
         files = [await written(fs, f"/d/{number}") for number in range(PAGE + 10)]
         await fs.remove("/d", recursive=True)
-        both = [Collector(fs.context), Collector(fs.context)]
+        both = [GarbageCollector(fs.context), GarbageCollector(fs.context)]
         for _ in range(2):  # the directory, then the files that were in it
             await fs.pass_lease()
             while any(await asyncio.gather(*(collector.collect() for collector in both))):

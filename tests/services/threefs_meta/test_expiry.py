@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_meta import keys
-from threefs_meta.expiry import PAGE, Expiry
+from threefs_meta.expiry import PAGE, TrashReaper
 
 from tests.support import damage
 from tests.support.metadata import MetaBench, run
@@ -10,7 +10,7 @@ from threefs.errors import NotFound
 
 
 async def expire_all(fs: MetaBench) -> int:
-    expiry, count = Expiry(fs.context), 0
+    expiry, count = TrashReaper(fs.context), 0
     while done := await expiry.expire():
         assert done <= PAGE
         count += done
@@ -75,9 +75,9 @@ def test_a_record_that_cannot_be_read_holds_up_nobody() -> None:
         (key, value), _ = await fs.engine.begin().get_range(*keys.TRASH)
         await damage.put(fs, key, value[:-1])
         await fs.pass_ticks(20)
-        assert await Expiry(fs.context).expire() == 1
+        assert await TrashReaper(fs.context).expire() == 1
         await damage.put(fs, key, value)
-        assert await Expiry(fs.context).expire() == 1
+        assert await TrashReaper(fs.context).expire() == 1
         with pytest.raises(NotFound):
             await fs.stat("/a")
 

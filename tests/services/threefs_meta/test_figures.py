@@ -1,4 +1,4 @@
-from threefs_meta.figures import Calls, Figures, Rates
+from threefs_meta.figures import Calls, Rates, Statistics
 
 from threefs.errors import Conflict, NotFound
 from threefs.kv.port import Tally
@@ -13,7 +13,7 @@ def test_answers_and_failures_are_told_apart() -> None:
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    figures, tally = Figures(), Tally()
+    figures, tally = Statistics(), Tally()
     assert figures.rates(0.0, tally) == Rates(0.0, 0.0, 0.0)
     for at in range(0, 200, 10):
         figures.sample(float(at), tally)

@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_meta.actors import TRUSTED, Actor
-from threefs_meta.finder import Finder, Found
-from threefs_meta.mutations import look
+from threefs_meta.actors import TRUSTED, Credentials
+from threefs_meta.finder import BatchResolver, Found
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
 from threefs_meta.walk import find
 
@@ -27,7 +27,7 @@ def shown(found: Found) -> pb.Inode | int:
 
 @given(st.lists(place, max_size=30), st.integers(0, 9), st.booleans(), st.booleans())
 def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, trusted: bool) -> None:
-    actor = TRUSTED if trusted else Actor(7, 7, frozenset(), False)
+    actor = TRUSTED if trusted else Credentials(7, 7, frozenset(), False)
 
     async def one(names: Namespace, wanted: pb.Place) -> pb.Inode | int:
         try:
@@ -48,7 +48,7 @@ def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, truste
         await close(bench, closed)
 
         async def work(names: Namespace) -> None:
-            finder = Finder(names, actor, follow=follow)
+            finder = BatchResolver(names, actor, follow=follow)
             half = len(places) // 2
             found = [*await finder.find_places(places[:half]), *await finder.find_places(places[half:])]
             assert [shown(one) for one in found] == [await one(names, wanted) for wanted in places]
@@ -56,7 +56,7 @@ def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, truste
             found = await finder.find(base, [place.path for place in below])
             assert [shown(one) for one in found] == [await one(names, wanted) for wanted in below]
 
-        await look(bench.context, work)
+        await run_readonly(bench.context, work)
 
     async def close(bench: MetaBench, inode: pb.Inode) -> None:
         tx = bench.engine.begin()

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_meta.actors import TRUSTED, Actor
-from threefs_meta.known import Known
-from threefs_meta.mutations import look
+from threefs_meta.actors import TRUSTED, Credentials
+from threefs_meta.known import TxnMemo
+from threefs_meta.mutations import run_readonly
 from threefs_meta.namespace import Namespace
-from threefs_meta.walk import Spot, walk
+from threefs_meta.walk import Resolution, resolve
 
 from tests.support.metadata import MetaBench, run
 from threefs.errors import ThreefsError
@@ -21,11 +21,11 @@ place = st.builds(pb.Place, base=st.integers(0, 9), path=path)
 
 @given(st.lists(place, max_size=30), st.booleans(), st.booleans())
 def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> None:
-    actor = TRUSTED if trusted else Actor(7, 7, frozenset(), False)
+    actor = TRUSTED if trusted else Credentials(7, 7, frozenset(), False)
 
-    async def one(names: Namespace, wanted: pb.Place) -> Spot | int:
+    async def one(names: Namespace, wanted: pb.Place) -> Resolution | int:
         try:
-            return await walk(names, wanted, actor, follow=follow)
+            return await resolve(names, wanted, actor, follow=follow)
         except ThreefsError as error:
             return error.code
 
@@ -38,11 +38,11 @@ def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> N
         await bench.symlink("../a", "/a/up")
 
         async def work(names: Namespace) -> None:
-            known = Known()
+            known = TxnMemo()
             found = [await one(Namespace(names.tx, known=known), wanted) for wanted in places]
             assert found == [await one(names, wanted) for wanted in places]
 
-        await look(bench.context, work)
+        await run_readonly(bench.context, work)
 
     run(test)
 
@@ -52,9 +52,9 @@ def test_directories_that_change_are_not_known_any_more() -> None:
         await bench.mkdir("/a/b", parents=True)
         await bench.create("/a/b/f")
         context = bench.context
-        known = Known()
+        known = TxnMemo()
         tx = context.engine.begin()
-        spot = await walk(context.names(tx, known), pb.Place(path=b"a/b/f"), follow=True)
+        spot = await resolve(context.names(tx, known), pb.Place(path=b"a/b/f"), follow=True)
         assert known.places == {(0, b"a/b"): spot.parent}
         directory = await context.names(tx, known).directory(spot.parent)
         assert known.directories == {spot.parent: directory}

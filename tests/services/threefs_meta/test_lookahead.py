@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from threefs_meta.actors import TRUSTED
-from threefs_meta.known import Known
+from threefs_meta.known import TxnMemo
 from threefs_meta.lookahead import look_ahead
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.close import closing
@@ -49,7 +49,7 @@ def test_the_store_is_asked_for_all_at_once() -> None:
         changes += [pb.Change(remove=pb.RemoveRequest(place=place)) for place in odd]
         shelf = Shelf(await fs.engine.begin().get_range(b"", b"\xff"))
         tx = RemoteTransaction(shelf, shelf, fs.clock)
-        names = fs.context.names(tx, Known())
+        names = fs.context.names(tx, TxnMemo())
         await look_ahead(names, TRUSTED, changes)
         seen = shelf.asked
         assert seen < 20

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from threefs_meta.actors import Actor
-from threefs_meta.making import Birth, check_new_name, new_inode, vacant
+from threefs_meta.actors import Credentials
+from threefs_meta.making import InodeSpec, check_new_name, new_inode, vacant
 from threefs_meta.operations.create import create
 from threefs_meta.operations.link import link
 from threefs_meta.operations.mkdir import mkdir
 from threefs_meta.operations.rename import rename
 from threefs_meta.operations.symlink import symlink
-from threefs_meta.walk import Spot
+from threefs_meta.walk import Resolution
 
 from tests.support.metadata import MetaBench, at, run
 from threefs.errors import InvalidArgument, NotFound
@@ -21,7 +21,7 @@ from threefs.wire import meta_pb2 as pb
 
 def test_a_new_inode_has_one_name_and_one_time() -> None:
     async def test(fs: MetaBench) -> None:
-        inode = await new_inode(fs.context, pb.Inode(), Birth(pb.FILE, Actor(3, 4), 0o666, 0o066))
+        inode = await new_inode(fs.context, pb.Inode(), InodeSpec(pb.FILE, Credentials(3, 4), 0o666, 0o066))
         assert (inode.mode, inode.uid, inode.gid, inode.nlink) == (0o600, 3, 4, 1)
         assert {inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.birth_ns} == {fs.clock.wall_ns()}
 
@@ -29,12 +29,12 @@ def test_a_new_inode_has_one_name_and_one_time() -> None:
 
 
 def test_where_nothing_can_be_made() -> None:
-    vacant(Spot(1, b"a", None), at("/a"))
+    vacant(Resolution(1, b"a", None), at("/a"))
     with pytest.raises(NotFound):
-        vacant(Spot(1, b"a", None, (b"b",)), at("/a/b"))
-    check_new_name(Spot(1, b"a", None), at("/a"))
+        vacant(Resolution(1, b"a", None, (b"b",)), at("/a/b"))
+    check_new_name(Resolution(1, b"a", None), at("/a"))
     with pytest.raises(InvalidArgument):
-        check_new_name(Spot(1, b"", None), at("/"))
+        check_new_name(Resolution(1, b"", None), at("/"))
 
 
 def test_missing_directories_are_made_by_several_at_once() -> None:

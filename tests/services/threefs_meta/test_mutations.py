@@ -180,10 +180,10 @@ def test_what_is_done_outside_a_transaction_begins_behind_a_wait(tmp_path: Path)
         async def ask() -> None:
             asked.append(True)
 
-        async def attempt(tx: Transaction) -> str | mutations.Outside:
-            return "done" if asked else mutations.Outside(ask)
+        async def attempt(tx: Transaction) -> str | mutations.NeedsChunkIo:
+            return "done" if asked else mutations.NeedsChunkIo(ask)
 
-        work = mutations.settle(dataclasses.replace(bench.context, engine=engine), attempt)
+        work = mutations.run_with_chunk_io(dataclasses.replace(bench.context, engine=engine), attempt)
         assert work.send(None) is None
         assert not asked
         with pytest.raises(StopIteration, match="done"):

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from threefs_meta import keys
-from threefs_meta.expiry import Expiry
+from threefs_meta.expiry import TrashReaper
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations.accessed import accessed
 from threefs_meta.operations.link import link
@@ -181,7 +181,7 @@ def test_with_a_trash_and_files_without_names_it_is_as_sound(seed: int) -> None:
                     restore(one),
                     empty(),
                     fs.set_trash(one, (0, 5, 1000, None)[draw(4)]),
-                    Expiry(fs.context).expire(),
+                    TrashReaper(fs.context).expire(),
                     fs.pass_ticks(1),
                 ]
                 chosen = work.pop(draw(len(work)))

@@ -5,9 +5,9 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_meta.actors import TRUSTED, Actor
-from threefs_meta.claims import Adder
-from threefs_meta.known import Known
+from threefs_meta.actors import TRUSTED, Credentials
+from threefs_meta.claims import Creator
+from threefs_meta.known import TxnMemo
 from threefs_meta.new_files import make_together
 from threefs_meta.operations.create import create
 from threefs_meta.operations.set_layout import set_layout
@@ -17,10 +17,10 @@ from threefs.errors import QuotaExceeded
 from threefs.wire import meta_pb2 as pb
 
 
-async def made(fs: MetaBench, *requests: pb.CreateRequest, actor: Actor = TRUSTED) -> list[pb.CreateReply]:
+async def made(fs: MetaBench, *requests: pb.CreateRequest, actor: Credentials = TRUSTED) -> list[pb.CreateReply]:
     tx = fs.engine.begin()
-    names = fs.context.names(tx, Known(), Adder(CLIENT, 1))
-    replies = await make_together(fs.context, names, requests, actor, Adder(CLIENT, 1))
+    names = fs.context.names(tx, TxnMemo(), Creator(CLIENT, 1))
+    replies = await make_together(fs.context, names, requests, actor, Creator(CLIENT, 1))
     assert not any(told for _, told in replies), "nobody has claimed anything"
     await tx.commit()
     return [reply.parsed() for reply, _ in replies]
@@ -125,7 +125,7 @@ def test_where_they_end(end: pb.CreateRequest) -> None:
         await fs.mkdir("/d", mode=0o777)
         await fs.mkdir("/closed", mode=0o700)
         await fs.set("/", mode=0o777)
-        actor = Actor(7, 7, frozenset(), False) if end.HasField("caller") else TRUSTED
+        actor = Credentials(7, 7, frozenset(), False) if end.HasField("caller") else TRUSTED
         names = await fs.names("/")
         assert len(await made(fs, new("/1"), new("/d/2"), end, new("/3"), actor=actor)) == 2
         assert await fs.names("/") == ["1", *names] and await fs.names("/d") == ["2"]

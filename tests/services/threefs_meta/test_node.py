@@ -15,7 +15,7 @@ from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.managers import FramedManager
 from threefs.rpc.methods import STAT_FS
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2, meta_pb2
 
@@ -37,7 +37,7 @@ def test_it_answers_nothing_before_it_knows_the_chains(tmp_path: Path) -> None:
         starting = asyncio.create_task(node.start())
         while not node.address:
             await asyncio.sleep(0.01)
-        peers = Peers(RealNet(), identity(""))
+        peers = ConnectionPool(RealNet(), identity(""))
         with pytest.raises(Unavailable, match="is starting"):
             await peers.call(node.address, STAT_FS, meta_pb2.StatFsRequest(), timeout_s=5)
         starting.cancel()
@@ -68,7 +68,7 @@ def test_it_registers_serves_and_stops(tmp_path: Path) -> None:
             managers=lambda peers: FramedManager(peers, address),
         )
         await node.start()
-        peers = Peers(RealNet(), identity(""))
+        peers = ConnectionPool(RealNet(), identity(""))
         reply = await peers.call(node.address, STAT_FS, meta_pb2.StatFsRequest(), timeout_s=5)
         assert reply.replicas == 1
         assert manager._publication.routing.meta_addresses() == (node.address,)

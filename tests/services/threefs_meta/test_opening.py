@@ -1,13 +1,13 @@
 """What opening takes."""
 
 import pytest
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.opening import check_open
 
 from threefs.errors import AccessDenied, InvalidArgument
 from threefs.wire import meta_pb2 as pb
 
-USER = Actor(1, 1, frozenset(), False)
+USER = Credentials(1, 1, frozenset(), False)
 
 
 def test_a_session_or_a_cut_is_a_wish_to_write() -> None:

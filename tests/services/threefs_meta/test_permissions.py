@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from threefs_meta import acls, permissions
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 from threefs_meta.operations.access import access
 from threefs_meta.operations.batch_stat import batch_stat
 from threefs_meta.operations.create import create
@@ -35,10 +35,10 @@ from tests.support.metadata import MetaBench, at, run
 from threefs.errors import AccessDenied, PermissionDenied, SessionLost
 from threefs.wire import meta_pb2 as pb
 
-OWNER = Actor(1, 10, frozenset(), False)
-MEMBER = Actor(2, 11, frozenset({20}), False)
-OTHER = Actor(3, 12, frozenset(), False)
-SUPER = Actor()
+OWNER = Credentials(1, 10, frozenset(), False)
+MEMBER = Credentials(2, 11, frozenset({20}), False)
+OTHER = Credentials(3, 12, frozenset(), False)
+SUPER = Credentials()
 
 
 def file(mode: int) -> pb.Inode:
@@ -58,7 +58,7 @@ def file(mode: int) -> pb.Inode:
         (0o001, SUPER, READ | WRITE | EXECUTE),
     ],
 )
-def test_the_first_class_that_fits_decides(mode: int, actor: Actor, granted: int) -> None:
+def test_the_first_class_that_fits_decides(mode: int, actor: Credentials, granted: int) -> None:
     inode = file(mode)
     assert [bit for bit in (1, 2, 4) if permissions.permits(inode, actor, bit)] == [b for b in (1, 2, 4) if granted & b]
     assert permissions.permits(inode, actor, granted)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_meta import recalls
-from threefs_meta.claims import Claimed
+from threefs_meta.claims import DelegationHeld
 from threefs_meta.context import Context
 from threefs_meta.operations.change_many import change_many
 from threefs_meta.operations.claim import claim
@@ -118,7 +118,7 @@ def test_who_holds_it_does_not_wait_and_is_told() -> None:
         assert not (await mkdir(context, making)).claim
         existing = pb.CreateRequest(mutation=fs.mutation(), place=at("r", directory))
         assert not (await create(context, existing)).claim
-        assert await recalls._step(context, Claimed(directory, CLIENT, number), None)
+        assert await recalls._step(context, DelegationHeld(directory, CLIENT, number), None)
         making = pb.MkdirRequest(mutation=fs.mutation(), place=at("m", directory))
         reply_of_mkdir = await mkdir(context, making)
         assert (reply_of_mkdir.claim, reply_of_mkdir.recalled) == (0, number)
@@ -188,7 +188,7 @@ def test_each_service_waits_by_its_own_clock() -> None:
     async def test(fs: MetaBench) -> None:
         directory = await plant(fs)
         number = await claimed(fs, directory, OTHER)
-        await recalls._step(fs.context, Claimed(directory, OTHER, number), None)  # this one hangs from now on
+        await recalls._step(fs.context, DelegationHeld(directory, OTHER, number), None)  # this one hangs from now on
         fs.clock.advance(100.0)
         context, clock = beside(fs)
         began_s = clock.monotonic()

@@ -8,7 +8,7 @@ from threefs_meta.locks import END
 from threefs_meta.operations.create import create
 from threefs_meta.operations.lock import lock
 from threefs_meta.operations.open import open_inode
-from threefs_meta.sweeper import Sweeper
+from threefs_meta.sweeper import LeaseReaper
 
 from tests.support.metadata import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import Locked, SessionLost
@@ -69,7 +69,7 @@ def test_storage_that_is_away_only_delays() -> None:
         await fs.sweeper.sweep()
         assert await held(fs) == 2, "the session, and the lease on record"
         fs.storage.down.clear()
-        await Sweeper(fs.context).sweep()  # of another service
+        await LeaseReaper(fs.context).sweep()  # of another service
         assert await held(fs) == 0 and (await fs.stat("/a")).length == 2
 
     run(test)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from threefs_meta.ticks import Ticks
+from threefs_meta.ticks import LogicalClock
 
 from tests.support.clocks import SteppedClock
 from tests.support.metadata import SeededRandom
@@ -21,11 +21,11 @@ class World:
         self.engine = MemoryEngine(random=SeededRandom(1), **trouble)  # type: ignore[arg-type]
         self.clocks: list[SteppedClock] = []
 
-    def service(self) -> Ticks:
+    def service(self) -> LogicalClock:
         clock = SteppedClock()
         clock.advance(1e4 * len(self.clocks))  # they have nothing in common
         self.clocks.append(clock)
-        return Ticks(self.engine, lambda: 20.0, clock=clock, random=SeededRandom(2))
+        return LogicalClock(self.engine, lambda: 20.0, clock=clock, random=SeededRandom(2))
 
     def advance(self, seconds: float) -> None:
         for clock in self.clocks:

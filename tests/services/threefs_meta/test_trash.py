@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_meta import keys, trash
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 
 from tests.support.metadata import SESSION, MetaBench, run
 from threefs.errors import AccessDenied, AlreadyExists, NotADirectory, NotFound
@@ -47,7 +47,7 @@ def test_the_nearest_setting_above_counts() -> None:
 
         async def time_s(path: str) -> int:
             number = (await fs.stat(path)).inode
-            return await look(fs.context, lambda names: trash.time_s(names, number))
+            return await run_readonly(fs.context, lambda names: trash.time_s(names, number))
 
         assert await time_s("/a/b/c") == 0
         await fs.set_trash("/", 10)

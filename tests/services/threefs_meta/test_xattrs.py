@@ -2,13 +2,13 @@
 
 import pytest
 from threefs_meta import acls, keys, xattrs
-from threefs_meta.actors import TRUSTED, Actor
+from threefs_meta.actors import TRUSTED, Credentials
 
 from tests.support.metadata import MetaBench, run
 from threefs.errors import AccessDenied, InvalidArgument, NameTooLong, NoAttribute, NoSpace, NotSupported, ResultTooLong
 from threefs.wire import meta_pb2 as pb
 
-USER = Actor(1, 1, frozenset(), False)
+USER = Credentials(1, 1, frozenset(), False)
 
 
 @pytest.mark.parametrize("name", [b"user.a", b"user.\xff.b", b"trusted.x", b"security.y", acls.ACCESS, acls.DEFAULT])

@@ -1,6 +1,6 @@
 """The time of a chain never runs ahead of real time."""
 
-from threefs_storage.age import Age
+from threefs_storage.age import LogicalTime
 
 
 class Clock:
@@ -19,7 +19,7 @@ class Clock:
 
 def test_it_counts_whole_minutes_from_where_it_was() -> None:
     clock = Clock()
-    age = Age(clock, 7)
+    age = LogicalTime(clock, 7)
     seen = []
     for _ in range(300):
         clock.now += 1
@@ -29,7 +29,7 @@ def test_it_counts_whole_minutes_from_where_it_was() -> None:
 
 def test_it_goes_on_from_a_later_time_and_not_from_an_earlier_one() -> None:
     clock = Clock()
-    age = Age(clock, 7)
+    age = LogicalTime(clock, 7)
     clock.now += 59
     age.seen(20)
     clock.now += 59

@@ -5,7 +5,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from threefs_storage.last_target import LastTarget
+from threefs_storage.last_target import VersionQuery
 
 from tests.support.chain import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, flip_record, target_of
 from tests.support.rpc import run
@@ -15,9 +15,9 @@ from threefs.ids import ChunkId, NodeId
 from threefs.rpc.methods import INVENTORY
 
 
-def asker(chain: TestChain, node: int) -> LastTarget:
+def asker(chain: TestChain, node: int) -> VersionQuery:
     replica = chain[node]
-    return LastTarget(replica.peers, lambda: replica.cluster.routing, clock=CLOCK)
+    return VersionQuery(replica.peers, lambda: replica.cluster.routing, clock=CLOCK)
 
 
 async def ask(chain: TestChain, node: int, chunk: ChunkId = CHUNK) -> int:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from threefs_storage.last_target import LastTarget
+from threefs_storage.last_target import VersionQuery
 from threefs_storage.reads import Reads
 from threefs_storage.service import Storage
 from threefs_storage.targets import Target
@@ -25,7 +25,7 @@ def last_serving_target_is_asked() -> None:
 def any_replica_is_asked() -> None:
     """R1: who has a pending version asks its predecessor, or nobody."""
 
-    async def wrong(self: LastTarget, target: Target, chunk: Any, deadline: float) -> int:
+    async def wrong(self: VersionQuery, target: Target, chunk: Any, deadline: float) -> int:
         first = target.chain.serving[0]
         address = self._routing().address_of(first)
         request = pb.QueryVersionRequest(
@@ -37,7 +37,7 @@ def any_replica_is_asked() -> None:
             return 0
         return reply.version[0]
 
-    put(LastTarget, "committed_version", wrong)
+    put(VersionQuery, "committed_version", wrong)
 
 
 @plant

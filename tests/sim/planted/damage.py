@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
-from threefs_manager.generations import Generations
+from threefs_manager.generations import StoreGenerations
 from threefs_manager.membership import Membership
-from threefs_manager.progress import Progress
+from threefs_manager.progress import ResyncProgress
 from threefs_storage import copies, craq, repair
 from threefs_storage.craq import Craq
 from threefs_storage.engine.engine import ChunkEngine
@@ -15,7 +15,7 @@ from threefs_storage.resync import Resync
 from threefs_storage.targets import Target
 
 from tests.sim.planted.registry import plant_for, put
-from threefs.chunks import Chunks
+from threefs.chunks import ChunkClient
 from threefs.errors import CorruptChunk
 from threefs.kv import wal
 from threefs.routing import PublicState
@@ -159,15 +159,15 @@ def young_removals_are_collected() -> None:
 )
 def first_seq_not_sent() -> None:
     """I6: a write that is made anew does not say under which number it was sent first."""
-    request = Chunks._request
+    request = ChunkClient._request
 
-    def forgetful(self: Chunks, routing: Any, rows: Any) -> Any:
+    def forgetful(self: ChunkClient, routing: Any, rows: Any) -> Any:
         message = request(self, routing, rows)
         for write in message.writes:
             write.first_seq = 0
         return message
 
-    put(Chunks, "_request", forgetful)
+    put(ChunkClient, "_request", forgetful)
 
 
 @plant_for(f"{_ONCE}::test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown")
@@ -185,7 +185,7 @@ def what_is_forgotten_stays_behind() -> None:
 @plant_for("services/threefs_manager/test_overseer.py::test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone")
 def old_copy_serves_alone() -> None:
     """I15: a disk that was put back as it was some time ago serves alone, without what was acknowledged since."""
-    put(Generations, "outdated", lambda self, report: "")
+    put(StoreGenerations, "outdated", lambda self, report: "")
 
 
 @plant_for("contracts/test_min_replicas.py::test_a_lone_target_takes_no_writes_but_is_read")
@@ -197,7 +197,7 @@ def lone_head_acknowledges() -> None:
 @plant_for("services/threefs_manager/test_overseer.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one")
 def starving_target_keeps_its_place() -> None:
     """A resync that gets nothing done keeps its chain from having its replicas."""
-    put(Progress, "gives_way", lambda self, *args: None)
+    put(ResyncProgress, "gives_way", lambda self, *args: None)
 
 
 @plant_for("services/threefs_manager/test_overseer.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one")

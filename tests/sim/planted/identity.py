@@ -11,7 +11,7 @@ from threefs_storage.engine.store import RecordStore
 from tests.sim.planted.registry import plant_for, put
 from threefs.kv.port import Transaction
 from threefs.rpc import handshake
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 
 _STORES = "sim/test_store_faults.py"
 _DOZES = "sim/test_dozes.py"
@@ -36,7 +36,7 @@ def older_copy_of_the_managers_store_changes_chains() -> None:
 @plant_for("threefs/rpc/test_peers.py::test_who_takes_the_port_of_a_service_is_taken_for_nobody[]")
 def impostors_end_calls() -> None:
     """Whoever takes the port of a dead service is believed to say that the key is wrong."""
-    put(Peers, "_is_a_stranger", lambda self, error: False)
+    put(ConnectionPool, "_is_a_stranger", lambda self, error: False)
 
 
 @plant_for("client/threefs_client/test_lease.py::test_after_a_silence_it_asks_before_anything_is_written")

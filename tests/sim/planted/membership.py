@@ -9,7 +9,7 @@ from threefs_manager import service as service_module
 from threefs_manager import transitions
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
-from threefs_manager.overseer import Overseer
+from threefs_manager.overseer import ChainController
 from threefs_storage.targets import Targets
 
 from tests.sim.clock import SimClock
@@ -88,7 +88,7 @@ def leased_whatever_it_knows() -> None:
 @plant
 def restart_not_noticed() -> None:
     """R8: a new incarnation goes on where the old one was, without a new chain version."""
-    put(Overseer, "restarted", lambda self, node_id: None)
+    put(ChainController, "restarted", lambda self, node_id: None)
 
     async def take(writer: Any, request: Any, *, started_before: bool) -> None:
         await asyncio.sleep(0)

@@ -8,8 +8,8 @@ from threefs_client.lease import Lease
 from threefs_client.meta_calls import MetaCalls
 from threefs_meta import cutting, keys, leases, locks, mutations
 from threefs_meta.allocator import Allocator
-from threefs_meta.collector import Collector
-from threefs_meta.lengths import Growth
+from threefs_meta.collector import GarbageCollector
+from threefs_meta.lengths import LengthReport
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations import lock as lock_module
 from threefs_meta.operations import rename as rename_module
@@ -86,26 +86,26 @@ def removed_names_leave_their_inode() -> None:
 @plant
 def chunks_of_another_file_are_collected() -> None:
     """I10: the collector frees chunks of files that have names."""
-    free = Collector._free
+    free = GarbageCollector._free
 
-    async def wrong(self: Collector, item: Any) -> Any:
+    async def wrong(self: GarbageCollector, item: Any) -> Any:
         item.inode.inode += 1
         freed = await free(self, item)
         item.inode.inode -= 1
         return freed
 
-    put(Collector, "_free", wrong)
+    put(GarbageCollector, "_free", wrong)
 
 
 @plant
 def length_is_the_last_report() -> None:
     """I11: the length of a file is what the last writer has said, not the most that anybody has."""
 
-    def settle(self: Growth, inode: pb.Inode) -> bool:
+    def settle(self: LengthReport, inode: pb.Inode) -> bool:
         inode.length = self.report.end
         return True
 
-    put(Growth, "settle", settle)
+    put(LengthReport, "settle", settle)
 
 
 @plant

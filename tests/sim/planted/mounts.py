@@ -4,7 +4,7 @@ from typing import Any
 
 from threefs_mount.errseq import Errseq
 from threefs_mount.open_file import OpenFile
-from threefs_mount.open_files import OpenFiles
+from threefs_mount.open_files import OpenFileTable
 
 from tests.sim.planted.registry import plant_for, put
 
@@ -62,4 +62,4 @@ def quota_is_ignored() -> None:
 @plant_for(f"{_FILES}::test_a_session_that_nobody_could_end_is_ended_later")
 def failed_close_leaks_its_session() -> None:
     """A session whose end was not confirmed lasts as long as the mount."""
-    put(OpenFiles, "_end_later", lambda self: None)
+    put(OpenFileTable, "_end_later", lambda self: None)

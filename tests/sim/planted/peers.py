@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from threefs_meta import service as meta_service
-from threefs_meta.actors import Actor
+from threefs_meta.actors import Credentials
 
 from tests.sim.planted.registry import plant_for, put
 from threefs.env import local_sockets
@@ -12,9 +12,9 @@ from threefs.errors import Overloaded, Retry
 from threefs.rpc import control_proofs, frames, handshake
 from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.limits import Limits
-from threefs.rpc.link import Link
+from threefs.rpc.link import FrameStream
 from threefs.rpc.server import Server
-from threefs.rpc.session import Session
+from threefs.rpc.session import ServerConnection
 from threefs.rpc.window import Window
 from threefs.wire import meta_pb2 as pb
 
@@ -91,7 +91,7 @@ def calls_of_the_control_plane_pass_again() -> None:
 @plant_for("services/threefs_meta/test_permissions.py::test_no_operation_forgets_to_ask")
 def owner_is_not_asked_for() -> None:
     """I21: anybody may change what only the owner may."""
-    put(Actor, "owns", lambda self, inode: True)
+    put(Credentials, "owns", lambda self, inode: True)
 
 
 @plant_for("threefs/env/test_local_sockets.py::test_a_socket_of_another_user_is_not_spoken_to")
@@ -134,7 +134,7 @@ def overload_is_final() -> None:
 @plant_for(f"{_MEMORY}::test_a_peer_that_reads_nothing_is_not_listened_to_any_more")
 def answers_pile_up() -> None:
     """I20: a peer that takes no answers may go on asking."""
-    put(Link, "_must_pause", lambda self: False)
+    put(FrameStream, "_must_pause", lambda self: False)
 
 
 @plant_for(f"{_MEMORY}::test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_does")
@@ -146,7 +146,7 @@ def memory_has_no_bound() -> None:
 @plant_for(f"{_MEMORY}::test_a_write_that_is_sent_in_part_only_keeps_its_memory_for_its_time")
 def half_a_write_is_waited_for() -> None:
     """I20: a write of which only a part comes keeps its memory."""
-    put(Session, "drop_late", lambda self, now: None)
+    put(ServerConnection, "drop_late", lambda self, now: None)
 
 
 @plant_for(f"{_MEMORY}::test_a_peer_that_is_not_known_yet_may_say_little")

@@ -9,9 +9,9 @@ from threefs_storage import craq as craq_module
 from threefs_storage.craq import Craq, Result
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
-from threefs_storage.finisher import Finisher
+from threefs_storage.finisher import PendingRecovery
 from threefs_storage.forwarding import Successor
-from threefs_storage.last_target import LastTarget
+from threefs_storage.last_target import VersionQuery
 from threefs_storage.resync import Resync
 from threefs_storage.targets import Target, Targets
 
@@ -120,21 +120,21 @@ def pending_not_finished_before_read() -> None:
 def tail_not_asked() -> None:
     """A replica with a pending version answers with its committed one."""
 
-    async def never(self: LastTarget, target: Target, chunk: Any, deadline: float) -> int:
+    async def never(self: VersionQuery, target: Target, chunk: Any, deadline: float) -> int:
         return 0
 
-    put(LastTarget, "committed_version", never)
+    put(VersionQuery, "committed_version", never)
 
 
 @plant
 def pending_shown_early() -> None:
     """A replica answers with its pending version, whether it is committed at the tail or not."""
 
-    async def newest(self: LastTarget, target: Target, chunk: Any, deadline: float) -> int:
+    async def newest(self: VersionQuery, target: Target, chunk: Any, deadline: float) -> int:
         record = target.engine.record(chunk)
         return record.pending.version if record is not None and record.pending is not None else 0
 
-    put(LastTarget, "committed_version", newest)
+    put(VersionQuery, "committed_version", newest)
 
 
 @plant
@@ -147,7 +147,7 @@ def syncing_keeps_pending() -> None:
 @plant
 def finisher_off() -> None:
     """What a crash or a client that gave up has left pending stays so."""
-    put(Finisher, "begin", lambda self, target: target.finished.set())
+    put(PendingRecovery, "begin", lambda self, target: target.finished.set())
 
 
 @plant

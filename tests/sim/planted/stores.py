@@ -6,7 +6,7 @@ from typing import Any
 
 from threefs_manager import metadata_store
 from threefs_meta import cutting, fencing, layouts, leases, lengths, store_identity, sweeper
-from threefs_meta.cutting import Cut
+from threefs_meta.cutting import Truncation
 from threefs_meta.lengths import Report
 from threefs_meta.namespace import Namespace
 from threefs_meta.operations import reserve as reserve_module
@@ -68,7 +68,7 @@ def half_a_backup_is_served() -> None:
 @plant_for("services/threefs_meta/test_cutting.py::test_readers_are_told_while_bytes_go_that_they_can_see")
 def cut_sets_no_mark() -> None:
     """Readers see zeros in place of bytes that are about to go."""
-    put(Cut, "_marked", lambda self, record: record)
+    put(Truncation, "_marked", lambda self, record: record)
 
 
 @plant_for("services/threefs_meta/test_lengths.py::test_a_service_that_hung_removes_nothing_that_was_written_since")

@@ -10,7 +10,7 @@ from threefs_storage.locks import ChunkLocks
 from threefs_storage.reads import Reads
 from threefs_storage.repair import Repair
 from threefs_storage.resync import Resync
-from threefs_storage.revival import Revival
+from threefs_storage.revival import TargetRecovery
 from threefs_storage.scrubber import Scrubber
 from threefs_storage.service import Storage, _parts
 from threefs_storage.targets import Target
@@ -18,7 +18,7 @@ from threefs_storage.targets import Target
 from tests.sim.planted.registry import plant, put
 from threefs.errors import ThreefsError
 from threefs.rpc.methods import SYNC_DONE
-from threefs.rpc.session import Session
+from threefs.rpc.session import ServerConnection
 from threefs.wire import storage_pb2 as pb
 
 
@@ -110,7 +110,7 @@ def resync_survives_a_chain_change() -> None:
 @plant
 def full_target_stays() -> None:
     """A replica without room stays in its chain, and every write of the chain waits for it."""
-    put(Revival, "refused", lambda self, target: None)
+    put(TargetRecovery, "refused", lambda self, target: None)
 
 
 @plant
@@ -130,9 +130,9 @@ def rows_end_with_the_first() -> None:
 @plant
 def payload_given_back_when_cancelled() -> None:
     """I14: the buffer of a call that is cancelled is free at once, while its work goes on."""
-    cancel = Session._cancel
+    cancel = ServerConnection._cancel
 
-    def early(self: Session, call_id: int) -> None:
+    def early(self: ServerConnection, call_id: int) -> None:
         call = self.calls.get(call_id)
         cancel(self, call_id)
         if call is not None and call.task is not None and call._buffer is not None:
@@ -140,7 +140,7 @@ def payload_given_back_when_cancelled() -> None:
             self._inflight_bytes -= call.payload_bytes
             self.server.pool.give(buffer)
 
-    put(Session, "_cancel", early)
+    put(ServerConnection, "_cancel", early)
 
 
 @plant
@@ -172,16 +172,16 @@ def buffers_of_cancelled_reads_are_lost() -> None:
 @plant
 def bytes_of_cancelled_calls_are_counted_for_ever() -> None:
     """I20: a connection counts the payload of calls that were cancelled before all of it had come."""
-    end = Session.end
+    end = ServerConnection.end
 
-    def forgetful(self: Session, call: Any) -> None:
+    def forgetful(self: ServerConnection, call: Any) -> None:
         before = self._inflight_bytes
         cancelled = call.task is not None and call.task.cancelled()
         end(self, call)
         if cancelled:
             self._inflight_bytes = before
 
-    put(Session, "end", forgetful)
+    put(ServerConnection, "end", forgetful)
 
 
 @plant

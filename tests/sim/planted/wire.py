@@ -7,12 +7,12 @@ from threefs_client import read_plans
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs import chunks as chunks_module
 from threefs.budget import ByteBudget
-from threefs.chunks import Chunks
-from threefs.cluster import Cluster
+from threefs.chunks import ChunkClient
+from threefs.cluster import RoutingWatcher
 from threefs.errors import ThreefsError
 from threefs.managers import Managers
 from threefs.routing import Routing
-from threefs.rpc.connection import Connection
+from threefs.rpc.connection import ClientConnection
 
 _Row: Any = chunks_module._Row
 
@@ -20,27 +20,27 @@ _Row: Any = chunks_module._Row
 @plant
 def every_attempt_is_another_write() -> None:
     """I6: a write that is sent again has a new identity."""
-    request = Chunks._request
+    request = ChunkClient._request
 
-    def renamed(self: Chunks, routing: Any, rows: Any) -> Any:
+    def renamed(self: ChunkClient, routing: Any, rows: Any) -> Any:
         for row in rows:
             self._seq += 1
             row.seq = self._seq
         return request(self, routing, rows)
 
-    put(Chunks, "_request", renamed)
+    put(ChunkClient, "_request", renamed)
 
 
 @plant
 def identities_of_all_clients_are_one() -> None:
     """I6: two clients count their writes under the same identity."""
-    init = Chunks.__init__
+    init = ChunkClient.__init__
 
-    def same(self: Chunks, calls: Any, cluster: Any, client: Any, **more: Any) -> None:
+    def same(self: ChunkClient, calls: Any, cluster: Any, client: Any, **more: Any) -> None:
         init(self, calls, cluster, client, **more)
         self._client = b"\1" * 16
 
-    put(Chunks, "__init__", same)
+    put(ChunkClient, "__init__", same)
 
 
 @plant
@@ -69,57 +69,57 @@ def unknown_is_told_as_done() -> None:
 def changes_of_a_chunk_overtake_each_other() -> None:
     """Two changes of one chunk by one client are under way at once."""
 
-    def claim(self: Chunks, rows: Any) -> Any:
+    def claim(self: ChunkClient, rows: Any) -> Any:
         for row in rows:
             self._seq += 1
             row.seq = self._seq
         return rows, []
 
-    put(Chunks, "_claim", claim)
-    put(Chunks, "_release", lambda self, rows: None)
+    put(ChunkClient, "_claim", claim)
+    put(ChunkClient, "_release", lambda self, rows: None)
 
 
 @plant
 def results_in_another_order() -> None:
     """The answers to the rows of a request are given to the wrong rows."""
-    send = Chunks._send
+    send = ChunkClient._send
 
-    async def turned(self: Chunks, routing: Any, address: str, rows: Any, deadline: float) -> None:
+    async def turned(self: ChunkClient, routing: Any, address: str, rows: Any, deadline: float) -> None:
         await send(self, routing, address, rows, deadline)
         if len(rows) > 1:
             ends = [(row.error, row.again, row.applied) for row in rows]
             for row, (error, again, applied) in zip(rows, [*ends[1:], ends[0]], strict=True):
                 row.error, row.again, row.applied = error, again, applied
 
-    put(Chunks, "_send", turned)
+    put(ChunkClient, "_send", turned)
 
 
 @plant
 def payloads_in_another_order() -> None:
     """The service takes the payload of one row for that of another one of the same size."""
-    request = Chunks._request
+    request = ChunkClient._request
 
-    def turned(self: Chunks, routing: Any, rows: Any) -> Any:
+    def turned(self: ChunkClient, routing: Any, rows: Any) -> Any:
         message = request(self, routing, rows)
         for first, second in zip(message.writes, list(message.writes)[1:], strict=False):
             if first.kind == second.kind and first.target == second.target:
                 first.offset, second.offset = second.offset, first.offset
         return message
 
-    put(Chunks, "_request", turned)
+    put(ChunkClient, "_request", turned)
 
 
 @plant
 def budget_leaks() -> None:
     """I20: bytes in flight are counted for ever when a call fails."""
-    send = Chunks._send
+    send = ChunkClient._send
 
-    async def leaking(self: Chunks, routing: Any, address: str, rows: Any, deadline: float) -> None:
+    async def leaking(self: ChunkClient, routing: Any, address: str, rows: Any, deadline: float) -> None:
         await send(self, routing, address, rows, deadline)
         if any(row.error is not None for row in rows):
             self._budget._used += sum(len(row.update.payload) for row in rows)
 
-    put(Chunks, "_send", leaking)
+    put(ChunkClient, "_send", leaking)
 
 
 @plant
@@ -139,14 +139,14 @@ def budget_not_given_to_those_who_wait() -> None:
 def routing_goes_back() -> None:
     """A snapshot that is older than the one at hand is taken over."""
 
-    def take(self: Cluster, address: str, routing: Routing) -> None:
+    def take(self: RoutingWatcher, address: str, routing: Routing) -> None:
         self.routing = routing
         changed, self._changed = self._changed, type(self._changed)()
         changed.set()
         for callback in self._callbacks:
             callback(routing)
 
-    put(Cluster, "_take", take)
+    put(RoutingWatcher, "_take", take)
 
 
 @plant
@@ -160,11 +160,11 @@ def only_the_first_manager_is_asked() -> None:
 def routing_is_not_followed() -> None:
     """I13: after an error of the manager a process stays with the routing that it has."""
 
-    async def follow(self: Cluster) -> None:
+    async def follow(self: RoutingWatcher) -> None:
         while True:
             await self._poll_any(1000, 3.0)
 
-    put(Cluster, "_follow", follow)
+    put(RoutingWatcher, "_follow", follow)
 
 
 @plant
@@ -186,9 +186,9 @@ def failed_rows_read_as_zeros() -> None:
 @plant
 def deadlines_do_not_pass() -> None:
     """I13: a call waits for its answer for as long as the connection lives."""
-    call = Connection.call
+    call = ClientConnection.call
 
-    def patient(self: Connection, method: Any, request: Any, *, timeout_s: float, **more: Any) -> Any:
+    def patient(self: ClientConnection, method: Any, request: Any, *, timeout_s: float, **more: Any) -> Any:
         return call(self, method, request, timeout_s=max(timeout_s, 1e6), **more)
 
-    put(Connection, "call", patient)
+    put(ClientConnection, "call", patient)

@@ -11,7 +11,7 @@ from threefs.env import local_sockets
 from threefs.env.local_sockets import Owner
 from threefs.env.net import RealNet, Stream
 from threefs.errors import ThreefsError, Unavailable
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 
 SQUAT = """
 import socket, sys
@@ -111,7 +111,7 @@ def test_a_socket_of_another_user_is_not_spoken_to(tmp_path: Path) -> None:
                 stream = await RealNet().connect(f"127.0.0.1:{port}", 5)
                 assert str(port) in stream.service and not stream.service.startswith("@")
                 stream.close()
-            peers = Peers(RealNet(), identity(token="s3cr3t"))
+            peers = ConnectionPool(RealNet(), identity(token="s3cr3t"))
             with nobody_does(SQUAT, f"threefs.127.0.0.1.{port}", home=tmp_path) as squatter:
                 tcp.close()
                 with pytest.raises(ThreefsError):

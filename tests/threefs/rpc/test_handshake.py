@@ -12,7 +12,7 @@ from threefs.rpc import frames, handshake
 from threefs.rpc.handshake import ClientHandshake, ServerHandshake
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import SPACE_INFO
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire.common_pb2 import Hello
 from threefs.wire.storage_pb2 import SpaceInfoReply, SpaceInfoRequest
 
@@ -160,7 +160,7 @@ def test_calls_go_with_the_right_key_and_only_with_it(net: str) -> None:
             await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
             assert (await peers.connect(address, 5)).cluster_id == "a" * 32
             for stranger in (identity(), identity(token="wrong")):
-                others = Peers(NETS[net](), stranger)
+                others = ConnectionPool(NETS[net](), stranger)
                 with pytest.raises(NotAuthorised):
                     await others.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
                 await others.close()
@@ -194,7 +194,7 @@ def test_an_impostor_hears_a_nonce_and_nothing_else() -> None:
 
         server = await asyncio.start_server(pretend, "127.0.0.1", 0)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        peers = Peers(RealNet(), identity("a" * 32, token=KEY))
+        peers = ConnectionPool(RealNet(), identity("a" * 32, token=KEY))
         try:
             with pytest.raises(NotAuthorised):
                 await peers.connect(address, 5)

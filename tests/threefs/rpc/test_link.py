@@ -15,7 +15,7 @@ from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.frames import SEGMENT_BYTES, Header
 from threefs.rpc.limits import Limits
-from threefs.rpc.link import Link
+from threefs.rpc.link import FrameStream
 
 
 class Trickle:
@@ -135,8 +135,8 @@ def test_every_byte_arrives_however_the_stream_cuts_them(steps: list[int], messa
     async def test() -> None:
         one, other = joined([step or 0 for step in steps] + [65_536])
         sender, receiver = Collected(), Collected()
-        link = Link(one, Limits(), sender)
-        Link(other, Limits(), receiver)
+        link = FrameStream(one, Limits(), sender)
+        FrameStream(other, Limits(), receiver)
         sent: list[int] = []
         expected = {}
         for call_id, (body_bytes, payload_bytes) in enumerate(messages, start=1):
@@ -160,7 +160,7 @@ class Answering(Collected):
 
     def __init__(self, answers: int, body: bytes = b"") -> None:
         super().__init__()
-        self.link: Link
+        self.link: FrameStream
         self.gone: list[int] = []  # how much had gone out when each frame came
         self._answers = answers
         self._body = body
@@ -176,8 +176,8 @@ def test_a_call_costs_one_read_and_one_write() -> None:
     async def test() -> None:
         one, other = joined([1 << 20])
         asking, answering = Collected(), Answering(3)
-        link = Link(one, Limits(), asking)
-        answering.link = Link(other, Limits(), answering)
+        link = FrameStream(one, Limits(), asking)
+        answering.link = FrameStream(other, Limits(), answering)
         for call_id in range(1, 4):
             link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
             assert one.calls == call_id, "it has gone out"
@@ -195,8 +195,8 @@ def test_a_large_answer_does_not_wait_for_those_behind_it() -> None:
         for size, early in ((0, False), (5000, True)):
             one, other = joined([1 << 20])
             asking, answering = Collected(), Answering(1, bytes(size))
-            link = Link(one, Limits(), asking)
-            answering.link = Link(other, Limits(), answering)
+            link = FrameStream(one, Limits(), asking)
+            answering.link = FrameStream(other, Limits(), answering)
             for call_id in range(1, 4):
                 link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
             other.poke()
@@ -211,8 +211,8 @@ def test_a_large_message_does_not_overtake() -> None:
     async def test() -> None:
         one, other = joined([40, 0, 3000])
         receiver = Collected()
-        link = Link(one, Limits(), Collected())
-        Link(other, Limits(), receiver)
+        link = FrameStream(one, Limits(), Collected())
+        FrameStream(other, Limits(), receiver)
         sizes = [0, 5000, 0, 9000, 0, 3000, 0]
         for call_id, size in enumerate(sizes, 1):
             link.send(frames.encode(frames.REQUEST, 1, 0, call_id, bytes(size)))
@@ -229,8 +229,8 @@ def test_what_is_urgent_does_not_overtake() -> None:
     async def test() -> None:
         one, other = joined([40, 0])  # so much at a time, and not every time
         receiver = Collected()
-        link = Link(one, Limits(), Collected())
-        Link(other, Limits(), receiver)
+        link = FrameStream(one, Limits(), Collected())
+        FrameStream(other, Limits(), receiver)
         link.send(frames.encode(frames.REQUEST, 1, 0, 1))
         for call_id in (2, 3, 4):
             link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
@@ -247,7 +247,7 @@ def test_what_is_sent_on_a_broken_link_at_once_ends_it() -> None:
     async def test() -> None:
         one, other = joined([10])
         mine = Collected()
-        link = Link(one, Limits(), mine)
+        link = FrameStream(one, Limits(), mine)
         other.close()
         link.send_now(frames.encode(frames.REQUEST, 1, 0, 1))
         assert isinstance(mine.ended, ConnectionLost) and link.closed
@@ -261,8 +261,8 @@ def test_long_messages_take_turns() -> None:
         one, other = joined([1 << 20])
         receiver = Collected()
         order: list[int] = []
-        link = Link(one, Limits(), Collected())
-        Link(other, Limits(), receiver)
+        link = FrameStream(one, Limits(), Collected())
+        FrameStream(other, Limits(), receiver)
         for call_id, size in ((1, 20 * SEGMENT_BYTES), (2, 100)):
             head = frames.encode(frames.RESPONSE, 1, 0, call_id, b"", size)
             link.send(head, call_id, [bytes(size)], size, partial(order.append, call_id))
@@ -276,8 +276,8 @@ def test_payload_that_lost_its_place_goes_nowhere_and_the_rest_arrives() -> None
     async def test() -> None:
         one, other = joined([50])  # so that one wake-up ends within the first payload
         receiver = Collected()
-        link = Link(one, Limits(), Collected())
-        receiving = Link(other, Limits(), receiver)
+        link = FrameStream(one, Limits(), Collected())
+        receiving = FrameStream(other, Limits(), receiver)
         for call_id in (1, 2):
             link.send(frames.encode(frames.RESPONSE, 1, 0, call_id, b"", 1000), call_id, [b"\xff" * 1000], 1000)
         await asyncio.sleep(0)
@@ -301,7 +301,7 @@ class Lent(Collected):
 
     def __init__(self) -> None:
         super().__init__()
-        self.link: Link
+        self.link: FrameStream
         self.owner: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
@@ -313,8 +313,8 @@ def test_nothing_is_written_to_memory_from_the_moment_in_which_its_owner_is_done
     async def test() -> None:
         one, other = joined([50])
         receiver = Lent()
-        link = Link(one, Limits(), Collected())
-        receiver.link = Link(other, Limits(), receiver)
+        link = FrameStream(one, Limits(), Collected())
+        receiver.link = FrameStream(other, Limits(), receiver)
         link.send(frames.encode(frames.RESPONSE, 1, 0, 1, b"", 1000), 1, [b"\xff" * 1000], 1000)
         await asyncio.sleep(0)
         for _ in range(6):
@@ -336,8 +336,8 @@ def test_nothing_is_read_from_memory_from_the_moment_in_which_its_owner_is_done(
         for begun in (False, True):
             one, other = joined([50_000, 0])
             receiver = Collected()
-            link = Link(one, Limits(), Collected())
-            Link(other, Limits(), receiver)
+            link = FrameStream(one, Limits(), Collected())
+            FrameStream(other, Limits(), receiver)
             owner: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             size = 4 * SEGMENT_BYTES
             memory = bytearray(b"m" * size)
@@ -364,7 +364,7 @@ def test_a_peer_that_left_ends_the_link_and_gives_back_what_waits() -> None:
     async def test() -> None:
         one, other = joined([10])
         mine, sent = Collected(), []
-        link = Link(one, Limits(), mine)
+        link = FrameStream(one, Limits(), mine)
         link.send(
             frames.encode(frames.RESPONSE, call_id=1, payload_bytes=100), 1, [bytes(100)], 100, lambda: sent.append(1)
         )
@@ -386,8 +386,8 @@ def test_a_damaged_frame_ends_the_link_and_is_not_taken_for_another(body_bytes: 
     async def test() -> None:
         one, other = joined([1 << 20])
         receiver = Collected()
-        Link(one, Limits(), Collected())
-        Link(other, Limits(), receiver)
+        FrameStream(one, Limits(), Collected())
+        FrameStream(other, Limits(), receiver)
         frame = bytearray(frames.encode(frames.REQUEST, 301, 0, 1, bytes(body_bytes)))
         place = data.draw(st.integers(3, min(len(frame) - 1, 200)), label="behind magic and version")
         frame[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -415,8 +415,8 @@ def test_frames_that_are_much_work_leave_others_their_turn() -> None:
                 return super().frame(header, body)
 
         receiver = Working()
-        link = Link(one, Limits(), Collected())
-        Link(other, Limits(), receiver, now=lambda: now)
+        link = FrameStream(one, Limits(), Collected())
+        FrameStream(other, Limits(), receiver, now=lambda: now)
         for call_id in range(1, 11):
             link.send(frames.encode(frames.REQUEST, 1, 0, call_id))
         await asyncio.sleep(0)
@@ -438,8 +438,8 @@ def test_nonsense_is_answered_with_the_reason() -> None:
     async def test() -> None:
         one, other = joined([1 << 16])
         mine, theirs = Collected(), Collected()
-        Link(one, Limits(), mine)
-        Link(other, Limits(), theirs)
+        FrameStream(one, Limits(), mine)
+        FrameStream(other, Limits(), theirs)
         one.arrived += b"GET / HTTP/1.1\r\nHost: nowhere.example\r\n\r\n"
         await settle(one, other)
         assert isinstance(mine.ended, ProtocolError)
@@ -473,7 +473,7 @@ def test_a_refused_link_is_not_kept_once_it_is_closed() -> None:
     """Found by fuzzing: thousands of refused peers a second each kept their buffers for ten seconds."""
 
     async def main() -> None:
-        link = Link(DeafStream(), Limits(hello_s=3600.0), Silent())
+        link = FrameStream(DeafStream(), Limits(hello_s=3600.0), Silent())
         link.refuse(ProtocolError("no"))
         await asyncio.sleep(0)
         link.close(ProtocolError("gone"))

@@ -7,7 +7,7 @@ from threefs.env.net import RealNet
 from threefs.errors import NotAuthorised, ThreefsError, Unavailable
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import SPACE_INFO
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.wire.storage_pb2 import SpaceInfoReply, SpaceInfoRequest
 
 
@@ -30,7 +30,7 @@ def test_callers_of_one_address_share_a_connection(net: str) -> None:
 
 def test_nobody_there_is_said_with_the_address() -> None:
     async def test() -> None:
-        peers = Peers(RealNet(), identity())
+        peers = ConnectionPool(RealNet(), identity())
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
             await peers.call("127.0.0.1:1", SPACE_INFO, SpaceInfoRequest(), timeout_s=1)
         await peers.close()
@@ -50,7 +50,7 @@ def test_a_listener_that_says_nothing_is_unavailable() -> None:
 
         silent = await asyncio.start_server(listen, "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
-        peers = Peers(RealNet(), identity(), limits=Limits(connect_s=0.1))
+        peers = ConnectionPool(RealNet(), identity(), limits=Limits(connect_s=0.1))
         with pytest.raises(Unavailable, match="HELLO"):
             await peers.call(f"127.0.0.1:{port}", SPACE_INFO, SpaceInfoRequest(), timeout_s=2)
         await peers.close()
@@ -86,7 +86,7 @@ def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody
             server.serve(SPACE_INFO, space)
             answered = 0
             for turns in range(1, 40):
-                peers = Peers(RealNet(), identity())
+                peers = ConnectionPool(RealNet(), identity())
                 calls = [
                     asyncio.create_task(peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5))
                     for _ in range(2)
@@ -113,7 +113,7 @@ def test_who_takes_the_port_of_a_service_is_taken_for_nobody(key: str) -> None:
     """Once somebody has proven the key. Whoever has met nobody else may have the wrong key, and is told at once."""
 
     async def test() -> None:
-        peers = Peers(RealNet(), identity(token="s" * 32))
+        peers = ConnectionPool(RealNet(), identity(token="s" * 32))
         served = Served(mine=identity("c" * 32, token="s" * 32))
         served.server.serve(SPACE_INFO, space)
         address = await served.server.start("127.0.0.1", 0)
@@ -124,7 +124,7 @@ def test_who_takes_the_port_of_a_service_is_taken_for_nobody(key: str) -> None:
         await impostor.server.start(host, int(port))
         with pytest.raises(Unavailable, match=f"no service of this cluster listens at {address}"):
             await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-        stranger = Peers(RealNet(), identity(token="s" * 32))
+        stranger = ConnectionPool(RealNet(), identity(token="s" * 32))
         with pytest.raises(NotAuthorised):
             await stranger.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
         await stranger.close()

@@ -15,7 +15,7 @@ from threefs.rpc import server as server_module
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import LAST_CHUNK, READ, SPACE_INFO, WRITE
-from threefs.rpc.peers import Peers
+from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.rpc.session import Call
 from threefs.wire import storage_pb2 as pb
@@ -25,7 +25,7 @@ async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
     return pb.SpaceInfoReply()
 
 
-async def still_serves(server: Server, peers: Peers, address: str) -> None:
+async def still_serves(server: Server, peers: ConnectionPool, address: str) -> None:
     if SPACE_INFO.number not in server.methods:
         server.serve(SPACE_INFO, space)
     await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)

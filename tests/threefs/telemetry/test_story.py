@@ -1,9 +1,9 @@
 from tests.support.clocks import SteppedClock
-from threefs.telemetry.story import Story
+from threefs.telemetry.story import EventTrace
 
 
 def test_events_of_a_key_in_order() -> None:
-    story = Story(clock=SteppedClock())
+    story = EventTrace(clock=SteppedClock())
     story.add("chunk", "staged", version=1)
     story.add("other", "staged", version=9)
     story.add("chunk", "committed", version=1)
@@ -15,7 +15,7 @@ def test_events_of_a_key_in_order() -> None:
 
 
 def test_a_story_is_bounded_in_keys_and_events() -> None:
-    story = Story(keys=2, events=3)
+    story = EventTrace(keys=2, events=3)
     for number in range(10):
         story.add("old", "event", number=number)
     assert [event.facts["number"] for event in story.of("old")] == [7, 8, 9]

@@ -2,7 +2,7 @@
 
 from threefs_meta import keys
 from threefs_meta.fsck import judge
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 
 from tests.support import damage
 from tests.support.metadata import SESSION, MetaBench, run
@@ -12,7 +12,7 @@ from threefs.wire import meta_pb2 as pb
 
 async def kinds(bench: MetaBench, **subject: object) -> list[int]:
     asked = pb.FsckSubject(**subject)  # type: ignore[arg-type]
-    return [verdict.kind for verdict in await look(bench.context, lambda names: judge.judge(names, asked))]
+    return [verdict.kind for verdict in await run_readonly(bench.context, lambda names: judge.judge(names, asked))]
 
 
 def test_what_does_not_exist_is_not_wrong() -> None:

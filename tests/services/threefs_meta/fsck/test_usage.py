@@ -1,5 +1,5 @@
 from threefs_meta import charges, keys
-from threefs_meta.bookkeeper import Bookkeeper
+from threefs_meta.bookkeeper import UsageAggregator
 from threefs_meta.charges import FREE, Cost, user_account
 from threefs_meta.fsck import usage
 
@@ -46,7 +46,7 @@ def test_a_sum_that_was_changed_is_not_judged() -> None:
         (kept,), _ = await usage.page(bench.engine.begin(), b"", 10)
         counted = pb.FsckUsage(account=kept.account, inodes=7)
         assert await usage.difference(bench.engine.begin(), kept, counted) == Cost(0, 4)
-        await Bookkeeper(bench.context).round()
+        await UsageAggregator(bench.context).round()
         assert await usage.difference(bench.engine.begin(), kept, counted) == Cost(0, 4), "adding up changes nothing"
         await charge(bench, 1, 1)
         await charge(bench, 1, -1)

@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_meta import keys
-from threefs_meta.mutations import look
+from threefs_meta.mutations import run_readonly
 from threefs_meta.operations.set_xattr import set_xattr
 
 from tests.support.metadata import SESSION, MetaBench, at, run
@@ -52,6 +52,6 @@ def test_what_has_no_name_gets_attributes_only_while_it_is_open() -> None:
             await set_on_inode(b"user.b")
         await fs.collect_all()
         begin, end = keys.xattrs(made.inode)
-        assert await look(fs.context, lambda names: names.tx.get_range(begin, end)) == []
+        assert await run_readonly(fs.context, lambda names: names.tx.get_range(begin, end)) == []
 
     run(test)
