@@ -28,7 +28,7 @@ LAYERS = (
         "routing",
         "checksums",
         "budget",
-        "claims",
+        "delegations",
         "leases",
         "flux",
         "keys",
@@ -37,7 +37,7 @@ LAYERS = (
     {"telemetry"},
     {"background"},
     {"rpc", "kv"},
-    {"backup_source", "cluster", "chunks", "managers", "registration", "incarnations", "program"},
+    {"backup_source", "cluster"},
 )
 #: ... and these two do not know each other.
 STRANGERS = {"rpc", "kv"}

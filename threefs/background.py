@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any
 
-from threefs.telemetry.library import LibraryLogger
+from threefs.telemetry.library_logging import LibraryLogger
 
 #: The name of a task that has died, and what it died of (None: it returned, or was cancelled by accident).
 OnDeath = Callable[[str, BaseException | None], None]

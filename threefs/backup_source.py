@@ -15,10 +15,10 @@ from threefs.env.random import RANDOM, Random
 from threefs.env.worker import ThreadWorker
 from threefs.errors import NotFound, NotSupported, Overloaded, TooOld
 from threefs.kv.dump import KEYS_END
-from threefs.kv.log_reader import LogReader
 from threefs.kv.recovering import RecoveringEngine
 from threefs.kv.rocks import RocksEngine
 from threefs.kv.table import Table, TableView
+from threefs.kv.wal_reader import LogReader
 from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method
 from threefs.wire import backup_pb2 as pb
 

@@ -9,7 +9,7 @@ LEASES_PER_T = 3
 #: Small values of T are for quick failover of storage; a client's process may be a notebook or a busy trainer.
 SHORTEST_S = 15.0
 RENEWALS = 3  # per lease
-#: The meta services count ticks (`threefs_meta/ticks.py`): so many per lease ...
+#: The meta services count ticks (`threefs_meta/lease/logical_clock.py`): so many per lease ...
 TICKS_PER_LEASE = 6
 #: ... and one more between the stamps of its begin and its end, as the first of them had begun before it.
 LEASE_TICKS = TICKS_PER_LEASE + 1

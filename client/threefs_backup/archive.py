@@ -21,7 +21,7 @@ from typing import Any
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound, Unavailable
 from threefs.kv.dump import Content, Writer, file_bytes
-from threefs.kv.port import Pair
+from threefs.kv.engine_api import Pair
 
 #: In the order in which they are copied: what the metadata refers to is in a copy of the manager's store that is not
 #: older.

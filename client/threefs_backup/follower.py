@@ -6,7 +6,7 @@ from typing import Protocol
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Corrupt, NotFound, TooOld, Unavailable
-from threefs.kv.port import Pair
+from threefs.kv.engine_api import Pair
 from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method, Rep, Req
 from threefs.wire import backup_pb2 as pb
 from threefs_backup import archive

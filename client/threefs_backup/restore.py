@@ -10,9 +10,9 @@ from pathlib import Path
 
 from threefs.errors import Corrupt, NotFound
 from threefs.kv import dump, retry
-from threefs.kv.batches import changes
-from threefs.kv.port import Engine, Transaction
-from threefs.kv.restored import RESTORE_KEY, in_part
+from threefs.kv.engine_api import Engine, Transaction
+from threefs.kv.restore_mark import RESTORE_KEY, in_part
+from threefs.kv.wal_batches import changes
 from threefs_backup import archive, log_file
 from threefs_backup.archive import Base
 

@@ -2,8 +2,8 @@
 
 from threefs_client import AsyncFileSystem, addresses
 
+from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.errors import Unavailable
-from threefs.managers import FramedManager, Managers
 from threefs.rpc.methods import Method, Rep, Req
 
 

@@ -11,7 +11,7 @@ import threefs_client
 from threefs.env.clock import CLOCK
 from threefs.env.worker import ThreadWorker
 from threefs.errors import Corrupt, ThreefsError
-from threefs_bench.meters import busy_s, process_cpu_s, resident_bytes
+from threefs_bench.cost_meter import busy_s, process_cpu_s, resident_bytes
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 QUICK_SIZES = (1_000, 10_000, 100_000)

@@ -9,9 +9,9 @@ from threefs.env.clock import CLOCK
 from threefs.errors import AlreadyExists
 from threefs.kv import retry
 from threefs.kv.dump import KEYS_END
+from threefs.kv.engine_api import Engine, Transaction
 from threefs.kv.engines import open_engine, parse
-from threefs.kv.port import Engine, Transaction
-from threefs_bench.meters import busy_s
+from threefs_bench.cost_meter import busy_s
 
 IN_FLIGHT = (1, 64)
 SECONDS = 3.0

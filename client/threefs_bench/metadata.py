@@ -17,7 +17,7 @@ from threefs_cli.local_cluster import LocalCluster
 
 from threefs.env.clock import CLOCK
 from threefs.errors import ThreefsError
-from threefs_bench.meters import process_cpu_s
+from threefs_bench.cost_meter import process_cpu_s
 
 SECONDS = 3.0
 IN_FLIGHT = 64

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from threefs.env.clock import CLOCK
-from threefs_bench.meters import busy_s
+from threefs_bench.cost_meter import busy_s
 
 FILES = 5000
 PROCESSES = (1, 4)  # in one directory, where the kernel lets one change at a time through

@@ -13,8 +13,8 @@ from threefs.env.loopback import raw_rate
 from threefs.env.worker import ThreadWorker
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
+from threefs_bench.cost_meter import Series
 from threefs_bench.disk import durable_write_rate
-from threefs_bench.meters import Series
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -11,7 +11,7 @@ from threefs.checksums import crc32c
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, InvalidArgument, NotFound, ThreefsError
 from threefs_checkpoint import format
-from threefs_checkpoint.files import FileSystem
+from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.format import ArrayInfo
 
 _BATCH_BYTES = 256 << 20

@@ -15,18 +15,18 @@ from threefs_backup.restore import Copy, find, restore
 from threefs_backup.services import MetaServices, managers
 from threefs_client import AsyncFileSystem
 
+from threefs.cluster.registration import read_cluster_id
 from threefs.env.clock import CLOCK
-from threefs.env.directory import owned
-from threefs.env.notify import notify
+from threefs.env.directory_lock import owned
+from threefs.env.systemd_notify import notify
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported, Unavailable, WrongCluster
 from threefs.kv import engines
 from threefs.kv.dump import KEYS_END
-from threefs.kv.restored import in_part
-from threefs.registration import read_cluster_id
+from threefs.kv.restore_mark import in_part
 from threefs_cli import cluster_file, output
+from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.error_names import naming
 from threefs_cli.meta_commands import json_option
-from threefs_cli.naming import naming
-from threefs_cli.reach import Reach, reaching
 
 ROUND_S = 1.0
 #: What a backup promises to be behind at most.

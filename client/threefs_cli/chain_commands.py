@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import click
 from threefs_client import AsyncFileSystem, addresses
 
+from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.errors import InvalidArgument, NotFound
-from threefs.managers import FramedManager, Managers
 from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD, GET_ROUTING, GET_STATUS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
-from threefs_cli.reach import Reach, reaching
+from threefs_cli.cluster_selector import Reach, reaching
 
 _ANSWER_S = 10.0
 

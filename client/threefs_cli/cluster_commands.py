@@ -12,17 +12,17 @@ import uvloop
 from rich.table import Table
 from threefs_client import AsyncFileSystem, addresses
 
+from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.errors import ThreefsError
-from threefs.managers import FramedManager, Managers
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import GET_STATUS, STATISTICS
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
 from threefs_cli import cluster_file, output
 from threefs_cli.cluster_file import ClusterFile, Plan
+from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.error_names import naming
 from threefs_cli.local_cluster import LocalCluster
-from threefs_cli.naming import naming
-from threefs_cli.reach import Reach, reaching
 
 _ANSWER_S = 10.0
 _FIGURES_S = 2.0

@@ -13,7 +13,7 @@ from threefs_fsck import Report, check
 
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_cli import output
-from threefs_cli.reach import Reach, reaching
+from threefs_cli.cluster_selector import Reach, reaching
 
 
 class _Failed(click.ClickException):

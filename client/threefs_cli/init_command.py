@@ -7,16 +7,16 @@ import click
 import uvloop
 from threefs_client import addresses, keyring
 
+from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
 from threefs.errors import InvalidArgument
-from threefs.managers import FramedManager, Managers
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
-from threefs_cli.reach import Reach, reaching
+from threefs_cli.cluster_selector import Reach, reaching
 
 _NODES = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?:@(\S+))?")
 _MOST_NODES = 10_000

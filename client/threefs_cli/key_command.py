@@ -6,7 +6,7 @@ import click
 
 from threefs import keys
 from threefs_cli import output
-from threefs_cli.naming import naming
+from threefs_cli.error_names import naming
 
 
 @click.command(

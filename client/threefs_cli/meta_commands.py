@@ -16,10 +16,10 @@ from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv import dump as dumps
 from threefs.kv import engines
 from threefs.kv.dump import Content
-from threefs.kv.port import Durable
+from threefs.kv.engine_api import Durable
 from threefs_cli import output
-from threefs_cli.naming import naming
-from threefs_cli.reach import Reach, reaching
+from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.error_names import naming
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from threefs_mount.options import MountOptions
 from threefs.env.clock import CLOCK
 from threefs.errors import Unavailable
 from threefs_cli import output, processes
+from threefs_cli.cluster_selector import Reach, reaching
 from threefs_cli.processes import Process
-from threefs_cli.reach import Reach, reaching
 
 STATE_VARIABLE = "XDG_STATE_HOME"
 _START_S = 60.0

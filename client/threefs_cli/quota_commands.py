@@ -5,10 +5,10 @@ import dataclasses
 import click
 from rich.table import Table
 from threefs_client import AsyncFileSystem
-from threefs_client.quotas import Quota
+from threefs_client.metadata.quotas import Quota
 
 from threefs_cli import output
-from threefs_cli.reach import Reach, reaching
+from threefs_cli.cluster_selector import Reach, reaching
 from threefs_cli.sizes import Size
 
 

@@ -14,11 +14,11 @@ from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
 from threefs.errors import IsADirectory
-from threefs_cli import copying, output
-from threefs_cli.copying import Moved
+from threefs_cli import output, tree_copy
+from threefs_cli.cluster_selector import Reach, reaching
 from threefs_cli.local_tree import LocalTree
-from threefs_cli.reach import Reach, reaching
 from threefs_cli.remote_tree import RemoteTree
+from threefs_cli.tree_copy import Moved
 
 _CAT_BYTES = 8 << 20
 _WARNED = 5
@@ -53,9 +53,9 @@ def put(reach: Reach, sources: tuple[str, ...], destination: str, recursive: boo
         (found,) = await fs.stat_many([destination])
         tree = LocalTree()
         into = found is not None and found.is_directory
-        for source, target in copying.destinations(sources, destination, into=into):
+        for source, target in tree_copy.destinations(sources, destination, into=into):
             tree.add(source, target, recursive=recursive)
-        await _copy(reach, tree, lambda moved: copying.put(fs, tree, moved))
+        await _copy(reach, tree, lambda moved: tree_copy.put(fs, tree, moved))
         return tree
 
     tree = reach.run(work)
@@ -73,7 +73,7 @@ def _put_standard_input(reach: Reach, sources: tuple[str, ...], destination: str
         (found,) = await fs.stat_many([destination])
         if found is not None and found.is_directory:
             raise IsADirectory(f"{destination} is a directory; name the file that standard input becomes in it")
-        return await copying.put_stream(fs, sys.stdin.buffer, destination)
+        return await tree_copy.put_stream(fs, sys.stdin.buffer, destination)
 
     length = reach.run(work)
     if reach.as_json:
@@ -108,9 +108,9 @@ def get(reach: Reach, sources: tuple[str, ...], destination: str, recursive: boo
     async def work(fs: AsyncFileSystem) -> None:
         tree = RemoteTree()
         into = os.path.isdir(destination)
-        for source, target in copying.destinations(sources, destination, into=into):
+        for source, target in tree_copy.destinations(sources, destination, into=into):
             await tree.add(fs, source, target, recursive=recursive)
-        await _copy(reach, tree, lambda moved: copying.get(fs, tree, moved, named_in_full=not into))
+        await _copy(reach, tree, lambda moved: tree_copy.get(fs, tree, moved, named_in_full=not into))
 
     reach.run(work)
 

@@ -6,10 +6,10 @@ import re
 import click
 from rich.table import Table
 from threefs_client import AsyncFileSystem
-from threefs_client.trash import Trashed
+from threefs_client.metadata.trash import Trashed
 
 from threefs_cli import output
-from threefs_cli.reach import Reach, reaching
+from threefs_cli.cluster_selector import Reach, reaching
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 

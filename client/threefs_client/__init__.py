@@ -1,11 +1,11 @@
 """The client library: files of a threefs cluster for blocking and for asyncio programs."""
 
-from threefs_client.allocation import Allocation
 from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem, connect_async
 from threefs_client.attributes import Attributes, Entry, Space, Usage
-from threefs_client.file import File
-from threefs_client.filesystem import FileSystem, connect
+from threefs_client.blocking.file import File
+from threefs_client.blocking.filesystem import FileSystem, connect
+from threefs_client.data.fallocate import Allocation
 from threefs_client.options import Options
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A file object for asyncio. The blocking one (`file.py`) is a shell around it."""
+"""A file object for asyncio. The blocking one (`blocking/file.py`) is a shell around it."""
 
 import io
 from types import TracebackType
@@ -7,11 +7,11 @@ import numpy as np
 
 from threefs.errors import InvalidArgument, LockLost
 from threefs.wire import meta_pb2 as pb
-from threefs_client import allocation, extents
-from threefs_client.allocation import Allocation
-from threefs_client.buffering import ReadAhead, WriteBuffer
-from threefs_client.handles import Handle, Place
-from threefs_client.locks import LockOwner
+from threefs_client.data import fallocate, sparse
+from threefs_client.data.buffering import ReadAhead, WriteBuffer
+from threefs_client.data.fallocate import Allocation
+from threefs_client.data.handles import Handle, Place
+from threefs_client.metadata.locks import LockOwner
 from threefs_client.modes import Mode
 
 Buffer = bytes | bytearray | memoryview
@@ -300,7 +300,7 @@ class AsyncFile:
         self.check(writing=True)
         await self.send_held()
         self._window.drop()
-        await allocation.allocate(self.handle, offset, length, mode)
+        await fallocate.allocate(self.handle, offset, length, mode)
 
     async def seek_data(self, offset: int) -> int:
         """The first byte of data from `offset` on; the position stays. Raises NoDataThere.
@@ -309,13 +309,13 @@ class AsyncFile:
         """
         self.check()
         await self.send_held()
-        return await extents.seek_data(self.handle, offset)
+        return await sparse.seek_data(self.handle, offset)
 
     async def seek_hole(self, offset: int) -> int:
         """The first byte of a hole from `offset` on, at last the end of the file. Raises NoDataThere."""
         self.check()
         await self.send_held()
-        return await extents.seek_hole(self.handle, offset)
+        return await sparse.seek_hole(self.handle, offset)
 
     # ---- locking ----
 

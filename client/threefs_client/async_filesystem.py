@@ -1,4 +1,4 @@
-"""The file system for asyncio. The blocking one (`filesystem.py`) runs it on a background loop."""
+"""The file system for asyncio. The blocking one (`blocking/filesystem.py`) runs it on a background loop."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -12,17 +12,18 @@ from threefs import layout as layouts
 from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, Retry, StaleFence, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_client import addresses, copying, link, modes, options, paths, reads
+from threefs_client import addresses, context, modes, options, paths
 from threefs_client.async_file import AsyncFile, flat
 from threefs_client.attributes import Attributes
-from threefs_client.callers import caller_of, may_surely_read
-from threefs_client.handles import Handle
-from threefs_client.link import ClientContext
+from threefs_client.context import ClientContext
+from threefs_client.credentials import caller_of, may_surely_read
+from threefs_client.data import copy_range, reads
+from threefs_client.data.handles import Handle
+from threefs_client.data.hole_retry import Patience
+from threefs_client.data.reads import ReadFile
+from threefs_client.exit_flush import UnclosedAsync
+from threefs_client.metadata.namespace import NamespaceApi, checked_permissions, wanted_layout
 from threefs_client.modes import Mode
-from threefs_client.patience import Patience
-from threefs_client.reads import ReadFile
-from threefs_client.tree import NamespaceApi, checked_permissions, wanted_layout
-from threefs_client.unclosed import UnclosedAsync
 
 Path = paths.Path
 #: (path or open file, offset, length) in bytes
@@ -36,7 +37,7 @@ async def connect_async(url: str, **chosen: Any) -> "AsyncFileSystem":
 
     Raises InvalidArgument for a bad address or option, Unavailable when no manager answers there.
     """
-    fs = AsyncFileSystem(await link.connect(addresses.parse(url), options.make(**chosen)))
+    fs = AsyncFileSystem(await context.connect(addresses.parse(url), options.make(**chosen)))
     await fs.unclosed.watch()
     return fs
 
@@ -358,7 +359,7 @@ class AsyncFileSystem(NamespaceApi):
         await reader.send_held()
         await writer.send_held()
         writer.forget_ahead()
-        return await copying.copy_range(reader.handle, offset, writer.handle, at, length)
+        return await copy_range.copy_range(reader.handle, offset, writer.handle, at, length)
 
     async def copy(self, source: Path, destination: Path, *, replace: bool = True) -> int:
         """Copy the content and permission bits of a file; its length. Nobody sees a half-made copy.
@@ -374,7 +375,7 @@ class AsyncFileSystem(NamespaceApi):
             if not replace and await self.exists(destination):
                 raise AlreadyExists(f"{paths.shown(destination)} exists already")
             async with await self.create_unnamed(above or "/", permissions=mode) as new:
-                length = await copying.copy_range(old.handle, 0, new.handle, 0, old.length)
+                length = await copy_range.copy_range(old.handle, 0, new.handle, 0, old.length)
                 if not replace:
                     await self.link_file(new, destination)
                     return length

@@ -10,7 +10,7 @@ import numpy as np
 from threefs.checksums import crc32c
 from threefs.errors import Corrupt, InvalidArgument
 from threefs_data import format
-from threefs_data.files import File, FileSystem
+from threefs_data.filesystem_protocol import File, FileSystem
 
 TABLES_BYTES = 256 << 20
 

@@ -17,7 +17,7 @@ import numpy as np
 from threefs.errors import Corrupt, Internal, InvalidArgument, ThreefsError, Unavailable, error_of
 from threefs_data.dataset import TABLES_BYTES, Dataset
 from threefs_data.epochs import Epoch
-from threefs_data.files import FileSystem
+from threefs_data.filesystem_protocol import FileSystem
 
 _BATCH, _ERROR, _END = 1, 2, 3
 _HEADER = struct.Struct("<BI")  # what follows; samples of the batch, or code of the error

@@ -9,7 +9,7 @@ from threefs.checksums import Buffer, crc32c
 from threefs.env.random import RANDOM, Random
 from threefs.errors import InvalidArgument, NotFound, ThreefsError
 from threefs_data import format
-from threefs_data.files import File, FileSystem
+from threefs_data.filesystem_protocol import File, FileSystem
 
 _WRITE_BYTES = 4 << 20
 _READ_BYTES = 16 << 20

@@ -13,8 +13,8 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_fsck import findings
-from threefs_fsck.counts import NameCounts, Parents
 from threefs_fsck.findings import Report
+from threefs_fsck.link_counts import NameCounts, Parents
 from threefs_fsck.usage import UsageCount
 
 PAGE_ROWS = 1024

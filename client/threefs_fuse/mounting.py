@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from threefs.env import handover
+from threefs.env import fd_passing
 
 _DEVICE = "/dev/fuse"
 _HELPER = "fusermount3"
@@ -86,7 +86,7 @@ def _mount_by_helper(request: MountRequest) -> int:
     words += ["allow_other"] if request.others else []
     command = [_HELPER, "-o", ",".join(words), "--", request.point]
     try:
-        fd, said = handover.descriptor_of(command, "_FUSE_COMMFD")
+        fd, said = fd_passing.descriptor_of(command, "_FUSE_COMMFD")
     except FileNotFoundError:
         raise OSError(errno.ENOENT, f"the program {_HELPER} is not installed") from None
     if fd is None:

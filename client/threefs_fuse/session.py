@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from threefs.env.begun import Begun
+from threefs.env.eager import Begun
 from threefs.env.worker import ThreadWorker
-from threefs_fuse import negotiation, operations, protocol, replies, requests, signals
+from threefs_fuse import dispatch, init_handshake, protocol, replies, requests, signals
+from threefs_fuse.dispatch import Arguments, Operation
 from threefs_fuse.filesystem import FuseFileSystem
-from threefs_fuse.negotiation import Wishes
-from threefs_fuse.operations import Arguments, Operation
+from threefs_fuse.init_handshake import Wishes
 from threefs_fuse.protocol import Feature, Op
 from threefs_fuse.replies import Parts
 from threefs_fuse.requests import Caller
@@ -183,7 +183,7 @@ class Session:
 
     def _parts(self, operation: Operation, arguments: Arguments, result: Any) -> Parts:
         parts = operation.give(result)
-        return operations.sized(arguments[0], parts) if operation.sized else parts
+        return dispatch.sized(arguments[0], parts) if operation.sized else parts
 
     async def _finish(
         self,
@@ -234,7 +234,7 @@ class Session:
 
     def _greet(self, number: int, body: memoryview) -> None:
         try:
-            agreed, answer = negotiation.answer(body, self._wishes)
+            agreed, answer = init_handshake.answer(body, self._wishes)
         except requests.Malformed as error:
             self._fail(number, errno.EPROTO)
             self._end(OSError(errno.EPROTO, str(error)))
@@ -244,7 +244,7 @@ class Session:
             self.features = agreed.features
             self._methods = {
                 code: (operation, getattr(self._filesystem, operation.method))
-                for code, operation in operations.agreed(agreed.features).items()
+                for code, operation in dispatch.agreed(agreed.features).items()
             }
             self._filesystem.ready()
 

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
-from threefs_client import callers, connect_async
+from threefs_client import connect_async, credentials
 from threefs_fuse import mounting
-from threefs_fuse.negotiation import Wishes
+from threefs_fuse.init_handshake import Wishes
 from threefs_fuse.session import Session
 
 from threefs import background
 from threefs.background import TaskDied
-from threefs.env import garbage
+from threefs.env import gc_tuning
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
-from threefs_mount.features import FEATURES
-from threefs_mount.open_files import OpenFileTable
-from threefs_mount.operations import ThreefsVfs
+from threefs_mount.files.table import OpenFileTable
+from threefs_mount.kernel.features import FEATURES
 from threefs_mount.options import MountOptions
+from threefs_mount.vfs import ThreefsVfs
 
 _CONNECT_S = 10.0
 #: What is useless stores what it holds, if it can, but not for ever.
@@ -53,11 +53,13 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         noatime=options.noatime,
         key_file=options.key_file,
     ) as fs:
-        fs.link.meta.caller = callers.ROOT  # what is not done for a program, which the kernel names, is our own work
+        fs.link.meta.caller = (
+            credentials.ROOT
+        )  # what is not done for a program, which the kernel names, is our own work
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)
-            garbage.leave_alone()
+            gc_tuning.leave_alone()
             ready()
 
         files = OpenFileTable(fs.link, options.held_bytes, options.cache_s)

@@ -5,14 +5,14 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from threefs_client.link import ClientContext
+from threefs_client.context import ClientContext
 from threefs_fuse.filesystem import Answer
 from threefs_fuse.requests import Caller
 
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_mount import errnos
-from threefs_mount.open_files import OpenFileTable
+from threefs_mount.files.table import OpenFileTable
+from threefs_mount.kernel import errnos
 
 _CAPABILITY = b"security.capability"
 _KERNEL = Caller(0, 0, 0)

@@ -17,7 +17,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Fenced, Retry, ThreefsError
 from threefs.kv import records, retry
-from threefs.kv.port import Engine, Transaction
+from threefs.kv.engine_api import Engine, Transaction
 from threefs.wire import manager_pb2 as pb
 
 T = TypeVar("T")

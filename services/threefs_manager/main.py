@@ -4,14 +4,14 @@ import asyncio
 
 import structlog
 
-from threefs import program
 from threefs.backup_source import BackupSource
+from threefs.cluster import daemon
+from threefs.cluster.registration import read_cluster_id, write_cluster_id
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
 from threefs.kv import engines
-from threefs.kv.port import Engine
-from threefs.registration import read_cluster_id, write_cluster_id
-from threefs.rpc.control import ControlServer
+from threefs.kv.engine_api import Engine
+from threefs.rpc.grpc_binding import ControlServer
 from threefs.rpc.identity import Identity
 from threefs.rpc.server import Server
 from threefs_manager.election import LEASES_PER_T, Election
@@ -36,7 +36,7 @@ SIGTERM stops it after what is in flight, a second one at once.
 """
 
 
-async def serve(settings: Settings, stop: program.Stop) -> None:
+async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until told to stop."""
     url = engines.url_of(settings.engine, settings.data_dir / "kv")
     engine = await engines.open_engine(url)
@@ -46,7 +46,7 @@ async def serve(settings: Settings, stop: program.Stop) -> None:
         await engine.close()
 
 
-async def _serve(settings: Settings, engine: Engine, stop: program.Stop, *, alone: bool) -> None:
+async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, alone: bool) -> None:
     """`alone`: the embedded store admits one process, so whoever was primary before is gone, and nobody else serves."""
     log = structlog.get_logger()
     holder = RANDOM.token(16).hex()
@@ -72,7 +72,7 @@ async def _serve(settings: Settings, engine: Engine, stop: program.Stop, *, alon
         if alone:  # one among several is ready when it can tell others that it is not the primary
             await _first(running, manager.began)
         log.info("serving", address=address, control=control_address)
-        program.ready(address, control_address)
+        daemon.ready(address, control_address)
         await _first(running, stop)
     finally:
         await manager.resign()
@@ -92,4 +92,4 @@ async def _first(running: "asyncio.Task[None]", event: asyncio.Event) -> None:
         running.result()
 
 
-main = program.command("threefs-manager", Settings, serve, about=_ABOUT, example=_EXAMPLE)
+main = daemon.command("threefs-manager", Settings, serve, about=_ABOUT, example=_EXAMPLE)

@@ -12,7 +12,7 @@ from threefs.env.clock import Clock
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.generations import StoreGenerations
+from threefs_manager.store_generations import StoreGenerations
 
 _MEMBERS = (PublicState.SERVING, PublicState.SYNCING)
 

@@ -7,7 +7,7 @@ backup: then its inode numbers get an epoch that no store of this cluster had be
 
 from threefs.errors import StrangeStore
 from threefs.kv import records
-from threefs.kv.port import Transaction
+from threefs.kv.engine_api import Transaction
 from threefs.wire import manager_pb2 as pb
 
 METADATA_KEY = b"CONF|metadata"

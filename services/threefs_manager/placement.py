@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threefs.errors import InvalidArgument
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, PublicState, Target
-from threefs_manager.balance import choose_evenly, even_out
+from threefs_manager.placement_balance import choose_evenly, even_out
 
 MOST_REPLICAS = 16
 MOST_TARGETS_PER_DISK = 99

@@ -17,10 +17,10 @@ from threefs.errors import (
 from threefs.ids import ChainId, TargetId
 from threefs.routing import LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager import restoring
+from threefs_manager import restore
+from threefs_manager.cluster_store import Writer
 from threefs_manager.membership import Membership
 from threefs_manager.placement import MOST_TARGETS_PER_DISK
-from threefs_manager.store import Writer
 
 MOST_NAME_CHARS = 255
 MOST_FAILURE_CHARS = 1024  # that are kept of what a target says of its disk
@@ -31,7 +31,7 @@ async def enter(writer: Writer, request: pb.RegisterRequest, membership: Members
     """Write down that a process registers; its node id. Raises what `Manager.register` does."""
     cluster = writer.cluster
     if request.cluster_id and not cluster.cluster_id:
-        raise Unavailable(restoring.lost(request.cluster_id, ""))
+        raise Unavailable(restore.lost(request.cluster_id, ""))
     if not cluster.cluster_id:
         raise Unavailable("the cluster has no plan yet; `threefs up` or the Init call gives it one")
     if request.cluster_id and request.cluster_id != cluster.cluster_id:

@@ -25,7 +25,7 @@ from threefs.errors import (
     Unavailable,
 )
 from threefs.ids import NodeId, TableId
-from threefs.kv.port import Engine
+from threefs.kv.engine_api import Engine
 from threefs.routing import Chain, Node, NodeKind, Target
 from threefs.rpc.methods import (
     ACCEPT_LOSS,
@@ -41,19 +41,19 @@ from threefs.rpc.methods import (
     Method,
 )
 from threefs.rpc.server import Server
-from threefs.rpc.session import Call
+from threefs.rpc.server_connection import Call
 from threefs.wire import manager_pb2 as pb
-from threefs_manager import metadata_store, placement, registrations, restoring
+from threefs_manager import metadata_store, placement, registrations, restore
+from threefs_manager.chain_controller import ChainController
+from threefs_manager.cluster_store import Store, Writer
 from threefs_manager.election import Election, Epoch
-from threefs_manager.generations import StoreGenerations
 from threefs_manager.inquiry import Inquiry
 from threefs_manager.membership import Membership
 from threefs_manager.older import Age
-from threefs_manager.overseer import ChainController
 from threefs_manager.placement import FIRST_META_NODE, Disk
 from threefs_manager.presences import Presences, nobody_listens
-from threefs_manager.publication import RoutingPublisher
-from threefs_manager.store import Store, Writer
+from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.store_generations import StoreGenerations
 
 _NODES_IN_WORDS = 5
 _SETTLE_S = 1.0
@@ -130,12 +130,12 @@ class Manager:
         wall_ns = self._clock.wall_ns()
         try:
             was_restored, routing = await _patiently(
-                lambda: store.change(lambda writer: restoring.begin(writer, wall_ns)), self._clock
+                lambda: store.change(lambda writer: restore.begin(writer, wall_ns)), self._clock
             )
         except Fenced:
             return  # another manager is primary already
         if self._belongs_to not in ("", routing.cluster_id):
-            raise StrangeStore(restoring.lost(self._belongs_to, routing.cluster_id))
+            raise StrangeStore(restore.lost(self._belongs_to, routing.cluster_id))
         seen = await _patiently(store.seen, self._clock)
         self._membership = Membership(self._clock, StoreGenerations(seen))  # everyone has the time T from now on
         self._publication.begin(routing)
@@ -161,7 +161,7 @@ class Manager:
         await inquiry.done.wait()
         wall_ns = self._clock.wall_ns()
         _, routing = await _patiently(
-            lambda: store.change(lambda writer: restoring.settle(writer, inquiry.newest, wall_ns)), self._clock
+            lambda: store.change(lambda writer: restore.settle(writer, inquiry.newest, wall_ns)), self._clock
         )
         self._publication.publish(routing)
         self._membership.absolve(routing)
@@ -210,7 +210,7 @@ class Manager:
         plan = _in_order(request)
         store, _ = self._leading()
         if self._belongs_to and not self._publication.routing.cluster_id:
-            raise StrangeStore(restoring.lost(self._belongs_to, ""))
+            raise StrangeStore(restore.lost(self._belongs_to, ""))
         disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
         placement.check_plan(disks, plan.replicas, plan.targets_per_disk)
         min_replicas = request.min_replicas or placement.default_minimum(plan.replicas)

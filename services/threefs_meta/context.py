@@ -4,22 +4,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from threefs.chunks import Applied, ChunkUpdate, Listed
+from threefs.cluster.chunk_client import Applied, ChunkUpdate, Listed
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.ids import ChainId, InodeId
-from threefs.kv.port import Engine, Transaction
+from threefs.kv.engine_api import Engine, Transaction
 from threefs.layout import FileLayout
 from threefs.routing import Routing
 from threefs.wire import manager_pb2
-from threefs_meta.allocator import Allocator
-from threefs_meta.claims import Creator
-from threefs_meta.contents import Contents
-from threefs_meta.figures import Statistics
-from threefs_meta.known import TxnMemo
-from threefs_meta.namespace import Namespace
-from threefs_meta.quotas import Quotas
-from threefs_meta.ticks import LogicalClock
+from threefs_meta.batch.txn_memo import TxnMemo
+from threefs_meta.lease.delegation import Creator
+from threefs_meta.lease.logical_clock import LogicalClock
+from threefs_meta.listing_cache import Contents
+from threefs_meta.quota.limits import Quotas
+from threefs_meta.statistics import Statistics
+from threefs_meta.store.inode_numbers import Allocator
+from threefs_meta.store.namespace import Namespace
 
 #: How long an operation may wait for chunks. The caller's own deadline cuts it off earlier.
 CHUNKS_TIMEOUT_S = 20.0

@@ -1,10 +1,10 @@
 """The program `threefs-meta`."""
 
-from threefs import program
+from threefs.cluster import daemon
+from threefs.cluster.manager_client import Managers
 from threefs.env.net import RealNet
-from threefs.env.pace import Pace
+from threefs.env.sync_policy import Pace
 from threefs.kv import engines
-from threefs.managers import Managers
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
 
@@ -25,7 +25,7 @@ SIGTERM stops it after what is in flight, a second one at once.
 """
 
 
-async def serve(settings: Settings, stop: program.Stop) -> None:
+async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until told to stop."""
     engine = await engines.open_engine(engines.url_of(settings.engine, settings.data_dir / "kv"), pace=Pace())
 
@@ -33,9 +33,9 @@ async def serve(settings: Settings, stop: program.Stop) -> None:
         return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers)
 
     try:
-        await program.serve_node(settings.controls, settings.token, make, stop)
+        await daemon.serve_node(settings.controls, settings.token, make, stop)
     finally:
         await engine.close()
 
 
-main = program.command("threefs-meta", Settings, serve, about=_ABOUT, example=_EXAMPLE)
+main = daemon.command("threefs-meta", Settings, serve, about=_ABOUT, example=_EXAMPLE)

@@ -8,36 +8,36 @@ from prometheus_client import Metric
 
 from threefs.background import BackgroundTasks
 from threefs.backup_source import BackupSource
-from threefs.chunks import ChunkClient
-from threefs.cluster import RoutingWatcher
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.cluster.manager_client import Caller
+from threefs.cluster.registration import Registration, read_cluster_id
+from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.ids import ClientId
-from threefs.kv.port import Engine
-from threefs.managers import Caller
-from threefs.registration import Registration, read_cluster_id
+from threefs.kv.engine_api import Engine
 from threefs.routing import NodeKind
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import GET_STATUS
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.allocator import Allocator
-from threefs_meta.bookkeeper import UsageAggregator
-from threefs_meta.collector import GarbageCollector
 from threefs_meta.context import Context
-from threefs_meta.figures import SAMPLE_S
+from threefs_meta.garbage_collector import GarbageCollector
+from threefs_meta.lease.logical_clock import LogicalClock
+from threefs_meta.lease.reaper import LeaseReaper
 from threefs_meta.metrics import metrics
-from threefs_meta.operations.statistics import statistics
+from threefs_meta.ops.statistics import statistics
+from threefs_meta.quota.aggregator import UsageAggregator
 from threefs_meta.service import bind
 from threefs_meta.settings import Settings
-from threefs_meta.store_identity import StoreIdentity
-from threefs_meta.sweeper import LeaseReaper
-from threefs_meta.ticks import LogicalClock
+from threefs_meta.statistics import SAMPLE_S
+from threefs_meta.store.identity import StoreIdentity
+from threefs_meta.store.inode_numbers import Allocator
 
 _GRACE_S = 2.0
 _START_S = 30.0

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from threefs import program
+from threefs.cluster import daemon
+from threefs.cluster.manager_client import Managers
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
-from threefs.env.pace import Pace
+from threefs.env.sync_policy import Pace
 from threefs.kv.table import Table
-from threefs.managers import Managers
 from threefs.telemetry import logs
 from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings
@@ -30,7 +30,7 @@ SIGTERM stops it after what is in flight, a second one at once.
 """
 
 
-async def serve(settings: Settings, stop: program.Stop) -> None:
+async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until told to stop."""
     logs.identify(node_id=settings.node_id)
     disk = RealDisk()
@@ -39,7 +39,7 @@ async def serve(settings: Settings, stop: program.Stop) -> None:
         return StorageNode(settings, net=RealNet(), disk=disk, managers=lambda peers: managers, open_table=_open_table)
 
     try:
-        await program.serve_node(settings.controls, settings.token, make, stop)
+        await daemon.serve_node(settings.controls, settings.token, make, stop)
     finally:
         await disk.close()
 
@@ -48,4 +48,4 @@ async def _open_table(directory: Path) -> Table:
     return await Table.open(directory, pace=Pace())
 
 
-main = program.command("threefs-storage", Settings, serve, about=_ABOUT, example=_EXAMPLE)
+main = daemon.command("threefs-storage", Settings, serve, about=_ABOUT, example=_EXAMPLE)

@@ -6,7 +6,9 @@ from pathlib import Path
 import structlog
 
 from threefs.background import BackgroundTasks
-from threefs.cluster import RoutingWatcher
+from threefs.cluster.manager_client import Caller
+from threefs.cluster.registration import Registration, read_cluster_id
+from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.net import Net
@@ -14,18 +16,16 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import ConnectionIdle, PeerClosed, ThreefsError
 from threefs.ids import NodeId
 from threefs.kv.table import Table
-from threefs.managers import Caller
-from threefs.registration import Registration, read_cluster_id
 from threefs.routing import NodeKind
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import PRESENCE
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2
 from threefs_storage.engine.engine import EngineSettings
-from threefs_storage.engine.store import RecordTable
-from threefs_storage.scrubber import Pace
+from threefs_storage.engine.record_store import RecordTable
+from threefs_storage.health.scrubber import Pace
 from threefs_storage.service import Storage
 from threefs_storage.settings import Settings
 from threefs_storage.targets import Targets

@@ -26,11 +26,11 @@ from threefs.errors import (
     ThreefsError,
 )
 from threefs.ids import ChunkId
-from threefs.rpc.session import Call
+from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.craq import Craq
+from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.engine.records import Version
-from threefs_storage.last_target import VersionQuery
 from threefs_storage.targets import Target, Targets
 
 MOST_ROWS = 4096

@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from threefs.cluster import RoutingWatcher
+from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer
@@ -26,6 +26,7 @@ from threefs.errors import (
 )
 from threefs.ids import ChunkId
 from threefs.routing import Routing
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import (
     FETCH_CHUNK,
     INVENTORY,
@@ -38,27 +39,26 @@ from threefs.rpc.methods import (
     SYNC_DONE,
     WRITE,
 )
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
-from threefs.rpc.session import Call
-from threefs.telemetry.story import EventTrace
+from threefs.rpc.server_connection import Call
+from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.catalog import catalog
-from threefs_storage.collector import TombstoneCollector
-from threefs_storage.comparison import Comparison
-from threefs_storage.copies import Copies
-from threefs_storage.craq import Craq
-from threefs_storage.engine.once import MOST_ENTRIES
+from threefs_storage.chain.copies import Copies
+from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.pending_recovery import PendingRecovery
+from threefs_storage.chain.resync import Resync, inventory
+from threefs_storage.chain.successor import Successor
+from threefs_storage.chain.tombstone_collector import TombstoneCollector
+from threefs_storage.chain.version_query import VersionQuery
+from threefs_storage.chunk_listing import catalog
+from threefs_storage.engine.exactly_once import MOST_ENTRIES
 from threefs_storage.engine.records import Record
-from threefs_storage.finisher import PendingRecovery
-from threefs_storage.forwarding import Successor
-from threefs_storage.last_target import VersionQuery
+from threefs_storage.health.comparison import Comparison
+from threefs_storage.health.repair import Repair
+from threefs_storage.health.room import Found, Room, refusal
+from threefs_storage.health.scrubber import Pace, Scrubber
+from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.reads import MOST_ROWS, Reads
-from threefs_storage.repair import Repair
-from threefs_storage.resync import Resync, inventory
-from threefs_storage.revival import TargetRecovery
-from threefs_storage.room import Found, Room, refusal
-from threefs_storage.scrubber import Pace, Scrubber
 from threefs_storage.targets import Target, Targets
 
 _MOST_WRITES = 1024

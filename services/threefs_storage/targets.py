@@ -19,12 +19,12 @@ from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2
 from threefs_storage import kept
-from threefs_storage.age import LogicalTime
-from threefs_storage.aside import check_disk, elsewhere, put_aside
+from threefs_storage.chain.chunk_locks import ChunkLocks
+from threefs_storage.chain.logical_time import LogicalTime
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.records import Record
-from threefs_storage.engine.store import RecordTable
-from threefs_storage.locks import ChunkLocks
+from threefs_storage.health.quarantine import check_disk, elsewhere, put_aside
 
 T = TypeVar("T")
 _LOG = structlog.get_logger()

@@ -19,8 +19,8 @@ from typing import Any
 
 import click
 import uvloop
-from threefs_bench import directory, metadata, systems
-from threefs_bench.peers import NAMES, Harness
+from threefs_bench import directory, metadata, mount_comparison
+from threefs_bench.peer_harness import NAMES, Harness
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
 
@@ -61,8 +61,8 @@ class Run:
     def mount(self) -> Any:
         if reason := lacking():
             self.tables.append(f"## Through the mount\n\nNot measured: {reason}.\n")
-            return {"failures": {systems.THREEFS: reason}}
-        found = systems.measure(
+            return {"failures": {mount_comparison.THREEFS: reason}}
+        found = mount_comparison.measure(
             self.peers,
             self.harness,
             self.scratch,
@@ -70,7 +70,7 @@ class Run:
             rounds=self.rounds,
             files=500 if self.quick else 5000,
         )
-        self.tables.append(f"## Through the mount\n\n{systems.table(found)}")
+        self.tables.append(f"## Through the mount\n\n{mount_comparison.table(found)}")
         medians = found.medians()
         return {
             "by": "mountbench" if self.harness is not None else "threefs_bench mount",
@@ -108,7 +108,7 @@ def _grow(started: ClusterFile, sizes: Sequence[int], point: Path, tell: Callabl
     measure = partial(directory.measure, started.address, process.pid, sizes, tell)
     if lacking():
         return uvloop.run(measure())
-    with systems.mounted(started.address, point) as mount:
+    with mount_comparison.mounted(started.address, point) as mount:
         return uvloop.run(measure(directory.Mount(point, mount)))
 
 

@@ -9,13 +9,13 @@ from threefs_fsck.check import check
 from tests.chaos.cluster import KEY
 from tests.chaos.load import CHUNKS, FIRST_INODE, place
 from tests.support.namespace_audit import audit_store
-from threefs.cluster import RoutingWatcher
+from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
 from threefs.errors import Retry, ThreefsError, error_of
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import READ
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import storage_pb2 as pb
 
 _LENGTH = 64 << 10

@@ -16,13 +16,13 @@ from tests.support.etcd import EtcdCluster, EtcdMember
 from tests.support.mounts import Mount
 from tests.support.processes import Program, free_port
 from threefs import keys
+from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
-from threefs.managers import FramedManager, Managers
 from threefs.routing import PublicState
 from threefs.rpc import methods
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 2.0  # T

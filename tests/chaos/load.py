@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import threefs_client
 from threefs_client import addresses
-from threefs_client import link as client_link
-from threefs_client.link import ClientContext
+from threefs_client import context as client_link
+from threefs_client.context import ClientContext
+from threefs_client.data.reads import ReadFile
 from threefs_client.options import Options
-from threefs_client.reads import ReadFile
 
 from tests.chaos.cluster import KEY
 from tests.support.history import History, Kind, Operation, Outcome

@@ -6,7 +6,7 @@ import uuid
 import numpy as np
 import pytest
 from threefs_client import Allocation, FileSystem, connect_async
-from threefs_client.locks import LockOwner
+from threefs_client.metadata.locks import LockOwner
 
 from tests.support.cluster import LocalCluster
 from threefs.errors import (

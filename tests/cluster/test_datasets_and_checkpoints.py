@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from threefs_checkpoint import load, read_index, save
-from threefs_client.filesystem import FileSystem
+from threefs_client.blocking.filesystem import FileSystem
 from threefs_data import Dataset, Epoch, batches, pack, pack_files
 
 from tests.support.cluster import LocalCluster

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import threefs_client
-from threefs_bench.meters import resident_bytes
+from threefs_bench.cost_meter import resident_bytes
 
 from tests.support.cluster import LocalCluster
 

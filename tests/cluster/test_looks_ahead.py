@@ -11,10 +11,10 @@ from threefs_client import connect_async
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_fuse.replies import Entry
 from threefs_fuse.requests import Caller, Setting
-from threefs_mount import entries
-from threefs_mount.ahead import FIRST_LOOKS
-from threefs_mount.open_files import OpenFileTable
-from threefs_mount.operations import ThreefsVfs
+from threefs_mount.cache.statahead import FIRST_LOOKS
+from threefs_mount.files.table import OpenFileTable
+from threefs_mount.kernel import attrs
+from threefs_mount.vfs import ThreefsVfs
 
 from tests.support.cluster import LocalCluster
 
@@ -136,7 +136,7 @@ def test_what_is_changed_here_is_seen_at_once(
         await scene.fetched()
 
         assert (await scene.look(name(10))).mode & 0o777 == 0o600
-        assert await scene.look(name(11)) == entries.ABSENT == await scene.look(name(12))
+        assert await scene.look(name(11)) == attrs.ABSENT == await scene.look(name(12))
         assert (await scene.look(name(13))).inode == numbers[12]
         assert (await scene.look(name(14))).inode == numbers[15] and (await scene.look(name(15))).inode == numbers[14]
         assert (await scene.look(name(16))).nlink == 2

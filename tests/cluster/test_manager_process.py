@@ -13,15 +13,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.support.processes import Program, free_port
-from threefs.cluster import RoutingWatcher
+from threefs.cluster.registration import Registration
+from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, NotFound, NotPrimary, Unavailable, WrongCluster
-from threefs.registration import Registration
 from threefs.routing import NodeKind
-from threefs.rpc.control import ControlClient
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.grpc_binding import ControlClient
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGISTER
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 
 PLAN = pb.InitRequest(

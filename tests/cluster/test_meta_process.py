@@ -17,9 +17,9 @@ from tests.support.processes import free_port
 from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, InvalidArgument, NameTooLong, NotFound
 from threefs.kv.rocks import RocksEngine
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import CREATE
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import meta_pb2 as pb
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from threefs_client import connect_async
-from threefs_mount.claims import FIRST_NAMES
+from threefs_mount.cache.delegation import FIRST_NAMES
 
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from threefs_mount.listing import SMALL
+from threefs_mount.cache.cached_listing import SMALL
 
 import threefs
 from tests.support.cluster import LocalCluster

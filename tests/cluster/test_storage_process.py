@@ -12,15 +12,15 @@ import pytest
 
 from tests.support.processes import Program
 from threefs.checksums import crc32c
-from threefs.chunks import ChunkClient
-from threefs.cluster import RoutingWatcher
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.net import RealNet
 from threefs.errors import ChainChanged
 from threefs.ids import ChainId, ClientId, InodeId, TableId, TargetId
 from threefs.layout import FileLayout
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT, READ
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as mpb
 from threefs.wire import storage_pb2 as pb
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_storage.engine.once import NOTHING_FORGOTTEN
-from threefs_storage.forwarding import Successor
+from threefs_storage.chain.successor import Successor
+from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 
 from tests.support.chain import Gate, TestChain, cancelled, chain_of, until
 from tests.support.rpc import run

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from threefs_storage.resync import row_of
+from threefs_storage.chain.resync import row_of
 
 from tests.support.chain import CHUNK, OFFLINE, SERVING, TestChain, chain_of
 from tests.support.history import Kind, Operation

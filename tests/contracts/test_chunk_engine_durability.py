@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from threefs_storage.engine.content import Kind
+from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
 

@@ -2,8 +2,8 @@
 that makes it so is needed."""
 
 import pytest
-from threefs_meta.claims import Creator, Standing
-from threefs_mount.claims import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
+from threefs_meta.lease.delegation import Creator, Standing
+from threefs_mount.cache.delegation import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
 
 from tests.support.claim_world import Plan, Service, explore
 from threefs.wire import meta_pb2 as pb

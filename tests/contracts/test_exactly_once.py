@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine import once
+from threefs_storage.engine import exactly_once
 
 from tests.support.chain import OFFLINE, SERVING, SYNCING, chain_of, until
 from tests.support.rpc import run
@@ -41,7 +41,7 @@ def test_r6_a_write_to_a_chunk_of_many_writers_whose_first_attempt_is_lost(tmp_p
 def test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(once, "MOST_ENTRIES", 33)
+    monkeypatch.setattr(exactly_once, "MOST_ENTRIES", 33)
 
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
@@ -66,7 +66,7 @@ def test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown(
 
 
 def test_r6_what_is_forgotten_travels_with_a_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "MOST_ENTRIES", 33)
+    monkeypatch.setattr(exactly_once, "MOST_ENTRIES", 33)
 
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.content import Kind
+from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 
 from tests.support.chunk_engine import change, opened, put, read_all

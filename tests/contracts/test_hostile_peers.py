@@ -9,10 +9,10 @@ import pytest
 from tests.support.rpc import RawPeer, Served, TcpNet, announcing, hello_frame, identity, run
 from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
 from threefs.rpc import frames, handshake
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import GET_ROUTING, READ, SPACE_INFO, WRITE
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import storage_pb2 as pb
 from threefs.wire.common_pb2 import Hello
 

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_meta.allocator import Allocator
 from threefs_meta.context import Context
+from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.service import bind
-from threefs_meta.ticks import LogicalClock
+from threefs_meta.store.inode_numbers import Allocator
 
 from tests.support.cluster import LocalCluster
 from tests.support.metadata import MetaBench, run
 from tests.support.mutation_script import Call, Script
 from threefs.env.net import RealNet
 from threefs.rpc import methods
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method
-from threefs.rpc.peers import ConnectionPool
-from threefs.rpc.serialized import Serialized
+from threefs.rpc.preencoded import Serialized
 from threefs.wire import meta_pb2 as pb
 
 

@@ -16,9 +16,9 @@ from tests.support.postgres import PostgresServer
 from threefs.env.random import RANDOM
 from threefs.errors import Conflict, InvalidArgument, TooLarge, TooOld
 from threefs.kv import retry
+from threefs.kv.engine_api import MAX_TRANSACTION_KEYS, Engine, Transaction
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.port import MAX_TRANSACTION_KEYS, Engine, Transaction
 from threefs.kv.postgres import PostgresEngine
 from threefs.kv.rocks import RocksEngine
 

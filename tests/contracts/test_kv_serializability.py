@@ -17,9 +17,9 @@ from tests.sim.loop import SimLoop
 from threefs.env.random import RANDOM
 from threefs.errors import Conflict
 from threefs.kv import retry
+from threefs.kv.engine_api import Engine, Transaction
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.port import Engine, Transaction
 from threefs.kv.postgres import PostgresEngine
 from threefs.kv.rocks import RocksEngine
 

@@ -16,12 +16,12 @@ from threefs.env.net import RealNet
 from threefs.errors import ConnectionLost, DeadlineExceeded, LimitExceeded, Overloaded, Retry, ThreefsError
 from threefs.ids import ChunkId
 from threefs.rpc import frames
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import READ, SPACE_INFO, WRITE
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
-from threefs.rpc.session import Call
+from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
 
 MIB = 1 << 20

@@ -11,11 +11,11 @@ from tests.support.rpc import identity, run
 from threefs.env.net import Buffer, RealNet
 from threefs.errors import Overloaded, ThreefsError
 from threefs.ids import ChunkId
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import WRITE
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
-from threefs.rpc.session import Call
+from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ import dataclasses
 import random
 
 import pytest
-from threefs_manager import restoring
+from threefs_manager import restore
 from threefs_manager.transitions import next_chain
 
 from threefs.ids import ChainId, TargetId
@@ -113,8 +113,8 @@ class World:
         told = [replica.kept for replica in self.replicas.values()] if self._asks else []
         newest = max([self._backup, *told], key=lambda chain: chain.version)
         self.minutes += 1
-        wall_ns = restoring._EPOCH_S * 10**9 + self.minutes * 60 * 10**9
-        self.chain = restoring.raised(restoring.returning(newest), wall_ns)
+        wall_ns = restore._EPOCH_S * 10**9 + self.minutes * 60 * 10**9
+        self.chain = restore.raised(restore.returning(newest), wall_ns)
 
 
 def play(count: int, *, keeps: bool = True, asks: bool = True) -> None:

@@ -11,12 +11,12 @@ from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process, SimLoop
 from tests.sim.net import Fabric, SimNet
 from threefs.errors import ConnectionLost, DeadlineExceeded, Stopping, Unavailable
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import READ, SPACE_INFO, WRITE
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
-from threefs.rpc.session import Call
+from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
 
 ADDRESS = "b:7000"

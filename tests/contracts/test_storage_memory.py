@@ -4,8 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from threefs_storage import forwarding, resync, service
-from threefs_storage.engine import reader, writer
+from threefs_storage import service
+from threefs_storage.chain import resync, successor
+from threefs_storage.engine import chunk_reader, chunk_writer
 
 from tests.support.chain import CHUNK_BYTES, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
 from tests.support.rpc import run
@@ -43,7 +44,7 @@ def test_small_changes_of_many_chunks_take_their_memory_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of 40 KiB for 1,024 chunks of 64 MiB made a service take 64 GiB."""
-    monkeypatch.setattr(writer, "SCRATCH_BYTES", 4 * MIB)
+    monkeypatch.setattr(chunk_writer, "SCRATCH_BYTES", 4 * MIB)
 
     async def test() -> None:
         async with chain_of(tmp_path, 1) as chain:
@@ -65,7 +66,7 @@ def test_small_changes_of_many_chunks_take_their_memory_in_turns(
 def test_payloads_that_the_disk_cannot_take_as_they_lie_are_copied_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "SCRATCH_BYTES", MIB)
+    monkeypatch.setattr(chunk_writer, "SCRATCH_BYTES", MIB)
 
     async def test() -> None:
         async with chain_of(tmp_path, 1) as chain:
@@ -81,7 +82,7 @@ def test_payloads_that_the_disk_cannot_take_as_they_lie_are_copied_in_turns(
 
 
 def test_parts_of_many_large_blocks_are_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "SCRATCH_BYTES", 64 << 10)
+    monkeypatch.setattr(chunk_reader, "SCRATCH_BYTES", 64 << 10)
 
     async def test() -> None:
         async with chain_of(tmp_path, 1) as chain:
@@ -109,7 +110,7 @@ def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each change of a few bytes sends its whole chunk there, and so does the resync."""
-    monkeypatch.setattr(forwarding, "SHIPPED_BYTES", 4 * MIB)
+    monkeypatch.setattr(successor, "SHIPPED_BYTES", 4 * MIB)
     monkeypatch.setattr(resync, "AT_ONCE_BYTES", 2 * MIB)
 
     async def test() -> None:
@@ -143,7 +144,7 @@ def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(
 def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "SHIPPED_BYTES", MIB)
+    monkeypatch.setattr(successor, "SHIPPED_BYTES", MIB)
     monkeypatch.setattr(resync, "_AT_ONCE", 1)
 
     async def test() -> None:

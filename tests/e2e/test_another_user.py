@@ -31,10 +31,10 @@ import asyncio, os, sys
 from threefs.env.net import RealNet
 from threefs.errors import NotAuthorised
 from threefs.rpc import methods
-from threefs.rpc.control import ControlClient
+from threefs.rpc.grpc_binding import ControlClient
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method
-from threefs.rpc.peers import Peers
+from threefs.rpc.connection_pool import Peers
 
 async def main(control, *addresses):
     every = [one for one in vars(methods).values() if isinstance(one, Method)]

@@ -14,19 +14,20 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from threefs_checkpoint import format as checkpoint_format
 from threefs_data import format as data_format
-from threefs_fuse import operations, protocol
+from threefs_fuse import dispatch, protocol
 from threefs_fuse.requests import Malformed
 from threefs_manager.settings import Settings
-from threefs_meta import entries, paths
-from threefs_storage.engine import once as chunk_once
+from threefs_meta.resolve import paths
+from threefs_meta.store import entry_codec
+from threefs_storage.engine import exactly_once as chunk_once
 from threefs_storage.engine import records as chunk_records
 
 from threefs import routing, settings
 from threefs.checksums import crc32c
+from threefs.cluster.registration import read_cluster_id
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, WriteIdentity
-from threefs.kv import dump, records, wal
-from threefs.registration import read_cluster_id
+from threefs.kv import dump, records, wal_recovery
 from threefs.rpc import frames, handshake, methods
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method
@@ -83,7 +84,7 @@ def _resealed_value(data: bytes) -> object:
 
 
 def _resealed_entry(data: bytes) -> object:
-    return entries.decode(records.encode_body(data[5:]), b"DENT|key")
+    return entry_codec.decode(records.encode_body(data[5:]), b"DENT|key")
 
 
 def _fuse_request(data: bytes) -> object:
@@ -130,7 +131,7 @@ def _checkpoint_index(data: bytes) -> object:
     return checkpoint_format.decode_index(data, header, "checkpoint")
 
 
-_FUSE = operations.agreed(protocol.Feature.SETXATTR_EXT)
+_FUSE = dispatch.agreed(protocol.Feature.SETXATTR_EXT)
 _INODE = records.encode(meta_pb2.Inode(inode=5, mode=0o644, length=9, nlink=1, name=b"x", parent=1))
 
 DECODERS: dict[str, Decoder] = {
@@ -147,11 +148,12 @@ DECODERS: dict[str, Decoder] = {
     "chunk-record-resealed": Decoder(_resealed_record, [_record()]),
     "kv-record": Decoder(lambda data: records.decode(data, meta_pb2.Inode, b"INOD|key"), [_INODE]),
     "kv-record-resealed": Decoder(_resealed_value, [_INODE]),
-    "entry": Decoder(_resealed_entry, [entries.encode(entries.Entry(5, meta_pb2.FILE))]),
+    "entry": Decoder(_resealed_entry, [entry_codec.encode(entry_codec.Entry(5, meta_pb2.FILE))]),
     "fuse-request": Decoder(_fuse_request, [bytes([number]) + bytes(88) + b"name\0" for number in range(len(_FUSE))]),
     "dump": Decoder(lambda data: list(dump.read(io.BytesIO(data))), [_dump()]),
     "wal": Decoder(
-        lambda data: (wal.torn_at(data), wal.odd_header(data)), [bytes(100), struct.pack("<IHB", 1, 20, 1) + bytes(20)]
+        lambda data: (wal_recovery.torn_at(data), wal_recovery.odd_header(data)),
+        [bytes(100), struct.pack("<IHB", 1, 20, 1) + bytes(20)],
     ),
     "settings": Decoder(
         _file(lambda path: settings.load(Settings, path)), [b'data_dir = "/d"\nport = 7000\nlease_s = 2.5\n']

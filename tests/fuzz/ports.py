@@ -19,9 +19,9 @@ from threefs.checksums import crc32c
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.rpc import frames
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import GET_STATUS, SPACE_INFO, STAT_FS, Method
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
 
 _ANSWER_S = 20.0

@@ -1,7 +1,7 @@
 """What must be true of a cluster once it is at rest, looked at from outside."""
 
+from threefs_storage.chain.resync import row_of
 from threefs_storage.engine.records import Version
-from threefs_storage.resync import row_of
 from threefs_storage.targets import Target
 
 from tests.sim.content import Content

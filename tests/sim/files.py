@@ -3,7 +3,7 @@
 import asyncio
 
 from threefs_client import AsyncFileSystem
-from threefs_client.link import ClientContext
+from threefs_client.context import ClientContext
 
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process

@@ -22,7 +22,7 @@ _BEHIND_ALL = b"\xff" * 100
 
 
 class SimKv(MemoryEngine):
-    """threefs.kv.port.Engine; the process that calls is found by its context."""
+    """threefs.kv.engine_api.Engine; the process that calls is found by its context."""
 
     def __init__(self, loop: SimLoop, random: SeededRandom, clock: Clock | None = None) -> None:
         super().__init__(clock=clock or SimClock(loop))

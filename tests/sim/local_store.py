@@ -13,7 +13,7 @@ from tests.sim.disk import SimDisk
 from tests.sim.rows import Rows
 from tests.sim.table import SimTable, open_table
 from threefs.env.clock import Clock
-from threefs.kv.port import Pair
+from threefs.kv.engine_api import Pair
 from threefs.kv.rocks import RocksEngine
 
 PATH = Path("/kv")

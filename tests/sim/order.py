@@ -7,7 +7,7 @@ committed. Versions of a chunk have an order; so have the changes then.
 from typing import Any
 
 from tests.sim.world import World
-from threefs.chunks import _CHANNEL, ChunkClient, ChunkUpdate
+from threefs.cluster.chunk_client import _CHANNEL, ChunkClient, ChunkUpdate
 from threefs.ids import ChunkId
 
 #: Of a write: its client, its channel, and its number there.

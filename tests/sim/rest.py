@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 
-from threefs_client.link import ClientContext
+from threefs_client.context import ClientContext
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Block
 from threefs_storage.node import StorageNode

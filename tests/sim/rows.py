@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 
 from tests.sim.dice import SeededRandom
-from threefs.kv.port import Pair
+from threefs.kv.engine_api import Pair
 
 
 class Rows:

@@ -20,7 +20,7 @@ from typing import Any
 
 from threefs_client import AsyncFileSystem
 from threefs_client.async_file import AsyncFile
-from threefs_client.link import ClientContext
+from threefs_client.context import ClientContext
 
 from tests.sim.files import namespace
 from tests.sim.world import World

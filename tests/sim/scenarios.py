@@ -55,7 +55,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from threefs_client.reads import ReadFile
+from threefs_client.data.reads import ReadFile
 from threefs_storage.targets import Target
 
 from tests.sim import audit
@@ -66,7 +66,7 @@ from tests.sim.scenario_files import FileLines
 from tests.sim.workload import CHUNK_BYTES
 from tests.sim.world import LEASE_S, Size, World
 from threefs.budget import ByteBudget
-from threefs.chunks import Applied, ChunkUpdate
+from threefs.cluster.chunk_client import Applied, ChunkUpdate
 from threefs.env.buffers import POISON_VARIABLE
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, InodeId, TableId

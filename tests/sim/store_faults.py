@@ -10,15 +10,15 @@ STORE is `meta` or `managers`. While a store is strange its services refuse it: 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from threefs_manager.cluster_store import CLUSTER_KEY
 from threefs_manager.metadata_store import METADATA_KEY
-from threefs_manager.store import CLUSTER_KEY
-from threefs_meta import keys
+from threefs_meta.store import keys
 
 from tests.sim.dice import SeededRandom
 from tests.sim.kv import SimKv
 from tests.sim.world import LEASE_S, World
 from threefs.kv import records
-from threefs.kv.restored import RESTORE_KEY
+from threefs.kv.restore_mark import RESTORE_KEY
 from threefs.wire import manager_pb2 as pb
 from threefs.wire.records_pb2 import Counter, RestoreMark, StoreRecord
 

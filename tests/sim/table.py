@@ -9,13 +9,13 @@ from pathlib import Path
 from tests.sim.disk import SimDisk
 from tests.sim.rows import Rows
 from threefs.errors import DiskFailed, NoSpace, ThreefsError, Unavailable
-from threefs.kv.port import Pair
+from threefs.kv.engine_api import Pair
 
 _ROOM_TO_OPEN_BYTES = 64 << 10
 
 
 class SimTable:
-    """threefs_storage.engine.store.RecordTable: one opening by one process."""
+    """threefs_storage.engine.record_store.RecordTable: one opening by one process."""
 
     def __init__(self, disk: SimDisk, rows: Rows) -> None:
         self.written = 0

@@ -4,9 +4,9 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from threefs_client.handles import Handle
-from threefs_client.locks import LockOwner
-from threefs_storage.engine.store import RecordStore
+from threefs_client.data.handles import Handle
+from threefs_client.metadata.locks import LockOwner
+from threefs_storage.engine.record_store import RecordStore
 
 from tests.sim.faults import parse
 from tests.sim.run import Outcome, run

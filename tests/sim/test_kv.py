@@ -11,7 +11,7 @@ from tests.sim.kv import PATIENCE_S, SimKv
 from tests.sim.loop import Process, SimLoop
 from threefs.errors import Conflict, MaybeCommitted, Unavailable
 from threefs.kv import retry
-from threefs.kv.port import Transaction
+from threefs.kv.engine_api import Transaction
 
 Body = Callable[[SimKv, SimLoop], Coroutine[Any, Any, None]]
 

@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from threefs_client.link import ClientContext
-from threefs_client.reads import ReadFile
+from threefs_client.context import ClientContext
+from threefs_client.data.reads import ReadFile
 
 from tests.sim.dice import SeededRandom
 from tests.sim.grain import expand, shrink
@@ -15,7 +15,7 @@ from tests.sim.loop import Process
 from tests.sim.order import Order
 from tests.sim.world import World
 from tests.support.history import History, Kind, Operation, Outcome
-from threefs.chunks import ChunkClient, ChunkUpdate
+from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
 from threefs.errors import Retry, ThreefsError
 from threefs.ids import ChunkId, ClientId, InodeId, TableId
 from threefs.layout import FileLayout

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from threefs_client import link as client_link
-from threefs_client.link import ClientContext
+from threefs_client import context as client_link
+from threefs_client.context import ClientContext
 from threefs_client.options import Options
 from threefs_manager.election import LEASES_PER_T, Election
 from threefs_manager.service import Manager
@@ -24,13 +24,13 @@ from tests.sim.kv import SimKv
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.net import Fabric, SimNet
 from threefs import background
+from threefs.cluster.manager_client import Caller, FramedManager, Managers
 from threefs.env.net import Net
 from threefs.errors import NotAuthorised, ThreefsError
-from threefs.managers import Caller, FramedManager, Managers
 from threefs.routing import PublicState, Routing
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT, REGISTER, Method, Rep, Req
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb
 

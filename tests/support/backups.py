@@ -12,7 +12,7 @@ from threefs.backup_source import BackupSource
 from threefs.errors import ThreefsError
 from threefs.kv.dump import KEYS_END
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.restored import RESTORE_KEY
+from threefs.kv.restore_mark import RESTORE_KEY
 from threefs.kv.rocks import RocksEngine
 from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method
 

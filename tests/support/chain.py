@@ -25,8 +25,8 @@ from threefs.errors import DiskFailed, Unavailable, error_of
 from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing
 from threefs.routing import Target as RoutingTarget
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import QUERY_VERSION, READ, WRITE, Method, Rep, Req
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from threefs_storage.engine.content import Kind, Update
+from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
-from threefs_storage.engine.once import Entry
+from threefs_storage.engine.exactly_once import Entry
+from threefs_storage.engine.record_store import living
 from threefs_storage.engine.records import Version
-from threefs_storage.engine.store import living
 
 from threefs.checksums import crc32c
 from threefs.env.disk import RealDisk

@@ -9,7 +9,7 @@ import random
 import sys
 from pathlib import Path
 
-from threefs_storage.engine.content import Kind
+from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine
 
 from tests.support.chunk_engine import opened, update

@@ -1,6 +1,6 @@
 """One directory, mounts that claim it, and services that add names for them, as states that can be explored.
 
-The decisions are the real ones (`threefs_meta.claims`, `threefs_mount.claims`); transactions, messages and time are
+The decisions are the real ones (`threefs_meta.lease.delegation`, `threefs_mount.cache.delegation`); transactions, messages and time are
 modelled: a transaction is one step, messages arrive in any order, late, or are given up by who has sent them.
 """
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from threefs_meta import claims as rules
-from threefs_meta.claims import Creator, DelegationHeld, Standing
-from threefs_mount.claims import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
+from threefs_meta.lease import delegation as rules
+from threefs_meta.lease.delegation import Creator, DelegationHeld, Standing
+from threefs_mount.cache.delegation import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
 
 from threefs.wire import meta_pb2 as pb
 

@@ -10,9 +10,9 @@ import threefs_client
 from tests.support.processes import Program
 from threefs.env.net import RealNet
 from threefs.rpc import methods
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import storage_pb2
 

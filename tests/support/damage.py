@@ -1,6 +1,6 @@
 """Damage of a metadata store, made by hand."""
 
-from threefs_meta import keys
+from threefs_meta.store import keys
 
 from tests.support.metadata import MetaBench
 from threefs.kv import records

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from threefs_storage.engine.content import Kind
+from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Block, Record, Version
 

@@ -11,10 +11,10 @@ from threefs_meta.context import Context
 from threefs_meta.service import bind
 
 from tests.support.memory_storage import MemoryStorage
-from threefs.chunks import ChunkClient
+from threefs.cluster.chunk_client import ChunkClient
 from threefs.env.clock import Clock
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.serialized import Serialized
+from threefs.rpc.preencoded import Serialized
 from threefs.wire import meta_pb2 as pb
 
 _CLIENT = b"fsck" * 4

@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from threefs.env.pace import Pace
+from threefs.env.sync_policy import Pace
 from threefs.kv import retry
-from threefs.kv.port import Transaction
+from threefs.kv.engine_api import Transaction
 from threefs.kv.rocks import RocksEngine
 
 TASKS = 16

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from threefs_mount.claims import FIRST_NAMES
+from threefs_mount.cache.delegation import FIRST_NAMES
 
 from tests.support.doors import LONG_AGO_NS, Door
 from tests.support.two_trees import CLIENT, DATA, DOORS, MODES, PATHS, SECOND, TOPS, TwoTrees

@@ -5,7 +5,7 @@ import stat
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from threefs_client.trash import Trashed
+from threefs_client.metadata.trash import Trashed
 
 from tests.support.client_door import run
 from tests.support.doors import NOREPLACE, outcome

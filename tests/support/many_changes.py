@@ -1,7 +1,7 @@
 """Many changes in one call, and what they leave behind."""
 
-from threefs_meta import keys
-from threefs_meta.operations.change_many import change_many
+from threefs_meta.batch.engine import change_many
+from threefs_meta.store import keys
 
 from tests.support.metadata import CLIENT, MetaBench, at
 from threefs.kv import records

@@ -5,17 +5,17 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from threefs_client import callers
-from threefs_client.link import ClientContext, access_of, endings_of, lease_of
-from threefs_client.meta_calls import MetaCalls
+from threefs_client import credentials
+from threefs_client.context import ClientContext, access_of, endings_of, lease_of
+from threefs_client.data.reads import Reader
+from threefs_client.metadata.meta_calls import MetaCalls
 from threefs_client.options import Options
-from threefs_client.reads import Reader
-from threefs_meta.cutting import cut_appends
-from threefs_meta.lengths import end_appends, place_append
+from threefs_meta.file.length import end_appends, place_append
+from threefs_meta.file.truncation import cut_appends
 
 from tests.support.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from tests.support.virtual_time import LOOP_CLOCK
-from threefs.chunks import ChunkClient, ChunkLimits
+from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, NotFound, SessionLost, ThreefsError
 from threefs.ids import ClientId, InodeId, NodeId
@@ -256,7 +256,7 @@ class MemoryFiles:
             self.peers,
             self.cluster,
             client,
-            callers.ROOT,
+            credentials.ROOT,
             attempt_timeout_s=self.options.attempt_timeout_s,
             clock=LOOP_CLOCK,
         )
@@ -264,7 +264,7 @@ class MemoryFiles:
         self.link = ClientContext(
             options=self.options,
             client=client,
-            caller=callers.ROOT,
+            caller=credentials.ROOT,
             peers=cast(Any, self.peers),
             cluster=cast(Any, self.cluster),
             chunks=ChunkClient(self.peers, self.cluster, client, clock=LOOP_CLOCK, limits=limits),

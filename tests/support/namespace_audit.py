@@ -2,13 +2,14 @@
 
 from collections import Counter
 
-from threefs_meta import charges, keys
-from threefs_meta.xattrs import COST_BYTES
+from threefs_meta.access.xattrs import COST_BYTES
+from threefs_meta.quota import accounting
+from threefs_meta.store import keys
 
 from threefs.ids import ROOT
 from threefs.kv import records
+from threefs.kv.engine_api import Engine
 from threefs.kv.engines import open_engine, parse
-from threefs.kv.port import Engine
 from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import (
@@ -48,7 +49,7 @@ class Store:
         self.leases: set[int] = set()
         self.leases_held: set[int] = set()
         self.subdirectories: set[tuple[int, int]] = set()  # (directory, subdirectory)
-        self.usage: dict[bytes, charges.Cost] = {}  # with what is not added up yet
+        self.usage: dict[bytes, accounting.Cost] = {}  # with what is not added up yet
         self.next_inode = 0
         for key, value in pairs.items():
             self._take(key, value)
@@ -84,9 +85,9 @@ class Store:
                 self.subdirectories.add(keys.subdirectory_of(key))
             case b"QUSE|":
                 usage = records.decode(value, Usage, key)
-                charges.add(self.usage, {keys.account_of(key): charges.Cost(usage.bytes, usage.inodes)}, 1)
+                accounting.add(self.usage, {keys.account_of(key): accounting.Cost(usage.bytes, usage.inodes)}, 1)
             case b"QDLT|":
-                charges.add(self.usage, charges.of_record(records.decode(value, UsageDelta, key)), 1)
+                accounting.add(self.usage, accounting.of_record(records.decode(value, UsageDelta, key)), 1)
             case b"QLIM|":
                 records.decode(value, QuotaLimits, key)
             case b"CUTS|":
@@ -161,8 +162,8 @@ def check(store: Store) -> None:
     assert {number for number, _ in missing} <= freed, f"the sizes of attributes are wrong: {missing}"
     counted = {(parent, entry.inode) for (parent, _), entry in entries.items() if entry.type == pb.DIRECTORY}
     assert store.subdirectories == counted, f"counted subdirectories differ: {store.subdirectories ^ counted}"
-    used = {account: cost for account, cost in store.usage.items() if cost != charges.FREE}
-    due = charges.total(map(charges.charges_of, inodes.values()))
+    used = {account: cost for account, cost in store.usage.items() if cost != accounting.FREE}
+    due = accounting.total(map(accounting.charges_of, inodes.values()))
     assert used == due, f"usage is {used}, and should be {due}"
     _check_reachable(store)
 

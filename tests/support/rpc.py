@@ -11,10 +11,10 @@ import uvloop
 
 from threefs.env.net import RealNet, parse_address
 from threefs.rpc import frames, handshake
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.frames import HEADER_BYTES, Header
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 
 LOOPS = ("asyncio", "uvloop")

@@ -9,13 +9,13 @@ from typing import Any
 import threefs_client
 
 from tests.support.processes import Program, free_port
+from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
-from threefs.managers import FramedManager, Managers
 from threefs.rpc import methods
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire import manager_pb2 as pb
 
 _TRIES = 300

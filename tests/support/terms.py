@@ -4,7 +4,7 @@ from threefs_manager.election import Election, Epoch
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.kv.port import Engine
+from threefs.kv.engine_api import Engine
 
 
 async def take(engine: Engine, holder: str, *, clock: Clock = CLOCK, random: Random = RANDOM) -> Epoch:

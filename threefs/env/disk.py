@@ -24,8 +24,8 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 import numpy as np
 
 from threefs.checksums import Buffer
-from threefs.env.begun import Begun
-from threefs.env.pace import Pace
+from threefs.env.eager import Begun
+from threefs.env.sync_policy import Pace
 from threefs.errors import DiskFailed, NoSpace
 
 T = TypeVar("T")

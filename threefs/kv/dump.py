@@ -14,8 +14,8 @@ from typing import BinaryIO
 from threefs.checksums import crc32c
 from threefs.errors import AlreadyExists, Corrupt, InvalidArgument
 from threefs.kv import retry
-from threefs.kv.port import MAX_KEY_BYTES, MAX_VALUE_BYTES, Durable, Engine, Pair, Transaction
-from threefs.kv.restored import RESTORE_KEY, read_mark, write_mark
+from threefs.kv.engine_api import MAX_KEY_BYTES, MAX_VALUE_BYTES, Durable, Engine, Pair, Transaction
+from threefs.kv.restore_mark import RESTORE_KEY, read_mark, write_mark
 
 MAGIC = b"threefs store, format 1\n"
 #: Behind every key.

@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import grpc
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.pace import Pace
+from threefs.env.sync_policy import Pace
 from threefs.errors import InvalidSettings, NotFound
+from threefs.kv.engine_api import Durable
 from threefs.kv.etcd import EtcdEngine
-from threefs.kv.port import Durable
 from threefs.kv.recovering import RecoveringEngine
 
 _ETCD_PORT = 2379

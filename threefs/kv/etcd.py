@@ -19,9 +19,9 @@ import structlog
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Conflict, InvalidSettings, ThreefsError, TooLarge
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.etcd_members import MOST_OPERATIONS, Members
-from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
-from threefs.kv.remote import RemoteTransaction, Row
+from threefs.kv.remote_transaction import RemoteTransaction, Row
 from threefs.wire import etcd_pb2 as pb
 
 _KEYS_PER_CALL = 500

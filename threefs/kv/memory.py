@@ -9,7 +9,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import Random
 from threefs.errors import Conflict, MaybeCommitted
 from threefs.kv.conflicts import History
-from threefs.kv.port import MAX_TRANSACTION_SECONDS, Pair, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Pair, Tally
 from threefs.kv.transaction import BufferedTransaction
 
 _WINDOW_S = 2 * MAX_TRANSACTION_SECONDS  # beyond the longest transaction, so that age alone decides who is too old

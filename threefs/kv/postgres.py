@@ -14,11 +14,11 @@ import psycopg
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.postgres_committer import Committer
 from threefs.kv.postgres_connections import Connections, error_of
-from threefs.kv.postgres_reading import Reading
-from threefs.kv.remote import RemoteTransaction, Scan
+from threefs.kv.postgres_snapshot import Reading
+from threefs.kv.remote_transaction import RemoteTransaction, Scan
 
 #: Whoever makes the table holds this lock, so that two programs may start at once.
 _MAKING = 0x3F5

@@ -19,9 +19,9 @@ import psycopg
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, ThreefsError, TooLarge, Unavailable
-from threefs.kv.port import MAX_TRANSACTION_SECONDS
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS
 from threefs.kv.postgres_connections import CALL_S, Connection, Connections, error_of
-from threefs.kv.remote import Scan
+from threefs.kv.remote_transaction import Scan
 
 MOST_TOGETHER = 64
 _MOST_BYTES = 4_000_000

@@ -14,11 +14,11 @@ import structlog
 
 from threefs.background import BackgroundTasks
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.pace import Pace
+from threefs.env.sync_policy import Pace
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
-from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.rocks import RocksEngine
-from threefs.kv.store import check_room
+from threefs.kv.rocksdb_store import check_room
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 

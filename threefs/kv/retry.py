@@ -6,7 +6,7 @@ from typing import TypeVar
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError, Throttled, TooOld
-from threefs.kv.port import Engine, Transaction
+from threefs.kv.engine_api import Engine, Transaction
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.pace import Pace
+from threefs.env.sync_policy import Pace
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError
 from threefs.kv.conflicts import History
-from threefs.kv.port import MAX_TRANSACTION_SECONDS, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Tally
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 

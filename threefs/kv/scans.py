@@ -9,8 +9,8 @@ from typing import Any
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from threefs.kv.port import Pair
-from threefs.kv.wal import MARK_KEY
+from threefs.kv.engine_api import Pair
+from threefs.kv.wal_recovery import MARK_KEY
 
 #: To make another iterator takes as long as so many steps.
 _STEPS = 96

@@ -18,14 +18,14 @@ from typing import TypeVar
 from rocksdict import Rdict, RdictIter, WriteBatch
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.pace import Pace
+from threefs.env.sync_policy import Pace
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv import scans
-from threefs.kv.log_room import LogRoom
-from threefs.kv.port import Pair
-from threefs.kv.store import check_room, error_of, open_store
-from threefs.kv.wal import MARK_KEY, encode_mark
+from threefs.kv.engine_api import Pair
+from threefs.kv.rocksdb_store import check_room, error_of, open_store
+from threefs.kv.wal_preallocation import LogRoom
+from threefs.kv.wal_recovery import MARK_KEY, encode_mark
 
 T = TypeVar("T")
 

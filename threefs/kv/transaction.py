@@ -7,7 +7,7 @@ from typing import Protocol
 from threefs.env.clock import Clock
 from threefs.errors import InvalidArgument, TooLarge, TooOld
 from threefs.kv.conflicts import Reads
-from threefs.kv.port import (
+from threefs.kv.engine_api import (
     MAX_KEY_BYTES,
     MAX_TRANSACTION_BYTES,
     MAX_TRANSACTION_KEYS,

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import structlog
 
-from threefs.env.begun import Begun
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.descriptors import most_connections
+from threefs.env.eager import Begun
 from threefs.env.net import Listener, Net, Stream
 from threefs.errors import Overloaded, Stopping
 from threefs.rpc import frames
@@ -19,10 +19,10 @@ from threefs.rpc.identity import Identity
 from threefs.rpc.incoming import BodyRoom
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.outgoing import Queued
+from threefs.rpc.preencoded import Answer
 from threefs.rpc.reaper import LOOK_S, Reaper
-from threefs.rpc.serialized import Answer
-from threefs.rpc.session import Call, Handler, ServerConnection
+from threefs.rpc.send_queue import Queued
+from threefs.rpc.server_connection import Call, Handler, ServerConnection
 from threefs.rpc.window import MOST_BEHIND
 
 _DEFAULT_LIMITS = Limits()

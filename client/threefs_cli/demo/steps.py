@@ -10,7 +10,7 @@ import threefs_data
 from numpy.typing import NDArray
 from threefs_client import FileSystem, connect_async
 
-from threefs_cli import copying
+from threefs_cli import tree_copy
 from threefs_cli.demo.report import Report
 from threefs_cli.local_tree import LocalTree
 
@@ -33,7 +33,7 @@ def copy_in(report: Report, fs: FileSystem, source: str, files: Files) -> None:
 
     async def copy() -> None:
         async with await connect_async(fs.address) as remote:
-            await copying.put(remote, tree, lambda count, size: None)
+            await tree_copy.put(remote, tree, lambda count, size: None)
 
     with report.timed(step):
         asyncio.run(copy())

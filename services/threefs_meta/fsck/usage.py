@@ -8,11 +8,12 @@ mended by adding it.
 from collections import Counter
 
 from threefs.kv import records
-from threefs.kv.port import Transaction
+from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Usage, UsageDelta
-from threefs_meta import charges, keys
-from threefs_meta.charges import FREE, Account, Cost
+from threefs_meta.quota import accounting
+from threefs_meta.quota.accounting import FREE, Account, Cost
+from threefs_meta.store import keys
 
 
 async def page(tx: Transaction, after: bytes, limit: int) -> tuple[list[pb.FsckUsage], bytes]:
@@ -44,8 +45,8 @@ async def _waiting(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Accoun
     sums: dict[Account, Cost] = {}
     changes: Counter[Account] = Counter()
     for key, value in await tx.get_range(*keys.DELTAS, snapshot=True):
-        delta = charges.of_record(records.decode(value, UsageDelta, key))
-        charges.add(sums, delta, 1)
+        delta = accounting.of_record(records.decode(value, UsageDelta, key))
+        accounting.add(sums, delta, 1)
         changes.update(delta.keys())
     return sums, changes
 

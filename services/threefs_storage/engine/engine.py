@@ -23,13 +23,13 @@ from threefs.ids import ChunkId
 from threefs.kv.table import Table
 from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.ballast import Ballast
-from threefs_storage.engine.blocks import BlockFiles
-from threefs_storage.engine.committer import Committer
-from threefs_storage.engine.content import Kind, Update, plan, replacement
-from threefs_storage.engine.reader import Reader
+from threefs_storage.engine.block_files import BlockFiles
+from threefs_storage.engine.chunk_reader import Reader
+from threefs_storage.engine.chunk_writer import Writer, Written, without_content
+from threefs_storage.engine.content_plan import Kind, Update, plan, replacement
+from threefs_storage.engine.group_commit import Committer
+from threefs_storage.engine.record_store import AGE, RecordStore, RecordTable, living
 from threefs_storage.engine.records import Block, Record, Version, decode
-from threefs_storage.engine.store import AGE, RecordStore, RecordTable, living
-from threefs_storage.engine.writer import Writer, Written, without_content
 
 _KEPT_BUFFER_BYTES = 64 << 20
 _AFTER_ALL_KEYS = b"\xff" * 13

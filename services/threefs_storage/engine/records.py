@@ -12,7 +12,14 @@ from typing import NamedTuple
 from threefs.checksums import CRC_BYTES, crc32c
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
-from threefs_storage.engine.once import LIFETIME_MIN, NOTHING_FORGOTTEN, Entry, Forgotten, newest_stamp, remember
+from threefs_storage.engine.exactly_once import (
+    LIFETIME_MIN,
+    NOTHING_FORGOTTEN,
+    Entry,
+    Forgotten,
+    newest_stamp,
+    remember,
+)
 
 _FORMAT = 2
 _HEAD = struct.Struct("<BBH")  # format, flags, number of entries

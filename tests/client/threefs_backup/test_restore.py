@@ -9,7 +9,7 @@ from threefs.env.clock import CLOCK
 from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv.dump import KEYS_END
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.restored import read_mark
+from threefs.kv.restore_mark import read_mark
 
 
 async def backed_up(tmp_path: Path) -> tuple[list[tuple[int, dict[bytes, bytes]]], Path]:

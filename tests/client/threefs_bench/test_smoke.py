@@ -1,4 +1,4 @@
-from threefs_bench.meters import Round, Series
+from threefs_bench.cost_meter import Round, Series
 from threefs_bench.smoke import GIB, MIB, Figures
 
 

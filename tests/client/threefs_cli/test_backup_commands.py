@@ -9,7 +9,7 @@ from threefs_cli.main import main
 from tests.support.backups import Source
 from threefs.kv import engines
 from threefs.kv.dump import KEYS_END
-from threefs.kv.restored import RESTORE_KEY, write_mark
+from threefs.kv.restore_mark import RESTORE_KEY, write_mark
 
 
 def run(*arguments: str, code: int = 0) -> str:

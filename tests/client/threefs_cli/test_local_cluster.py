@@ -16,7 +16,7 @@ from threefs_client.keyring import TOKEN_VARIABLE
 
 from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotADirectory, NotAuthorised, Unavailable
 from threefs.kv import engines
-from threefs.kv.restored import write_mark
+from threefs.kv.restore_mark import write_mark
 
 SMALL = Plan(storage=1, replicas=1)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from threefs_fsck import metadata
-from threefs_meta import keys
-from threefs_meta.bookkeeper import UsageAggregator
-from threefs_meta.charges import user_account
-from threefs_meta.operations.set_quota import set_quota
+from threefs_meta.ops.set_quota import set_quota
+from threefs_meta.quota.accounting import user_account
+from threefs_meta.quota.aggregator import UsageAggregator
+from threefs_meta.store import keys
 
 from tests.support import damage
 from tests.support.fsck import LocalMeta, check_metadata

@@ -19,7 +19,7 @@ need_mounts()
 #: The process of a mount in which a background task dies when a file appears.
 _DYING = """
 import asyncio, os, sys
-from threefs_mount.revalidator import Revalidator
+from threefs_mount.cache.revalidator import Revalidator
 from threefs_mount.main import main
 async def run(self):
     while not os.path.exists(os.environ["DIE"]):

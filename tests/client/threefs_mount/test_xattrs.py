@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from threefs_fuse.requests import Caller
-from threefs_mount.open_files import OpenFileTable
+from threefs_mount.files.table import OpenFileTable
 from threefs_mount.xattrs import Xattrs
 
 from tests.support.memory_cluster import MemoryFiles

@@ -9,8 +9,8 @@ from tests.support.clocks import SteppedClock
 from tests.support.dice import Dice
 from tests.support.terms import take
 from threefs.errors import Corrupt, Fenced, Unavailable
+from threefs.kv.engine_api import Tally, Transaction
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.port import Tally, Transaction
 
 LENGTH_S = 1.0
 

@@ -8,7 +8,7 @@ from tests.support.clocks import SteppedClock
 from threefs import routing as routing_module
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.kv.restored import read_mark, write_mark
+from threefs.kv.restore_mark import read_mark, write_mark
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 

@@ -10,12 +10,12 @@ from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
 
 from tests.support.rpc import identity, run
+from threefs.cluster.manager_client import FramedManager
 from threefs.env.net import RealNet
 from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
-from threefs.managers import FramedManager
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import STAT_FS
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2, meta_pb2
 

@@ -10,10 +10,10 @@ from threefs_storage.settings import Settings
 
 from tests.support.chain import until
 from tests.support.rpc import identity, run
+from threefs.cluster.manager_client import FramedManager
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
 from threefs.kv.memory import MemoryEngine
-from threefs.managers import FramedManager
 from threefs.routing import PublicState
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from threefs_storage.last_target import VersionQuery
+from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.reads import Reads
 from threefs_storage.service import Storage
 from threefs_storage.targets import Target

@@ -3,21 +3,22 @@
 import dataclasses
 from typing import Any
 
-from threefs_manager.generations import StoreGenerations
 from threefs_manager.membership import Membership
-from threefs_manager.progress import ResyncProgress
-from threefs_storage import copies, craq, repair
-from threefs_storage.craq import Craq
+from threefs_manager.resync_progress import ResyncProgress
+from threefs_manager.store_generations import StoreGenerations
+from threefs_storage.chain import copies, craq
+from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.resync import Resync
+from threefs_storage.engine.chunk_writer import Written, without_content
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.once import NOTHING_FORGOTTEN
-from threefs_storage.engine.writer import Written, without_content
-from threefs_storage.resync import Resync
+from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
+from threefs_storage.health import repair
 from threefs_storage.targets import Target
 
 from tests.sim.planted.registry import plant_for, put
-from threefs.chunks import ChunkClient
+from threefs.cluster.chunk_client import ChunkClient
 from threefs.errors import CorruptChunk
-from threefs.kv import wal
+from threefs.kv import wal_recovery
 from threefs.routing import PublicState
 
 _COLLECTOR = "services/threefs_storage/test_collector.py"
@@ -216,4 +217,4 @@ def starving_target_is_put_out_at_once() -> None:
 @plant_for("contracts/test_log_power_cuts.py::test_any_subset_of_unsynced_pages_recovers_to_a_prefix")
 def gap_in_a_log_is_stepped_over() -> None:
     """A change survives a power cut without the one before it."""
-    put(wal, "odd_header", lambda content: None)
+    put(wal_recovery, "odd_header", lambda content: None)

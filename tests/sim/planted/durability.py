@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 from typing import Any
 
-from threefs_storage.engine import committer as committer_module
-from threefs_storage.engine import reader as reader_module
-from threefs_storage.engine.allocator import Allocator
+from threefs_storage.engine import chunk_reader as reader_module
+from threefs_storage.engine import group_commit as committer_module
+from threefs_storage.engine.block_allocator import Allocator
+from threefs_storage.engine.chunk_writer import Writer
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.store import RecordStore
-from threefs_storage.engine.writer import Writer
+from threefs_storage.engine.record_store import RecordStore
 
 from tests.sim.planted.registry import Anything, plant, plant_for, put
 from threefs.errors import ThreefsError

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from threefs_client.lease import Lease
-from threefs_client.locks import LockOwner
+from threefs_client.metadata.lease import Lease
+from threefs_client.metadata.locks import LockOwner
 from threefs_manager.older import Age
-from threefs_meta import store_identity
-from threefs_storage.engine.store import RecordStore
+from threefs_meta.store import identity
+from threefs_storage.engine.record_store import RecordStore
 
 from tests.sim.planted.registry import plant_for, put
-from threefs.kv.port import Transaction
+from threefs.kv.engine_api import Transaction
 from threefs.rpc import handshake
-from threefs.rpc.peers import ConnectionPool
+from threefs.rpc.connection_pool import ConnectionPool
 
 _STORES = "sim/test_store_faults.py"
 _DOZES = "sim/test_dozes.py"
@@ -57,7 +57,7 @@ def leases_of_a_backup_go_on() -> None:
     async def none(tx: Transaction) -> bool:
         return False
 
-    put(store_identity, "_end_leases", none)
+    put(identity, "_end_leases", none)
 
 
 @plant_for(f"{_DOZES}::test_a_lock_that_was_slept_away_is_lost_and_the_others_go_on[1]")

@@ -7,15 +7,15 @@ from typing import Any
 from threefs_manager import registrations as registrations_module
 from threefs_manager import service as service_module
 from threefs_manager import transitions
+from threefs_manager.chain_controller import ChainController
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
-from threefs_manager.overseer import ChainController
 from threefs_storage.targets import Targets
 
 from tests.sim.clock import SimClock
 from tests.sim.planted.registry import plant, plant_for, put
-from threefs import registration as registration_module
-from threefs.registration import Registration
+from threefs.cluster import registration as registration_module
+from threefs.cluster.registration import Registration
 from threefs.routing import PublicState
 
 

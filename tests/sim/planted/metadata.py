@@ -3,16 +3,19 @@
 from typing import Any
 
 from threefs_client.async_file import AsyncFile
-from threefs_client.handles import Handle
-from threefs_client.lease import Lease
-from threefs_client.meta_calls import MetaCalls
-from threefs_meta import cutting, keys, leases, locks, mutations
-from threefs_meta.allocator import Allocator
-from threefs_meta.collector import GarbageCollector
-from threefs_meta.lengths import LengthReport
-from threefs_meta.namespace import Namespace
-from threefs_meta.operations import lock as lock_module
-from threefs_meta.operations import rename as rename_module
+from threefs_client.data.handles import Handle
+from threefs_client.metadata.lease import Lease
+from threefs_client.metadata.meta_calls import MetaCalls
+from threefs_meta import transactions
+from threefs_meta.file import truncation
+from threefs_meta.file.length import LengthReport
+from threefs_meta.garbage_collector import GarbageCollector
+from threefs_meta.lease import leases, locks
+from threefs_meta.ops import lock as lock_module
+from threefs_meta.ops import rename as rename_module
+from threefs_meta.store import keys
+from threefs_meta.store.inode_numbers import Allocator
+from threefs_meta.store.namespace import Namespace
 
 from tests.sim.kv import SimKv
 from tests.sim.planted.registry import plant, put
@@ -28,7 +31,7 @@ def conflicts_not_seen() -> None:
 @plant
 def repeated_mutation_is_made_again() -> None:
     """I9: a mutation that is asked for again is made again."""
-    put(mutations, "_first_reply", _never)
+    put(transactions, "_first_reply", _never)
     key = keys.replay
     count = [0]
 
@@ -128,7 +131,7 @@ def old_bytes_behind_a_cut() -> None:
     async def nothing(*args: Any) -> bool:
         return True
 
-    put(cutting, "cut", nothing)
+    put(truncation, "cut", nothing)
 
 
 @plant

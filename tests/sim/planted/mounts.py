@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from threefs_mount.errseq import Errseq
-from threefs_mount.open_file import OpenFile
-from threefs_mount.open_files import OpenFileTable
+from threefs_mount.files.errseq import Errseq
+from threefs_mount.files.open_file import OpenFile
+from threefs_mount.files.table import OpenFileTable
 
 from tests.sim.planted.registry import plant_for, put
 

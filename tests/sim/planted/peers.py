@@ -4,17 +4,17 @@ import dataclasses
 from typing import Any
 
 from threefs_meta import service as meta_service
-from threefs_meta.actors import Credentials
+from threefs_meta.access.credentials import Credentials
 
 from tests.sim.planted.registry import plant_for, put
 from threefs.env import local_sockets
 from threefs.errors import Overloaded, Retry
-from threefs.rpc import control_proofs, frames, handshake
+from threefs.rpc import frames, grpc_proofs, handshake
+from threefs.rpc.frame_stream import FrameStream
 from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.limits import Limits
-from threefs.rpc.link import FrameStream
 from threefs.rpc.server import Server
-from threefs.rpc.session import ServerConnection
+from threefs.rpc.server_connection import ServerConnection
 from threefs.rpc.window import Window
 from threefs.wire import meta_pb2 as pb
 
@@ -77,15 +77,15 @@ def missing_caller_is_trusted() -> None:
 @plant_for("threefs/rpc/test_control_proofs.py::test_a_proof_passes_once")
 def calls_of_the_control_plane_pass_again() -> None:
     """I21: a call that somebody has heard can be made once more."""
-    admit = control_proofs.Gate.admit
+    admit = grpc_proofs.Gate.admit
 
-    def forgetful(self: control_proofs.Gate, method: str, text: str) -> Any:
+    def forgetful(self: grpc_proofs.Gate, method: str, text: str) -> Any:
         proof = admit(self, method, text)
         for seen in self._seen.values():
             seen.clear()
         return proof
 
-    put(control_proofs.Gate, "admit", forgetful)
+    put(grpc_proofs.Gate, "admit", forgetful)
 
 
 @plant_for("services/threefs_meta/test_permissions.py::test_no_operation_forgets_to_ask")

@@ -5,14 +5,14 @@ import contextlib
 import math
 from typing import Any
 
-from threefs_storage import craq as craq_module
-from threefs_storage.craq import Craq, Result
+from threefs_storage.chain import craq as craq_module
+from threefs_storage.chain.craq import Craq, Result
+from threefs_storage.chain.pending_recovery import PendingRecovery
+from threefs_storage.chain.resync import Resync
+from threefs_storage.chain.successor import Successor
+from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
-from threefs_storage.finisher import PendingRecovery
-from threefs_storage.forwarding import Successor
-from threefs_storage.last_target import VersionQuery
-from threefs_storage.resync import Resync
 from threefs_storage.targets import Target, Targets
 
 from tests.sim.planted.registry import plant, plant_for, put

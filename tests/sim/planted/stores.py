@@ -5,16 +5,18 @@ import dataclasses
 from typing import Any
 
 from threefs_manager import metadata_store
-from threefs_meta import cutting, fencing, layouts, leases, lengths, store_identity, sweeper
-from threefs_meta.cutting import Truncation
-from threefs_meta.lengths import Report
-from threefs_meta.namespace import Namespace
-from threefs_meta.operations import reserve as reserve_module
-from threefs_storage.craq import Craq
+from threefs_meta.file import layout_policy, length, truncation
+from threefs_meta.file.length import Report
+from threefs_meta.file.truncation import Truncation
+from threefs_meta.lease import fencing, leases, reaper
+from threefs_meta.ops import reserve_append as reserve_module
+from threefs_meta.store import identity
+from threefs_meta.store.namespace import Namespace
+from threefs_storage.chain.craq import Craq
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.errors import ThreefsError
-from threefs.kv import restored
+from threefs.kv import restore_mark
 from threefs.kv.recovering import RecoveringEngine
 from threefs.wire.records_pb2 import RestoreMark
 
@@ -52,7 +54,7 @@ def older_store_is_served() -> None:
 @plant_for(f"{_IDENTITY}::test_no_restore_ever_gives_out_an_inode_number_again")
 def epoch_is_not_raised_by_a_restore() -> None:
     """I15: files that a backup does not know share their numbers, and so their chunks, with those that come."""
-    put(store_identity, "EPOCH_BITS", 0)
+    put(identity, "EPOCH_BITS", 0)
 
 
 @plant_for("threefs/kv/test_restored.py::test_a_store_that_was_loaded_in_part_is_refused_until_the_rest_is_there")
@@ -62,7 +64,7 @@ def half_a_backup_is_served() -> None:
     async def read_mark(tx: Any) -> RestoreMark | None:
         return None
 
-    put(restored, "read_mark", read_mark)
+    put(restore_mark, "read_mark", read_mark)
 
 
 @plant_for("services/threefs_meta/test_cutting.py::test_readers_are_told_while_bytes_go_that_they_can_see")
@@ -74,12 +76,12 @@ def cut_sets_no_mark() -> None:
 @plant_for("services/threefs_meta/test_lengths.py::test_a_service_that_hung_removes_nothing_that_was_written_since")
 def cut_removes_what_came_later() -> None:
     """A service that hung cuts off what was written since."""
-    cuts = cutting._cuts
+    cuts = truncation._cuts
 
     def any_version(*args: Any) -> Any:
         return [dataclasses.replace(update, only_version=0) for update in cuts(*args)]
 
-    put(cutting, "_cuts", any_version)
+    put(truncation, "_cuts", any_version)
 
 
 @plant_for(
@@ -88,7 +90,7 @@ def cut_removes_what_came_later() -> None:
 )
 def appended_bytes_are_seen_before_they_are_there() -> None:
     """Who follows an append sees zeros in place of bytes that are still to come."""
-    place_append = lengths.place_append
+    place_append = length.place_append
 
     def hasty(inode: Any, session: bytes, length: int) -> int:
         offset = place_append(inode, session, length)
@@ -106,7 +108,7 @@ def forced_end_is_no_change() -> None:
     def report(**more: Any) -> Report:
         return Report(**(more | {"written": False}))
 
-    put(sweeper, "Report", report)
+    put(reaper, "Report", report)
 
 
 @plant_for(
@@ -127,8 +129,8 @@ def sweeper_does_not_look_again() -> None:
 
         return anything
 
-    kinds = tuple(dataclasses.replace(kind, give_up=blind(kind.give_up)) for kind in sweeper.HELD)
-    put(sweeper, "HELD", kinds)
+    kinds = tuple(dataclasses.replace(kind, give_up=blind(kind.give_up)) for kind in reaper.HELD)
+    put(reaper, "HELD", kinds)
 
 
 @plant_for(f"{_SWEEPER}::test_a_damaged_record_holds_up_nobody")
@@ -138,7 +140,7 @@ def damaged_record_stops_the_sweeper() -> None:
     class Never(Exception):
         pass
 
-    put(sweeper, "Corrupt", Never)
+    put(reaper, "Corrupt", Never)
 
 
 @plant_for("services/threefs_meta/operations/test_renew.py::test_a_request_that_comes_late_changes_nothing")
@@ -173,7 +175,7 @@ def lock_goes_before_all_chains_have_its_fence() -> None:
             return
 
     put(fencing, "raise_on_chains", some)
-    put(layouts, "is_served", lambda *args: True)
+    put(layout_policy, "is_served", lambda *args: True)
 
 
 @plant

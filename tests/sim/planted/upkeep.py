@@ -3,22 +3,22 @@
 import asyncio
 from typing import Any
 
-from threefs_storage.craq import Craq
+from threefs_storage.chain.chunk_locks import ChunkLocks
+from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.resync import Resync
 from threefs_storage.engine import engine as engine_module
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.locks import ChunkLocks
+from threefs_storage.health.repair import Repair
+from threefs_storage.health.scrubber import Scrubber
+from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.reads import Reads
-from threefs_storage.repair import Repair
-from threefs_storage.resync import Resync
-from threefs_storage.revival import TargetRecovery
-from threefs_storage.scrubber import Scrubber
 from threefs_storage.service import Storage, _parts
 from threefs_storage.targets import Target
 
 from tests.sim.planted.registry import plant, put
 from threefs.errors import ThreefsError
 from threefs.rpc.methods import SYNC_DONE
-from threefs.rpc.session import ServerConnection
+from threefs.rpc.server_connection import ServerConnection
 from threefs.wire import storage_pb2 as pb
 
 

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from threefs_client import read_plans
+from threefs_client.data import read_plans
 
 from tests.sim.planted.registry import plant, plant_for, put
-from threefs import chunks as chunks_module
 from threefs.budget import ByteBudget
-from threefs.chunks import ChunkClient
-from threefs.cluster import RoutingWatcher
+from threefs.cluster import chunk_client as chunks_module
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.cluster.manager_client import Managers
+from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.errors import ThreefsError
-from threefs.managers import Managers
 from threefs.routing import Routing
-from threefs.rpc.connection import ClientConnection
+from threefs.rpc.client_connection import ClientConnection
 
 _Row: Any = chunks_module._Row
 

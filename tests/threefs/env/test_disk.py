@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from threefs.env import pace
+from threefs.env import sync_policy
 from threefs.env.disk import DIRECT_BYTES, MOST_NOW_BYTES, RealDisk, RealFile, is_aligned, settled
 from threefs.errors import DiskFailed
 
@@ -117,7 +117,7 @@ def test_a_quick_disk_is_written_and_synced_at_once(tmp_path: Path, monkeypatch:
 
         monkeypatch.setattr(os, "fdatasync", watched)
         assert not file.sync_now([(0, [b"x"])]) and file.size() == 0 and not threads  # nothing is known of the disk
-        monkeypatch.setattr(pace, "QUICK_S", 60.0)
+        monkeypatch.setattr(sync_policy, "QUICK_S", 60.0)
         while not file.sync_now([(3, [b"de", b"f"]), (0, [b"abc"])]):
             await file.sync([(0, [b"ABCDEF"])])
         assert await read(file, 0, 6) == b"abcdef"
@@ -126,7 +126,7 @@ def test_a_quick_disk_is_written_and_synced_at_once(tmp_path: Path, monkeypatch:
         assert file.sync_now([(0, [large])]) and not file.sync_now([(0, [large]), (len(large), [b"x"])])
         assert file.size() == len(large)
         assert not file.sync_now([])  # what was written before may be much
-        monkeypatch.setattr(pace, "QUICK_S", 0.0)
+        monkeypatch.setattr(sync_policy, "QUICK_S", 0.0)
         while file.sync_now([(0, [b"x"])]):
             pass  # it was not quick often enough
         await file.close()
@@ -137,7 +137,7 @@ def test_a_quick_disk_is_written_and_synced_at_once(tmp_path: Path, monkeypatch:
 def test_a_sync_that_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(disk: RealDisk) -> None:
         file = await disk.open(tmp_path / "a")
-        monkeypatch.setattr(pace, "QUICK_S", 60.0)
+        monkeypatch.setattr(sync_policy, "QUICK_S", 60.0)
         while not file.sync_now([(0, [b"x"])]):
             await file.sync([(0, [b"x"])])
 

@@ -11,7 +11,7 @@ from threefs.env import local_sockets
 from threefs.env.local_sockets import Owner
 from threefs.env.net import RealNet, Stream
 from threefs.errors import ThreefsError, Unavailable
-from threefs.rpc.peers import ConnectionPool
+from threefs.rpc.connection_pool import ConnectionPool
 
 SQUAT = """
 import socket, sys

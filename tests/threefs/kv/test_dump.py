@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from threefs.errors import AlreadyExists, Corrupt, InvalidArgument
 from threefs.kv import dump as module
 from threefs.kv.dump import Content, check, dump, load, read
+from threefs.kv.engine_api import Pair
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.port import Pair
-from threefs.kv.restored import RESTORE_KEY, read_mark
+from threefs.kv.restore_mark import RESTORE_KEY, read_mark
 from threefs.kv.rocks import RocksEngine
 
 PAIRS = [(b"", b""), (b"\0", b"x"), (b"a", b"v" * 300), (b"k" * 10_000, b"w" * 100_000), (b"\xff" * 40, b"end")]

@@ -11,7 +11,7 @@ from tests.support.postgres import PostgresServer
 from threefs.env.random import RANDOM
 from threefs.errors import Conflict, InvalidSettings, NotAuthorised, TooLarge
 from threefs.kv import retry
-from threefs.kv.port import Transaction
+from threefs.kv.engine_api import Transaction
 from threefs.kv.postgres import PostgresEngine
 
 

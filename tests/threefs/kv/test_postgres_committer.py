@@ -11,7 +11,7 @@ from threefs.env.random import RANDOM
 from threefs.errors import Conflict, InvalidSettings, TooLarge
 from threefs.kv.postgres import PostgresEngine
 from threefs.kv.postgres_committer import MOST_TOGETHER, Commit, together
-from threefs.kv.remote import RemoteTransaction, Scan
+from threefs.kv.remote_transaction import RemoteTransaction, Scan
 
 
 def commit(

@@ -7,8 +7,8 @@ from tests.support.clocks import SteppedClock
 from threefs.env.random import RealRandom
 from threefs.errors import Conflict, MaybeCommitted, NotFound, Throttled, TooLarge
 from threefs.kv import retry
+from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.port import Transaction
 
 
 class Highest(RealRandom):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from threefs.env.pace import QUICK_S, STALL_S, Pace
+from threefs.env.sync_policy import QUICK_S, STALL_S, Pace
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.table import Table
-from threefs.kv.wal import MARK_KEY
+from threefs.kv.wal_recovery import MARK_KEY
 
 
 class Failing:

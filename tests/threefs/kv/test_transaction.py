@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from threefs.errors import TooLarge
+from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.port import Transaction
 
 
 def test_a_transaction_ends_with_its_commit() -> None:

@@ -9,10 +9,10 @@ from tests.support.rpc import NETS, RawPeer, Served, identity, run
 from threefs.env.net import RealNet, Stream
 from threefs.errors import NotAuthorised, ProtocolError, ThreefsError, WrongCluster, WrongVersion
 from threefs.rpc import frames, handshake
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import ClientHandshake, ServerHandshake
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import SPACE_INFO
-from threefs.rpc.peers import ConnectionPool
 from threefs.wire.common_pb2 import Hello
 from threefs.wire.storage_pb2 import SpaceInfoReply, SpaceInfoRequest
 

@@ -12,12 +12,12 @@ from tests.support.rpc import LOOPS, RawPeer, Served, announcing, run
 from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, WrongVersion
 from threefs.rpc import frames
 from threefs.rpc import server as server_module
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import LAST_CHUNK, READ, SPACE_INFO, WRITE
-from threefs.rpc.peers import ConnectionPool
 from threefs.rpc.server import Server
-from threefs.rpc.session import Call
+from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
 
 

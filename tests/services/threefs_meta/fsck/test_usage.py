@@ -1,7 +1,8 @@
-from threefs_meta import charges, keys
-from threefs_meta.bookkeeper import UsageAggregator
-from threefs_meta.charges import FREE, Cost, user_account
 from threefs_meta.fsck import usage
+from threefs_meta.quota import accounting
+from threefs_meta.quota.accounting import FREE, Cost, user_account
+from threefs_meta.quota.aggregator import UsageAggregator
+from threefs_meta.store import keys
 
 from tests.support import damage
 from tests.support.metadata import MetaBench, run
@@ -11,7 +12,7 @@ from threefs.wire.records_pb2 import Usage
 
 
 async def charge(bench: MetaBench, uid: int, inodes: int) -> None:
-    record = charges.to_record({user_account(uid): Cost(0, inodes)})
+    record = accounting.to_record({user_account(uid): Cost(0, inodes)})
     await damage.put(bench, keys.delta(bytes([uid, inodes % 256]) * 8), records.encode(record))
 
 
@@ -31,8 +32,8 @@ def test_pages_have_all_sums_with_what_waits() -> None:
         after, more = b"", True
         while more:
             page, after = await usage.page(bench.engine.begin(), after, 2)
-            assert not {charges.number_of(one.account) for one in page} & set(found)
-            found |= {charges.number_of(one.account): (one.inodes, one.changes) for one in page}
+            assert not {accounting.number_of(one.account) for one in page} & set(found)
+            found |= {accounting.number_of(one.account): (one.inodes, one.changes) for one in page}
             more = bool(after)
         assert found == {0: (100, 1), 1: (1, 1), 2: (2, 1), 3: (103, 2), 4: (4, 1), 5: (5, 1), 9: (100, 1)}
         await tidy(bench)

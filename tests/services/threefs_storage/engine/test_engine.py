@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.content import Kind, Update
+from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.once import Entry
+from threefs_storage.engine.exactly_once import Entry
 from threefs_storage.engine.records import Record
 
 from tests.support.chunk_engine import change, opened, put, read_all, update

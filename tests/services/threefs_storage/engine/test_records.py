@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_storage.engine.once import MOST_ENTRIES, NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.engine.exactly_once import MOST_ENTRIES, NOTHING_FORGOTTEN, Entry, Forgotten
 from threefs_storage.engine.records import Block, Record, Version, corrected, decode, encode
 
 from threefs.errors import Corrupt

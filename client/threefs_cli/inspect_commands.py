@@ -1,0 +1,145 @@
+"""`threefs ls`, `stat`, `du`, `df`."""
+
+from typing import Any
+
+import click
+from rich.table import Table
+from threefs_client import AsyncFileSystem, Attributes, Usage
+
+from threefs_cli import output
+from threefs_cli.cluster_selector import Reach, reaching
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs ls /
+  threefs ls -l /data /photos
+"""
+)
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("-l", "--long", is_flag=True, help="Permissions, links, owner, length, time.")
+@reaching
+def ls(reach: Reach, paths: tuple[str, ...], long: bool) -> None:
+    """List directories; a file lists itself. Without a path, the root."""
+    wanted = paths or ("/",)
+
+    async def work(fs: AsyncFileSystem) -> list[tuple[str, list[tuple[str, Attributes]]]]:
+        return [(path, await _entries(fs, path)) for path in wanted]
+
+    found = reach.run(work)
+    if reach.as_json:
+        rows = [
+            {"name": name, **output.attributes_json(_below(path, name), entry)}
+            for path, entries in found
+            for name, entry in entries
+        ]
+        output.print_json(rows)
+        return
+    for number, (path, entries) in enumerate(found):
+        if len(found) > 1:
+            click.echo(("\n" if number else "") + f"{output.printable(path)}:")
+        for name, entry in entries:
+            mark = "/" if entry.is_directory else ""
+            click.echo(output.long_line(name + mark, entry) if long else output.printable(name) + mark)
+
+
+async def _entries(fs: AsyncFileSystem, path: str) -> list[tuple[str, Attributes]]:
+    found = await fs.stat(path)
+    if not found.is_directory:
+        return [(path, found)]
+    entries = []
+    async for entry in fs.list(path, with_attributes=True):
+        assert entry.attributes is not None, "they were asked for"
+        entries.append((entry.name, entry.attributes))
+    return entries
+
+
+def _below(path: str, name: str) -> str:
+    return name if name == path else f"{path.rstrip('/')}/{name}"
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@reaching
+def stat(reach: Reach, paths: tuple[str, ...]) -> None:
+    """Show all that is known of files, directories or links."""
+
+    async def work(fs: AsyncFileSystem) -> list[dict[str, Any]]:
+        return [output.attributes_json(path, await fs.stat(path, follow=False)) for path in paths]
+
+    found = reach.run(work)
+    if reach.as_json:
+        output.print_json(found)
+        return
+    for row in found:
+        for name, value in row.items():
+            shown = f"{value} ({output.moment(value)})" if name.endswith("_ns") else output.printable(str(value))
+            click.echo(f"{name:>13}  {shown}")
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@reaching
+def du(reach: Reach, paths: tuple[str, ...]) -> None:
+    """Sum up trees: files, directories, bytes of one copy."""
+    wanted = paths or ("/",)
+
+    async def work(fs: AsyncFileSystem) -> list[Usage]:
+        return [await fs.usage(path) for path in wanted]
+
+    found = list(zip(wanted, reach.run(work), strict=True))
+    if reach.as_json:
+        output.print_json(
+            [
+                {
+                    "path": path,
+                    "files": usage.files,
+                    "directories": usage.directories,
+                    "symlinks": usage.symlinks,
+                    "length_bytes": usage.length,
+                }
+                for path, usage in found
+            ]
+        )
+        return
+    for path, usage in found:
+        click.echo(
+            f"{output.size(usage.length):>10}  {usage.files} files, {usage.directories} directories  "
+            f"{output.printable(path)}"
+        )
+
+
+@click.command()
+@reaching
+def df(reach: Reach) -> None:
+    """Show the space of the cluster's disks. Each stored byte takes as many as there are replicas."""
+
+    async def work(fs: AsyncFileSystem) -> dict[str, int]:
+        space = await fs.statfs()
+        return {
+            "capacity_bytes": space.capacity_bytes,
+            "used_bytes": space.used_bytes,
+            "free_bytes": space.free_bytes,
+            "inodes": space.inodes,
+            "replicas": space.replicas,
+        }
+
+    found = reach.run(work)
+    if reach.as_json:
+        output.print_json(found)
+        return
+    table = Table("disks", "used", "free", "free for files", "replicas", "inodes")
+    table.add_row(
+        output.size(found["capacity_bytes"]),
+        output.size(found["used_bytes"]),
+        output.size(found["free_bytes"]),
+        output.size(found["free_bytes"] / max(1, found["replicas"])),
+        str(found["replicas"]),
+        str(found["inodes"]),
+    )
+    output.print_table(table)
+
+
+COMMANDS = (ls, stat, du, df)

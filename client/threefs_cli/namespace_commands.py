@@ -1,0 +1,130 @@
+"""`threefs mkdir`, `rm`, `mv`, `ln`."""
+
+import click
+from threefs_client import AsyncFileSystem
+from threefs_client.metadata.namespace import wanted_layout
+
+from threefs.errors import IsADirectory, NotADirectory, NotFound
+from threefs_cli import output
+from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.sizes import Size
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs mkdir -p /data/images
+  threefs mkdir --chunk 64K /databases     their pages are small: see docs/mount.md
+"""
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("-p", "--parents", is_flag=True, help="Make missing directories above; one that exists is fine.")
+@click.option("--chunk", type=Size(), default=0, help="New files below have chunks of that size.")
+@click.option("--stripe", type=click.IntRange(0), default=0, help="New files below lie on so many chains.")
+@reaching
+def mkdir(reach: Reach, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int) -> None:
+    """Make directories."""
+    wanted_layout(chunk, stripe)  # or nothing is made
+
+    async def work(fs: AsyncFileSystem) -> None:
+        for path in paths:
+            try:
+                await fs.mkdir(path, parents=parents)
+            except NotFound as error:
+                raise NotFound(f"{error}; mkdir -p makes the missing directories above") from None
+            if chunk or stripe:
+                await fs.set_layout(path, chunk_bytes=chunk, stripe=stripe)
+
+    reach.run(work)
+    _done(reach, made=list(paths))
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs rm /data/a.bin /data/b.bin
+  threefs rm -r /data/old
+"""
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
+@click.option("-f", "--force", is_flag=True, help="What does not exist is no error.")
+@reaching
+def rm(reach: Reach, paths: tuple[str, ...], recursive: bool, force: bool) -> None:
+    """Remove files and links; with -r also directories. A whole tree goes in one step."""
+
+    async def work(fs: AsyncFileSystem) -> list[str]:
+        removed = []
+        for path in paths:
+            try:
+                if recursive:
+                    await fs.remove(path, recursive=True)
+                else:
+                    await fs.unlink(path)
+                removed.append(path)
+            except (NotFound, NotADirectory):
+                if not force:
+                    raise
+            except IsADirectory as error:
+                raise IsADirectory(f"{error}; rm -r removes it with all that is in it") from None
+        return removed
+
+    _done(reach, removed=reach.run(work))
+
+
+@click.command()
+@click.argument("source")
+@click.argument("destination")
+@click.option("-n", "--no-replace", is_flag=True, help="Fail if the destination exists.")
+@reaching
+def mv(reach: Reach, source: str, destination: str, no_replace: bool) -> None:
+    """Rename a file or directory, in one step. Into DESTINATION if that is a directory."""
+
+    async def work(fs: AsyncFileSystem) -> str:
+        target = await _into(fs, source, destination)
+        await fs.rename(source, target, replace=not no_replace)
+        return target
+
+    _done(reach, source=source, destination=reach.run(work))
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs ln /data/a.bin /data/same.bin        two names of one file
+  threefs ln -s ../shared/a.bin /data/a.link   a symbolic link
+"""
+)
+@click.argument("source")
+@click.argument("destination")
+@click.option("-s", "--symbolic", is_flag=True, help="A link that holds the path SOURCE, which need not exist.")
+@reaching
+def ln(reach: Reach, source: str, destination: str, symbolic: bool) -> None:
+    """Give a file another name. Inside DESTINATION if that is a directory."""
+
+    async def work(fs: AsyncFileSystem) -> str:
+        target = await _into(fs, source, destination)
+        await (fs.symlink(source, target) if symbolic else fs.hard_link(source, target))
+        return target
+
+    _done(reach, source=source, destination=reach.run(work))
+
+
+async def _into(fs: AsyncFileSystem, source: str, destination: str) -> str:
+    """Where a thing goes that keeps its name when the destination is a directory."""
+    (found,) = await fs.stat_many([destination])
+    name = source.rstrip("/").rpartition("/")[2]
+    if found is not None and found.is_directory and name:
+        return f"{destination.rstrip('/')}/{name}"
+    return destination
+
+
+def _done(reach: Reach, **facts: object) -> None:
+    if reach.as_json:
+        output.print_json(facts)
+
+
+COMMANDS = (mkdir, rm, mv, ln)

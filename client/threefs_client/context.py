@@ -1,0 +1,124 @@
+"""A process's connection to a cluster: everything that belongs to one event loop and one client identity."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
+from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import Net, RealNet
+from threefs.env.random import RANDOM, Random
+from threefs.errors import NotAuthorised, ThreefsError
+from threefs.ids import ClientId
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.identity import Identity
+from threefs.rpc.methods import ACCESSED, CLOSE, RENEW
+from threefs.wire import meta_pb2 as pb
+from threefs_client import credentials
+from threefs_client.data.reads import Reader
+from threefs_client.metadata.atime_reporter import AccessTimes
+from threefs_client.metadata.lease import Lease
+from threefs_client.metadata.meta_calls import MetaCalls
+from threefs_client.metadata.session_endings import Endings
+from threefs_client.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    options: Options
+    client: ClientId
+    caller: pb.Caller  # the user of this process, when it connected
+    peers: ConnectionPool
+    cluster: RoutingWatcher
+    chunks: ChunkClient
+    reader: Reader
+    meta: MetaCalls
+    lease: Lease
+    endings: Endings
+    access: AccessTimes
+    clock: Clock
+    random: Random
+
+    def deadline(self, timeout_s: float | None = None) -> float:
+        return self.clock.monotonic() + (self.options.timeout_s if timeout_s is None else timeout_s)
+
+    async def close(self) -> None:
+        await self.access.close()
+        await self.endings.close()
+        await self.lease.close()
+        await self.meta.close()
+        await self.cluster.close()
+        await self.peers.close()
+
+
+async def connect(
+    addresses: tuple[str, ...],
+    options: Options,
+    *,
+    net: Net | None = None,
+    clock: Clock = CLOCK,
+    random: Random = RANDOM,
+) -> ClientContext:
+    """Fetch the routing from a manager. Raises Unavailable, which names the addresses and what to start, and
+    NotAuthorised, which says how to be let in."""
+    client = ClientId(random.token(16))
+    key, key_from = options.key(addresses)
+    identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")
+    peers = ConnectionPool(net or RealNet(), identity, clock=clock)
+    cluster = RoutingWatcher(peers, addresses, clock=clock, random=random)
+    try:
+        await cluster.start(options.connect_timeout_s)
+    except (ThreefsError, asyncio.CancelledError) as error:
+        await cluster.close()
+        await peers.close()
+        if isinstance(error, NotAuthorised) and key:
+            raise NotAuthorised(f"{error.message}; its key is from {key_from}") from None
+        raise
+    limits = ChunkLimits(
+        request_bytes=options.request_bytes,
+        in_flight_bytes=options.in_flight_bytes,
+        attempt_timeout_s=options.attempt_timeout_s,
+    )
+    caller = credentials.of_this_process()
+    meta = MetaCalls(
+        peers, cluster, client, caller, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
+    )
+    lease = lease_of(client, meta, cluster, options.timeout_s, clock)
+    return ClientContext(
+        options=options,
+        client=client,
+        caller=caller,
+        peers=peers,
+        cluster=cluster,
+        chunks=ChunkClient(peers, cluster, client, clock=clock, random=random, limits=limits),
+        reader=Reader(peers, cluster, options, clock=clock, random=random),
+        meta=meta,
+        lease=lease,
+        endings=endings_of(meta, lease, clock),
+        access=access_of(meta, options, clock),
+        clock=clock,
+        random=random,
+    )
+
+
+def lease_of(client: ClientId, meta: MetaCalls, cluster: RoutingWatcher, timeout_s: float, clock: Clock) -> Lease:
+    def renew(request: pb.RenewRequest, timeout_s: float) -> Awaitable[pb.RenewReply]:
+        return meta.call(RENEW, request, timeout_s=timeout_s)
+
+    return Lease(client, renew, lambda: cluster.routing.lease_s, timeout_s=timeout_s, clock=clock)
+
+
+def endings_of(meta: MetaCalls, lease: Lease, clock: Clock) -> Endings:
+    def send(request: pb.CloseRequest, caller: pb.Caller | None, timeout_s: float) -> Awaitable[pb.InodeReply]:
+        request.mutation.CopyFrom(meta.mutation())
+        return meta.call(CLOSE, request, timeout_s=timeout_s, caller=caller)
+
+    return Endings(send, lease, clock=clock)
+
+
+def access_of(meta: MetaCalls, options: Options, clock: Clock) -> AccessTimes:
+    def send(request: pb.AccessedRequest, timeout_s: float) -> Awaitable[pb.AccessedReply]:
+        return meta.call(ACCESSED, request, timeout_s=timeout_s)
+
+    return AccessTimes(send, enabled=not options.noatime, clock=clock)

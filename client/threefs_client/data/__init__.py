@@ -1,0 +1,1 @@
+"""Bytes: reads and writes of open files through the chains."""

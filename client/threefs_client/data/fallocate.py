@@ -1,0 +1,126 @@
+"""Room ahead of time, holes, zeros: what fallocate(2) does, for a file that is open for writing.
+
+Storage never writes in place, so room cannot be kept for bytes that do not exist yet: what can be had ahead is the
+length, within the quota, and the certainty that there is as much free space now. A range becomes zeros by removing its
+chunks; of a chunk that lies in it only partly, that part is written with zeros. Chunks that do not exist stay so.
+"""
+
+import enum
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+
+from threefs import layout as layouts
+from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.errors import InvalidArgument, NoSpace, NotSupported
+from threefs.ids import ChunkId, InodeId
+from threefs.layout import chains_reached
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+from threefs_client.data.handles import Handle
+
+
+class Allocation(enum.IntFlag):
+    """What becomes of the range. The numbers are those of fallocate(2)."""
+
+    RESERVE = 0  # the file reaches to its end at least
+    KEEP_LENGTH = 1  # ... with this, it gets no longer
+    PUNCH_HOLE = 2  # a hole; only with KEEP_LENGTH
+    ZERO_RANGE = 16  # zeros; as long as that, but with KEEP_LENGTH
+
+
+#: For less than that nobody asks the manager how much room there is.
+_ASK_BYTES = 64 << 20
+_KNOWN = {
+    Allocation.RESERVE,
+    Allocation.KEEP_LENGTH,
+    Allocation.PUNCH_HOLE | Allocation.KEEP_LENGTH,
+    Allocation.ZERO_RANGE,
+    Allocation.ZERO_RANGE | Allocation.KEEP_LENGTH,
+}
+
+
+async def allocate(handle: Handle, offset: int, length: int, mode: int = Allocation.RESERVE) -> None:
+    """Durable on all replicas when it returns; what this handle has written before is settled as well.
+
+    Raises InvalidArgument, NotSupported for other modes, FileTooLarge, QuotaExceeded, NoSpace.
+    """
+    if length <= 0:
+        raise InvalidArgument(f"a range to allocate has at least one byte, not {length}")
+    if mode not in _KNOWN:
+        raise NotSupported(f"fallocate with the mode {mode:#x} is not possible here")
+    layouts.check_range(handle.layout.chunk_bytes, offset, length)
+    handle.check_write(0, 0)  # whether it is open for writing
+    await handle.sync()
+    if not mode & Allocation.KEEP_LENGTH:
+        await _reach(handle, offset + length)
+    if mode & (Allocation.PUNCH_HOLE | Allocation.ZERO_RANGE):
+        await _clear(handle, offset, offset + length)
+    elif mode & Allocation.KEEP_LENGTH:
+        handle.wrote()  # nothing, but local file systems change the times all the same
+        await handle.sync()
+
+
+async def _reach(handle: Handle, end: int) -> None:
+    if end - handle.length >= _ASK_BYTES:
+        space = await handle.call(methods.STAT_FS, pb.StatFsRequest())
+        if (end - handle.length) * max(1, space.replicas) > space.free_bytes:
+            raise NoSpace(f"the disks have {space.free_bytes} bytes left, for {space.replicas} copies of everything")
+    request = pb.ReserveRequest(
+        mutation=handle.link.meta.mutation(), inode=handle.inode, session=handle.session, end=end
+    )
+    reply = await handle.call(methods.RESERVE, request)
+    handle.changed(reply.inode)
+
+
+async def _clear(handle: Handle, offset: int, end: int) -> None:
+    """No further than the length that the meta service knows: what others have written behind it is theirs."""
+    await handle.refresh()
+    end = min(end, handle.length)
+    since = handle.file.truncate_version
+    try:
+        async for updates in _updates(handle, offset, end):
+            await handle.apply(partial(_fenced, handle, updates))
+    except BaseException:  # part of it may be there
+        handle.wrote(unsure=True)
+        raise
+    handle.wrote(end, since=since)
+    await handle.sync()
+
+
+def _fenced(handle: Handle, updates: list[ChunkUpdate]) -> list[ChunkUpdate]:
+    return [replace(update, fence=handle.fence) for update in updates]
+
+
+async def _updates(handle: Handle, offset: int, end: int) -> AsyncIterator[list[ChunkUpdate]]:
+    layout, chunk_bytes = handle.layout, handle.layout.chunk_bytes
+    chains = layout.chains(handle.link.cluster.routing.tables.get(layout.table_id, ()))
+    number = offset // chunk_bytes
+    while number * chunk_bytes < end:
+        page, following = await handle.link.chunks.page(
+            layout,
+            InodeId(handle.inode),
+            number,
+            chains=chains_reached(layout, end),
+            timeout_s=handle.link.options.timeout_s,
+        )
+        updates = []
+        for number, size in page:
+            first = number * chunk_bytes
+            if first >= end:
+                break
+            begin, stop = max(offset - first, 0), min(end - first, size)
+            chain, chunk = chains[number % layout.stripe], ChunkId(handle.inode, number)
+            # Whoever makes this file longer meanwhile must not lose it: a chunk goes only if the range covers all that
+            # it could ever hold.
+            if begin == 0 and first + chunk_bytes <= end:
+                updates.append(ChunkUpdate(chain, chunk, storage_pb2.REMOVE, chunk_bytes))
+            elif begin < stop:
+                zeros = bytes(stop - begin)
+                updates.append(ChunkUpdate(chain, chunk, storage_pb2.WRITE, chunk_bytes, begin, len(zeros), zeros))
+        if updates:
+            yield updates
+        if not following:
+            break
+        number = following

@@ -1,0 +1,331 @@
+"""Reads of chunks: batches in one request per storage process, other replicas on failure, zeros where nothing is."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from threefs import layout as layouts
+from threefs.budget import ByteBudget
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.errors import Corrupt, CorruptChunk, NotServing, Retry, ThreefsError
+from threefs.layout import FileLayout, spans
+from threefs.relatime import due_ns
+from threefs.routing import Routing
+from threefs.rpc import methods
+from threefs.wire import meta_pb2
+from threefs.wire import storage_pb2 as pb
+from threefs_client.data import read_plans
+from threefs_client.data.read_plans import Hole, Plan, Row
+from threefs_client.data.replica_selector import ReplicaSelector, Resolved, choose
+from threefs_client.options import Options
+
+_REQUEST_ROWS = 512  # so that the views of one answer fit into one system call
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.5
+
+
+class Connection(Protocol):
+    def call(self, method: Any, request: Any, *, timeout_s: float, sink: Any = None) -> asyncio.Future[Any]: ...
+
+
+class Peers(Protocol):
+    """What is needed of threefs.rpc.peers.Peers."""
+
+    def live(self, address: str) -> Connection | None: ...
+
+    async def connect(self, address: str, timeout_s: float) -> Connection: ...
+
+
+class RoutingSource(Protocol):
+    @property
+    def routing(self) -> Routing: ...
+
+    async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
+
+
+class ReadFile:
+    """What a read needs to know of a file. `length` is what this client knows of it, in bytes."""
+
+    __slots__ = (
+        "_resolved",
+        "_routing",
+        "access_due_ns",
+        "change",
+        "inode",
+        "layout",
+        "length",
+        "truncate_version",
+        "written_end",
+    )
+
+    def __init__(
+        self, inode: int, layout: FileLayout, length: int, truncate_version: int, access_due_ns: int = 0
+    ) -> None:
+        self.inode = inode
+        self.layout = layout
+        self.length = length
+        self.truncate_version = truncate_version
+        self.access_due_ns = access_due_ns  # from when on a read changes the access time
+        self.change = 0  # of the inode, as last heard
+        self.written_end = 0  # end of our own last acknowledged write since the last truncate
+        self._routing: Routing | None = None
+        self._resolved: Resolved | None = None
+
+    def resolved(self, lanes: ReplicaSelector) -> Resolved:
+        if self._routing is not lanes.routing or self._resolved is None:
+            self._resolved = lanes.resolve(self.inode, self.layout)
+            self._routing = lanes.routing
+        return self._resolved
+
+    def learn(self, inode: meta_pb2.Inode) -> None:
+        """Take over what the meta service knows; our own writes may reach further until they are settled."""
+        if inode.truncate_version != self.truncate_version:
+            self.truncate_version = inode.truncate_version
+            self.written_end = 0
+        self.length = max(inode.length, self.written_end)
+        self.change = inode.change
+        self.access_due_ns = due_ns(inode)
+
+
+def of_inode(inode: meta_pb2.Inode) -> ReadFile:
+    file = ReadFile(inode.inode, layouts.from_wire(inode.layout), inode.length, inode.truncate_version, due_ns(inode))
+    file.change = inode.change
+    return file
+
+
+class _Piece:
+    """A read within one chunk."""
+
+    __slots__ = ("error", "file", "length", "number", "place", "tried", "within")
+
+    def __init__(self, file: ReadFile, number: int, within: int, length: int, place: memoryview) -> None:
+        self.file = file
+        self.number = number
+        self.within = within
+        self.length = length
+        self.place = place
+        self.tried: set[int] = set()
+        self.error: ThreefsError | None = None
+
+
+class Reader:
+    def __init__(
+        self,
+        peers: Peers,
+        cluster: RoutingSource,
+        options: Options,
+        *,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+    ) -> None:
+        self._peers = peers
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock
+        self._random = random
+        self._lanes = ReplicaSelector(cluster.routing)
+        self._budget = ByteBudget(options.in_flight_bytes)
+
+    def _current_lanes(self) -> ReplicaSelector:
+        lanes = self._lanes
+        if lanes.routing is not self._cluster.routing:
+            lanes = self._lanes = ReplicaSelector(self._cluster.routing)
+        lanes.forgive(self._clock.monotonic())
+        return lanes
+
+    async def read_batch(
+        self,
+        rows: Sequence[tuple[Any, int, int]],
+        files: Mapping[Any, ReadFile],
+        places: Sequence[memoryview] | None,
+        deadline: float,
+    ) -> tuple[list[memoryview], set[int]] | None:
+        """The fast way for (file key, offset, length) rows: each within one chunk and the known length of its file.
+
+        Returns the views and the indexes of rows that are holes, at least in part. None when a row is not of that
+        kind, or its chain cannot be read just now: then `read_into` has to do it.
+        """
+        lanes = self._current_lanes()
+        try:
+            known = {key: (file.resolved(lanes), file.length) for key, file in files.items()}
+        except NotServing:
+            return None
+        plans = read_plans.plan(rows, known, self._options.request_bytes, _REQUEST_ROWS)
+        if plans is None:
+            return None
+        if places is not None:
+            for plan in plans:
+                plan.destinations = [places[row[6]] for row in plan.rows]
+        results: list[Any] = [None] * len(rows)
+        failed = await self._run(plans, results, deadline)
+        if failed:
+            pieces = [_piece(files[rows[row[6]][0]], row, results[row[6]], error) for row, error in failed]
+            await self._read_pieces(pieces, deadline)
+        return _without_holes(results, () if not failed else (row[6] for row, _ in failed))
+
+    async def read_into(self, parts: Iterable[tuple[ReadFile, int, memoryview]], deadline: float) -> bool:
+        """Fill each view from its file at an offset. Returns True when part of it is a hole, filled with zeros."""
+        pieces = []
+        for file, offset, view in parts:
+            at = 0
+            for number, within, length in spans(file.layout.chunk_bytes, offset, len(view)):
+                pieces.append(_Piece(file, number, within, length, view[at : at + length]))
+                at += length
+        return await self._read_pieces(pieces, deadline)
+
+    async def _read_pieces(self, pieces: list[_Piece], deadline: float) -> bool:
+        holes = False
+        attempt = 0
+        while pieces:
+            routing = self._cluster.routing
+            plans, failed = self._plan_pieces(pieces)
+            results: list[Any] = [None] * len(pieces)
+            for row, error in await self._run(plans, results, deadline):
+                pieces[row[6]].error = error
+                failed.append(pieces[row[6]])
+            holes = holes or any(type(result) is Hole for result in results)
+            if failed and self._must_pause(failed, deadline):
+                await self._pause(routing.version, attempt, deadline)
+                attempt += 1
+            pieces = failed
+        return holes
+
+    def _plan_pieces(self, pieces: list[_Piece]) -> tuple[list[Plan], list[_Piece]]:
+        """Plans, and the pieces that no replica can be asked for now."""
+        lanes = self._current_lanes()
+        plans: list[Plan] = []
+        open_plans: dict[str, Plan] = {}
+        failed = []
+        for index, piece in enumerate(pieces):
+            try:
+                inode, _, _, stripe, places = piece.file.resolved(lanes)
+            except NotServing as error:
+                piece.error = error
+                failed.append(piece)
+                continue
+            replica = choose(places[piece.number % stripe], piece.tried)
+            if replica is None:
+                piece.tried.clear()
+                replica = choose(places[piece.number % stripe], piece.tried)
+                assert replica is not None, "a resolved chain has replicas"
+            lane, target, version = replica
+            piece.tried.add(target)
+            plan = open_plans.get(lane.address)
+            full = plan is not None and (
+                plan.size + piece.length > self._options.request_bytes or len(plan.rows) >= _REQUEST_ROWS
+            )
+            if plan is None or full:
+                plan = open_plans[lane.address] = Plan(lane)
+                plan.destinations = []
+                plans.append(plan)
+            assert plan.destinations is not None
+            plan.destinations.append(piece.place)
+            plan.rows.append((target, version, inode, piece.number, piece.within, piece.length, index))
+            plan.size += piece.length
+            lane.load += piece.length
+        return plans, failed
+
+    async def _run(self, plans: list[Plan], results: list[Any], deadline: float) -> list[tuple[Row, ThreefsError]]:
+        """Send all plans at once and take their answers. Returns the rows that failed."""
+        failed: list[tuple[Row, ThreefsError]] = []
+        calls: list[asyncio.Future[Any]] = []
+        try:
+            for plan in plans:
+                if not self._budget.try_take(plan.size):
+                    await self._budget.take(plan.size)
+                calls.append(self._send(plan, deadline))
+            for plan, call in zip(plans, calls, strict=True):
+                try:
+                    reply: pb.ReadReply = await call
+                    failed += read_plans.settle(plan, reply, results, self._options.verify)
+                except ThreefsError as error:
+                    if error.retry in (Retry.SAFE, Retry.UNKNOWN):
+                        self._lanes.punish(plan.lane, self._clock.monotonic())
+                    plan.buffer = None  # the old one may still be filled by a late answer
+                    for row, place in zip(plan.rows, plan.places(), strict=True):
+                        results[row[6]] = place
+                        failed.append((row, error))
+        finally:
+            for call in calls:
+                call.cancel()
+            for plan in plans[len(calls) :]:  # never sent
+                plan.lane.load -= plan.size
+        return failed
+
+    def _send(self, plan: Plan, deadline: float) -> asyncio.Future[Any]:
+        timeout_s = max(0.001, min(self._options.attempt_timeout_s, deadline - self._clock.monotonic()))
+        connection = self._peers.live(plan.lane.address)
+        call: asyncio.Future[Any]
+        if connection is not None:
+            call = connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink)
+        else:
+            call = asyncio.ensure_future(self._connect_and_send(plan, timeout_s))
+        call.add_done_callback(partial(self._answered, plan))
+        return call
+
+    async def _connect_and_send(self, plan: Plan, timeout_s: float) -> pb.ReadReply:
+        connection = await self._peers.connect(plan.lane.address, timeout_s)
+        reply: pb.ReadReply = await connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink)
+        return reply
+
+    def _answered(self, plan: Plan, call: asyncio.Future[Any]) -> None:
+        plan.lane.load -= plan.size - len(plan.rows)
+        self._budget.give(plan.size)
+        if not call.cancelled():
+            call.exception()  # seen: whoever waits may have been cancelled
+
+    def _must_pause(self, failed: list[_Piece], deadline: float) -> bool:
+        """True when there is nothing better to do at once. Raises what cannot be helped."""
+        pause = False
+        late = self._clock.monotonic() >= deadline
+        lanes = self._current_lanes()
+        for piece in failed:
+            error = piece.error
+            assert error is not None, "a failed piece has an error"
+            untried = _untried(piece, lanes)
+            if error.retry is Retry.NEVER and not (isinstance(error, CorruptChunk | Corrupt) and untried):
+                raise error
+            if late:
+                raise error
+            pause = pause or not untried or error.retry is Retry.REFRESH
+        return pause
+
+    async def _pause(self, version: int, attempt: int, deadline: float) -> None:
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))
+        pause_s = min(self._random.uniform(longest / 2, longest), deadline - self._clock.monotonic())
+        if pause_s <= 0:
+            return
+        until = self._clock.monotonic() + pause_s
+        try:
+            if (await self._cluster.refresh(version, pause_s)).version > version:
+                return
+        except ThreefsError:
+            pass  # the manager is away; replicas can be read without it
+        await self._clock.sleep(max(0.0, until - self._clock.monotonic()))
+
+
+def _untried(piece: _Piece, lanes: ReplicaSelector) -> bool:
+    try:
+        _, _, _, stripe, places = piece.file.resolved(lanes)
+    except NotServing:
+        return False
+    return any(replica[1] not in piece.tried for replica in places[piece.number % stripe])
+
+
+def _piece(file: ReadFile, row: Row, place: Any, error: ThreefsError) -> _Piece:
+    target, _, _, number, within, length, _ = row
+    piece = _Piece(file, number, within, length, place)
+    piece.tried.add(target)
+    piece.error = error
+    return piece
+
+
+def _without_holes(results: list[Any], reread: Iterable[int]) -> tuple[list[memoryview], set[int]]:
+    holes = set(reread)  # which may have become holes
+    for index, result in enumerate(results):
+        if type(result) is Hole:
+            results[index] = result.place
+            holes.add(index)
+    return results, holes

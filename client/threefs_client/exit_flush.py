@@ -1,0 +1,107 @@
+"""Files that are open for writing when their program, loop or connection ends: what they hold back is stored then.
+
+A blocking program ends through `atexit`, or through the finalizers of `multiprocessing`. An asyncio program ends with
+its loop, whose last act (`shutdown_asyncgens`, as in `asyncio.run`) is to close asynchronous generators: so one of them
+waits here for that.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from threefs.env import loop_thread
+from threefs.telemetry.library_logging import LibraryLogger
+
+_LOG = LibraryLogger(__name__)
+
+
+class Closable(Protocol):
+    """A file, or a text wrapper around one."""
+
+    @property
+    def name(self) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class AsyncClosable(Protocol):
+    name: str
+
+    async def close(self) -> None: ...
+
+
+_ALL: "WeakSet[Unclosed]" = WeakSet()
+
+
+class Unclosed:
+    """Of the blocking file objects of a connection. Files of the parent of a forked process are the parent's."""
+
+    def __init__(self) -> None:
+        self._files: WeakSet[Closable] = WeakSet()
+        self._generation = loop_thread.generation()
+        _ALL.add(self)
+
+    def add(self, file: Closable) -> None:
+        self._files.add(file)
+
+    def close_all(self) -> Exception | None:
+        """Store what they hold; the first error, after all of them have been tried."""
+        if self._generation != loop_thread.generation():
+            return None
+        first: Exception | None = None
+        for file in list(self._files):
+            try:
+                file.close()
+            except Exception as error:
+                first = first or error
+                _LOG.warning("a file that was left open could not be stored", file=file.name, error=str(error))
+        return first
+
+
+class UnclosedAsync:
+    """Of the asyncio file objects of a connection. They refer to it, so it lives as long as one of them."""
+
+    def __init__(self) -> None:
+        self._files: WeakSet[AsyncClosable] = WeakSet()
+        self._guard: AsyncGenerator[None, None] | None = None
+
+    def add(self, file: AsyncClosable) -> None:
+        self._files.add(file)
+
+    async def watch(self) -> None:
+        """Close them when the running loop is shut down."""
+        self._guard = self._until_the_end()
+        await anext(self._guard)
+
+    async def end(self) -> None:
+        """Close them now. Raises the first error, after all of them have been tried."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await guard.aclose()
+
+    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            await self._close_all()
+
+    async def _close_all(self) -> None:
+        first: Exception | None = None
+        for file in list(self._files):
+            try:
+                async with asyncio.timeout(loop_thread.EXIT_S):
+                    await file.close()
+            except Exception as error:
+                first = first or error
+                _LOG.warning("a file that was left open could not be stored", file=file.name, error=str(error))
+        if first is not None:
+            raise first
+
+
+def _close_all() -> None:
+    for files in list(_ALL):
+        files.close_all()
+
+
+loop_thread.at_exit(_close_all)

@@ -1,0 +1,1 @@
+"""Calls of the meta service: names, leases, locks, batches."""

@@ -1,0 +1,66 @@
+"""Many changes at once: cut into calls that the meta service can make in few transactions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from threefs.errors import ProtocolError, ThreefsError, error_of
+from threefs.wire import meta_pb2 as pb
+from threefs_client.metadata.meta_calls import MetaCalls
+
+#: A call has at most so many changes, and about so many bytes.
+MOST_CHANGES = 256
+_MOST_BYTES = 1 << 20
+_CALLS_IN_FLIGHT = 4
+
+Outcome = pb.Changed | ThreefsError
+Send = Callable[[pb.ChangeManyRequest], Awaitable[pb.ChangeManyReply]]
+SendAlone = Callable[[pb.Change], Awaitable[pb.Changed]]
+
+
+async def change_many(
+    meta: MetaCalls, send: Send, send_alone: SendAlone, changes: Sequence[pb.Change]
+) -> list[Outcome]:
+    """What came of each change: what it made, or why it was not made.
+
+    If a call as a whole has failed, so have all changes in it, or their outcome is unknown; the error says which.
+    """
+    outcomes: list[Outcome] = []
+    turns = asyncio.Semaphore(_CALLS_IN_FLIGHT)
+
+    async def make(part: Sequence[pb.Change]) -> list[Outcome]:
+        async with turns:
+            request = pb.ChangeManyRequest(mutation=meta.mutation(len(part)), changes=part)
+            try:
+                reply = await send(request)
+            except ThreefsError as error:
+                return [error] * len(part)
+        if len(reply.results) != len(part):
+            raise ProtocolError(f"the meta service gave {len(reply.results)} answers to {len(part)} changes")
+        return [await outcome(change, one) for change, one in zip(part, reply.results, strict=True)]
+
+    async def outcome(change: pb.Change, made: pb.Changed) -> Outcome:
+        if made.alone:
+            try:
+                return await send_alone(change)
+            except ThreefsError as error:
+                return error
+        return error_of(made.code, made.message) if made.code else made
+
+    # All have their end before this has, also when one fails or this is cancelled: what comes later follows them.
+    for found in await asyncio.gather(*(make(part) for part in _parts(changes)), return_exceptions=True):
+        if isinstance(found, BaseException):
+            raise found
+        outcomes += found
+    return outcomes
+
+
+def _parts(changes: Sequence[pb.Change]) -> Iterator[Sequence[pb.Change]]:
+    start = size = 0
+    for number, change in enumerate(changes):
+        more = change.ByteSize()
+        if number > start and (number - start == MOST_CHANGES or size + more > _MOST_BYTES):
+            yield changes[start:number]
+            start, size = number, 0
+        size += more
+    if start < len(changes):
+        yield changes[start:]

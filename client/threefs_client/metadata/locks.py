@@ -1,0 +1,194 @@
+"""Advisory locks on files, seen by all clients of the cluster. They end with the lease of this process, or before."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from threefs.errors import Deadlock, Locked, ThreefsError
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_client import paths
+from threefs_client.context import ClientContext
+
+END = (1 << 64) - 1  # of a range: to the end of the file, wherever that will be
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.25
+
+
+class LockOwner:
+    """What one owner locks of one file: an open file with flock locks, or a process with record locks.
+
+    Not to be used by several tasks at once. Owners are told apart by their numbers, within this client.
+    """
+
+    def __init__(
+        self, link: ClientContext, inode: int, owner: int, *, kind: pb.LockKind = pb.FLOCK, pid: int = 0, name: str = ""
+    ) -> None:
+        """`name` is that of the file as the user knows it, for errors."""
+        self._name = name
+        self._link = link
+        self._inode = inode
+        self._owner = owner
+        self._kind = kind
+        self._pid = pid
+        self._held = 0  # ranges
+        self._entered = False  # into the lease
+        self._undoing: asyncio.Task[None] | None = None
+        self._forgetting: asyncio.Task[None] | None = None
+        self._waiting = False  # and others know of it
+        self._lease = 0  # number of that under which it is held
+        self._lost = False
+
+    @property
+    def held(self) -> bool:
+        return self._held > 0
+
+    @property
+    def lost(self) -> bool:
+        """This process was silent for so long that somebody else may have had it since."""
+        return self._lost or (self._held > 0 and self._lease < self._link.lease.number)
+
+    def forget(self) -> None:
+        """It is lost, and nobody tries to give it up."""
+        self._held = 0
+        self._leave()
+
+    async def acquire(
+        self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None, asks_again: bool = False
+    ) -> None:
+        """Lock the bytes from `start` to `end`, that one included; what the owner had of them becomes this.
+
+        Waits until it can be had, at most `wait_s` if that is given; then raises Locked. Who is cancelled has nothing.
+        Raises Deadlock for a record lock whose owner waits for one that is held here. A caller that waits by itself
+        says that it `asks_again`, and calls `give_up` if it does not in the end.
+        """
+        try:
+            await self._acquire(exclusive, start, end, wait_s, asks_again)
+        except Locked:
+            if not asks_again:
+                await self.give_up()
+            raise
+        except BaseException:
+            self.abandon()
+            raise
+
+    async def give_up(self) -> None:
+        """It is not waited for any more."""
+        if self._waiting:
+            self._waiting = False
+            if not self._entered:
+                await self._link.lease.enter()
+                self._entered = True
+            try:
+                await self._send(self._lock(pb.UNLOCK, 0, END), end_wait=True)
+            finally:
+                self._leave()
+
+    def abandon(self) -> None:
+        """The same, in the background. If that fails, the record of the wait is soon too old to count."""
+
+        async def forget() -> None:
+            with contextlib.suppress(ThreefsError):
+                await self.give_up()
+
+        if self._waiting:
+            self._forgetting = asyncio.ensure_future(forget())
+
+    async def _acquire(self, exclusive: bool, start: int, end: int, wait_s: float | None, asks_again: bool) -> None:
+        await self._taken_back()
+        lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
+        wait = self._kind == pb.RECORD_LOCK and (asks_again or wait_s is None or wait_s > 0)
+        deadline = None if wait_s is None else self._link.clock.monotonic() + wait_s
+        pause_s = _FIRST_PAUSE_S
+        if not self._entered:
+            await self._link.lease.enter()
+            self._entered = True
+        while True:
+            try:
+                await self._send(lock, wait=wait)
+                return
+            except Deadlock:
+                self._leave()
+                raise
+            except Locked:
+                if deadline is not None and self._link.clock.monotonic() >= deadline:
+                    self._leave()
+                    raise
+            except BaseException:  # it may have been given
+                self._undo(start, end)
+                raise
+            try:
+                await self._link.clock.sleep(self._link.random.uniform(pause_s / 2, pause_s))
+            except BaseException:
+                self._leave()
+                raise
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def release(self, start: int = 0, end: int = END) -> None:
+        """Unlock; bytes that are not locked are no error."""
+        await self._taken_back()
+        if self._entered:
+            await self._change(self._lock(pb.UNLOCK, start, end))
+            self._leave()
+
+    def take_back(self) -> None:
+        """Unlock all of it, in the background."""
+        self._undo(0, END)
+
+    async def _taken_back(self) -> None:
+        """What was given up before has its end: it must not take away what is asked for now. Who is cancelled here
+        does not stop it."""
+        before = [task for task in (self._undoing, self._forgetting) if task is not None and not task.done()]
+        if before:
+            await asyncio.wait(before)
+
+    async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
+        """A lock of somebody else that is in the way; its owner and pid are 0 if it is another client's."""
+        lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
+        request = pb.FindLockRequest(client=bytes(self._link.client), inode=self._inode, lock=lock)
+        reply = await self._link.meta.call(methods.FIND_LOCK, request, timeout_s=self._link.options.timeout_s)
+        if not reply.HasField("conflict"):
+            return None
+        if not reply.same_client:
+            reply.conflict.owner = reply.conflict.pid = 0
+        return reply.conflict
+
+    def _lock(self, kind: pb.LockType, start: int, end: int) -> pb.FileLock:
+        return pb.FileLock(kind=self._kind, type=kind, owner=self._owner, start=start, end=end, pid=self._pid)
+
+    async def _change(self, lock: pb.FileLock) -> None:
+        await self._send(lock)
+
+    async def _send(self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False) -> None:
+        request: Any = pb.LockRequest(
+            mutation=self._link.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
+        )
+        try:
+            reply = await self._link.meta.call(methods.LOCK, request, timeout_s=self._link.options.timeout_s)
+        except ThreefsError as error:
+            raise paths.named(error, self._inode, self._name) from None
+        if reply.lease:
+            self._lost = self._lost or (self._held > 0 and self._lease < reply.lease)
+            self._lease = reply.lease
+            self._link.lease.entered(reply.lease)
+        self._held = reply.held
+        if reply.blocked:
+            self._waiting = True
+            raise Locked(f"{self._name or f'inode {self._inode}'} is locked by somebody else")
+        if wait:
+            self._waiting = False  # it was given
+
+    def _leave(self) -> None:
+        if self._entered and not self._held:
+            self._entered = False
+            self._link.lease.leave()
+
+    def _undo(self, start: int, end: int) -> None:
+        """If that fails too, the lock goes with the lease."""
+
+        async def undo() -> None:
+            with contextlib.suppress(ThreefsError):
+                await self._change(self._lock(pb.UNLOCK, start, end))
+            self._leave()
+
+        self._undoing = asyncio.ensure_future(undo())

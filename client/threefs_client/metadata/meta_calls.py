@@ -1,0 +1,191 @@
+"""Calls of the meta service: any of its processes will do, and mutations are replayed under one identity."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.errors import Cancelled, OutcomeUnknown, Retry, ThreefsError, Unavailable
+from threefs.ids import ClientId
+from threefs.routing import EMPTY, Routing
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.telemetry.library_logging import LibraryLogger
+from threefs.wire import meta_pb2 as pb
+from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Single, key_of, send_together
+from threefs_client.metadata.coalescer import Coalescer
+from threefs_client.metadata.meta_selector import Connection, Connections, MetaServices
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+#: After that while without an answer it is said that calls wait, once.
+_SILENCE_S = 1.0
+
+_LOG = LibraryLogger(__name__)
+
+_NAMES_CALLER: dict[type[Any], bool] = {}  # kinds of requests: whether they have a field for it
+
+
+class RoutingSource(Protocol):
+    @property
+    def routing(self) -> Routing: ...
+
+    async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
+
+
+class MetaCalls:
+    def __init__(
+        self,
+        peers: Connections,
+        cluster: RoutingSource,
+        client: ClientId,
+        caller: pb.Caller,
+        *,
+        attempt_timeout_s: float,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+    ) -> None:
+        """`caller` is on whose behalf calls are made that name nobody."""
+        self.caller = caller
+        self._cluster = cluster
+        self._client = bytes(client)
+        self._attempt_timeout_s = attempt_timeout_s
+        self._clock = clock
+        self._random = random
+        self._request = 0
+        self._closing = False
+        self._is_silent = False  # and that was said
+        self._routing = EMPTY  # as of the last call, and what follows from it
+        self._addresses: Sequence[str] = ()
+        self._gathering = Coalescer(partial(send_together, self))
+        self._services = MetaServices(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
+
+    def mutation(self, count: int = 1) -> pb.Mutation:
+        """A new identity, or the first of so many. Each is answered only once, however often it is asked."""
+        return pb.Mutation(**self.identity(count))
+
+    def identity(self, count: int = 1) -> dict[str, Any]:
+        """The same by its fields, for who makes one request after the other: to put a message into another one, it is
+        written out and read again."""
+        first = self._request + 1
+        self._request += count
+        return {"client": self._client, "request": first}
+
+    async def call(
+        self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
+    ) -> Rep:
+        """As `send`; together with other calls of the same time where that is possible."""
+        if method not in SHARED:
+            return await self.send(method, request, timeout_s=timeout_s, caller=caller)
+        gathering = self._gathering
+        if gathering.let_pass():
+            try:
+                return await self.send(method, request, timeout_s=timeout_s, caller=caller)
+            finally:
+                gathering.passed()
+        key = key_of(method, request, caller, timeout_s)
+        if key is None:
+            return await self.send(method, request, timeout_s=timeout_s, caller=caller)
+        reply = await gathering.add(key, (method, request))
+        if reply is RETRY_ALONE:
+            return await self.send(method, request, timeout_s=timeout_s, caller=caller)
+        found: Rep = reply
+        return found
+
+    async def change_all(self, changes: list[Single], *, timeout_s: float) -> list[Any]:
+        """Changes that are there at the same time, in one message; of each the reply, or the error that it ended in."""
+        outcomes = await send_together(self, Key(True, False, b"", timeout_s), changes)
+        for number, (method, request) in enumerate(changes):
+            if outcomes[number] is RETRY_ALONE:
+                outcomes[number] = await self.send(method, request, timeout_s=timeout_s)
+        return outcomes
+
+    async def send(
+        self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
+    ) -> Rep:
+        """Call until answered for good. A mutation that may have had its effect ends in OutcomeUnknown.
+
+        What the request asks for must be permitted to the `caller`, else to that of this object.
+        """
+        _name(self.caller if caller is None else caller, request)
+        deadline = self._clock.monotonic() + timeout_s
+        unsure = False
+        attempt = 0
+        while True:
+            routing = self._cluster.routing
+            addresses = self._addresses_in(routing)
+            address = self._services.choose(addresses, attempt) if addresses else ""
+            try:
+                left_s = min(self._attempt_timeout_s, max(0.001, deadline - self._clock.monotonic()))
+                connection = (self._services.live(address) if address else None) or await self._connect(address, left_s)
+                reply: Rep = await connection.call(method, request, timeout_s=left_s)
+                if self._is_silent:
+                    self._is_silent = False
+                    _LOG.warning("a meta service answers again", address=address)
+                return reply
+            except ThreefsError as error:
+                if self._closing:
+                    raise Cancelled("the connection is being closed") from None
+                unsure = unsure or error.retry is Retry.UNKNOWN
+                if error.retry is Retry.NEVER:
+                    raise
+                if self._clock.monotonic() >= deadline:
+                    raise _final(error, method, request, unsure) from None
+                self._note_silence(error, deadline, timeout_s)
+            self._services.failed(address)
+            attempt += 1
+            if attempt >= len(addresses):
+                await self._pause(routing.version, attempt, deadline)
+
+    def _note_silence(self, error: ThreefsError, deadline: float, timeout_s: float) -> None:
+        if not self._is_silent and self._clock.monotonic() - (deadline - timeout_s) >= _SILENCE_S:
+            self._is_silent = True
+            _LOG.warning(
+                "no meta service answers: calls wait, and fail in the end", error=str(error), after_s=timeout_s
+            )
+
+    def _addresses_in(self, routing: Routing) -> Sequence[str]:
+        if routing is not self._routing:
+            self._routing = routing
+            self._addresses = routing.meta_addresses()
+        return self._addresses
+
+    async def _connect(self, address: str, timeout_s: float) -> Connection:
+        if not address:
+            raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
+        await asyncio.sleep(0)  # to connect needs a task, and who has waited is in one (threefs.env.begun)
+        return await self._services.connect(address, timeout_s)
+
+    async def close(self) -> None:
+        self._closing = True
+        await self._gathering.close()
+        await self._services.close()
+
+    async def _pause(self, version: int, attempt: int, deadline: float) -> None:
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))
+        pause_s = min(self._random.uniform(longest / 2, longest), deadline - self._clock.monotonic())
+        until = self._clock.monotonic() + pause_s
+        if pause_s <= 0:
+            return
+        try:
+            if (await self._cluster.refresh(version, pause_s)).version > version:
+                return
+        except ThreefsError:
+            pass  # the manager is away as well; the routing at hand may still be right
+        await self._clock.sleep(max(0.0, until - self._clock.monotonic()))
+
+
+def _name(caller: pb.Caller, request: Any) -> None:
+    kind = type(request)
+    names_caller = _NAMES_CALLER.get(kind)
+    if names_caller is None:
+        names_caller = _NAMES_CALLER[kind] = "caller" in kind.DESCRIPTOR.fields_by_name
+    if names_caller:
+        request.caller.CopyFrom(caller)
+
+
+def _final(error: ThreefsError, method: Method[Any, Any], request: Any, unsure: bool) -> ThreefsError:
+    if unsure and "mutation" in request.DESCRIPTOR.fields_by_name and request.HasField("mutation"):
+        return OutcomeUnknown(f"{method} was not confirmed, it may or may not have been applied; last error: {error}")
+    return error

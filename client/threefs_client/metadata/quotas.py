@@ -1,0 +1,95 @@
+"""Quotas of directory trees and of users."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from threefs.errors import InvalidArgument
+from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.wire import meta_pb2 as pb
+from threefs_client import paths
+from threefs_client.context import ClientContext
+from threefs_client.paths import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Of a tree or of a user. Files count with their lengths. A limit of 0 is none."""
+
+    path: str | None  # of the tree
+    uid: int | None
+    limit_bytes: int
+    limit_inodes: int
+    used_bytes: int
+    used_inodes: int
+    counting: bool  # what was there before the quota was set is still being counted
+
+
+class _Tree(Protocol):
+    link: ClientContext
+
+    async def _call(self, method: Method[Req, Rep], request: Req) -> Rep: ...
+
+
+class Quotas:
+    """Each call names a directory or a user."""
+
+    def __init__(self, tree: _Tree) -> None:
+        self._tree = tree
+
+    async def set(
+        self, path: Path | None = None, *, uid: int | None = None, limit_bytes: int = 0, limit_inodes: int = 0
+    ) -> None:
+        """Limit what may be in a tree or belong to a user; 0 only counts. For the administrator."""
+        if limit_bytes < 0 or limit_inodes < 0:
+            raise InvalidArgument("limits are not negative")
+        await self._change(_request(path, uid), limit_bytes, limit_inodes)
+
+    async def clear(self, path: Path | None = None, *, uid: int | None = None) -> None:
+        """There is no quota from now on."""
+        request = _request(path, uid)
+        request.clear = True
+        await self._change(request, 0, 0)
+
+    async def _change(self, request: pb.SetQuotaRequest, limit_bytes: int, limit_inodes: int) -> None:
+        request.mutation.CopyFrom(self._tree.link.meta.mutation())
+        request.limit_bytes, request.limit_inodes = limit_bytes, limit_inodes
+        await self._tree._call(methods.SET_QUOTA, request)
+
+    async def show(self, path: Path | None = None, *, uid: int | None = None) -> Quota | None:
+        """The quota that what is at `path` counts for, or that of a user; None if there is none."""
+        wanted = _request(path, uid)
+        request = pb.ShowQuotaRequest(place=wanted.place, uid=uid)
+        reply = await self._tree._call(methods.SHOW_QUOTA, request)
+        return _of_wire(reply.quota) if reply.HasField("quota") else None
+
+    async def list(self) -> list[Quota]:
+        """All of them. For the administrator."""
+        found: list[Quota] = []
+        after = b""
+        while True:
+            reply = await self._tree._call(methods.LIST_QUOTAS, pb.ListQuotasRequest(after=after))
+            found += map(_of_wire, reply.quotas)
+            after = reply.next
+            if not after:
+                return found
+
+
+def _request(path: Path | None, uid: int | None) -> pb.SetQuotaRequest:
+    if (path is None) == (uid is None):
+        raise InvalidArgument("a quota is that of a directory or of a user: name one of them")
+    if uid is not None and not 0 <= uid < 1 << 32:
+        raise InvalidArgument(f"user ids are 32-bit numbers: {uid}")
+    return pb.SetQuotaRequest(place=None if path is None else paths.place(path), uid=uid)
+
+
+def _of_wire(quota: pb.Quota) -> Quota:
+    return Quota(
+        path=paths.decode(quota.path) if quota.tree else None,
+        uid=None if quota.tree else quota.uid,
+        limit_bytes=quota.limit_bytes,
+        limit_inodes=quota.limit_inodes,
+        used_bytes=quota.used_bytes,
+        used_inodes=quota.used_inodes,
+        counting=quota.counting,
+    )

@@ -1,0 +1,110 @@
+"""Write sessions whose end was not confirmed: it is asked for again in the background, until they have ended.
+
+A session that nobody ends lives as long as this process, if that goes on to hold anything else: it renews the lease of
+all of it. While there is a write session, a removed file keeps its room.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from threefs.background import BackgroundTasks
+from threefs.env.clock import Clock
+from threefs.errors import NotFound, OutcomeUnknown, SessionLost, ThreefsError
+from threefs.telemetry.library_logging import LibraryLogger
+from threefs.wire import meta_pb2 as pb
+from threefs_client.metadata.lease import Lease
+
+#: Sessions that are owed; of more the oldest are left to the lease.
+MOST = 4096
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_ATTEMPT_S = 10.0
+_FAREWELL_S = 2.0
+
+_LOG = LibraryLogger(__name__)
+
+Send = Callable[[pb.CloseRequest, pb.Caller | None, float], Awaitable[pb.InodeReply]]
+
+
+class Endings:
+    """Of one client process, on its event loop. `send` makes the call, under a new identity, in so many seconds."""
+
+    def __init__(self, send: Send, lease: Lease, *, clock: Clock) -> None:
+        self._send = send
+        self._lease = lease
+        self._clock = clock
+        self._owed: dict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]] = {}  # by session
+        self._background = BackgroundTasks()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._owed)
+
+    def owe(self, request: pb.CloseRequest, caller: pb.Caller | None, lease: int, error: BaseException) -> None:
+        """The call has failed with `error`, and the session may still be there. It was opened under that lease, which
+        is left when the session has ended."""
+        if isinstance(error, SessionLost | NotFound):
+            self._lease.leave()
+            return
+        if len(self._owed) >= MOST:
+            oldest = next(iter(self._owed))
+            _LOG.warning("a write session is left to the lease: too many cannot be ended", session=oldest.hex())
+            self._done(oldest)
+        self._owed[request.session] = request, caller, lease
+        if self._task is None or self._task.done():
+            self._task = self._background.run("ending of write sessions", self._run())
+
+    def seek(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
+        """The call that begins a session was given up, or its outcome is unknown. `find` tells the inode, if it can."""
+        self._background.run("search for a write session", self._seek(find, session, caller))
+
+    async def _seek(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
+        try:
+            inode = await find()  # at once, as it may be removed soon
+        except ThreefsError:
+            await self._clock.sleep(_FIRST_PAUSE_S)  # what is on its way arrives
+            try:
+                inode = await find()
+            except ThreefsError:  # nothing is there, or nobody knows: then it is left to the lease
+                return
+        await self._lease.enter()
+        request = pb.CloseRequest(inode=inode, session=session)
+        self.owe(request, caller, self._lease.number, OutcomeUnknown("it may have begun"))
+
+    async def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while self._owed:
+            await self._clock.sleep(pause_s)
+            before = len(self._owed)
+            await self._try_all(_ATTEMPT_S)
+            pause_s = _FIRST_PAUSE_S if len(self._owed) < before else min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _try_all(self, timeout_s: float) -> None:
+        """One after the other; the first that nobody answers ends the round."""
+        for session, (request, caller, lease) in list(self._owed.items()):
+            if lease >= self._lease.number:  # else it has ended with its lease
+                try:
+                    await self._send(request, caller, timeout_s)
+                except (SessionLost, NotFound):
+                    pass
+                except ThreefsError as error:
+                    _LOG.info("a write session could not be ended now", inode=request.inode, error=str(error))
+                    return
+                except Exception:
+                    _LOG.exception("a write session could not be ended", inode=request.inode)
+            self._done(session)
+
+    def _done(self, session: bytes) -> None:
+        if self._owed.pop(session, None) is not None:
+            self._lease.leave()
+
+    async def close(self) -> None:
+        """Once more; then they are left to the lease."""
+        await self._background.stop()
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                await self._try_all(_FAREWELL_S)
+        except TimeoutError:
+            pass
+        for session in list(self._owed):
+            self._done(session)

@@ -1,0 +1,128 @@
+"""The trash: what is removed below a directory that has a trash time is kept in /.trash/OWNER until it is due."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_client import paths
+from threefs_client.attributes import Attributes
+from threefs_client.paths import Path
+
+if TYPE_CHECKING:
+    from threefs_client.metadata.namespace import NamespaceApi
+
+TOP = "/.trash"
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed:
+    """Something that was removed."""
+
+    path: str  # where it is now
+    original: str  # where it was; empty: that was too deep to be told
+    owner: int  # user id
+    removed_by: int  # user id
+    removed_ns: int  # Unix time
+    left_s: int  # until it is gone for good; time in which no meta service runs does not count
+    attributes: Attributes
+
+
+class Trash:
+    def __init__(self, tree: "NamespaceApi") -> None:
+        self._tree = tree
+
+    async def set(self, directory: Path, seconds: int | None) -> Attributes:
+        """What is removed below the directory from now on is kept so long. 0: it is not kept; None: as above it.
+
+        For its owner. Raises InvalidArgument for more than ten years.
+        """
+        if seconds is not None and not 0 <= seconds < 1 << 32:
+            raise InvalidArgument(f"what is removed is kept for a whole number of seconds, not {seconds}")
+        request = pb.SetTrashRequest(
+            mutation=self._tree.link.meta.mutation(), place=paths.place(directory), trash_s=seconds
+        )
+        return Attributes((await self._tree._call(methods.SET_TRASH, request)).inode)
+
+    async def list(self, uid: int | None = None) -> AsyncIterator[Trashed]:
+        """What is in the trash: of one owner, or as far as it may be seen."""
+        for owner in await self._owners(uid):
+            after, more = b"", True
+            while more:
+                request = pb.ListTrashRequest(place=paths.place(_of_owner(owner)), after=after)
+                try:
+                    reply = await self._tree._call(methods.LIST_TRASH, request)
+                except NotFound:
+                    break  # nothing of that owner was ever removed
+                for item in reply.items:
+                    yield _of_wire(item, owner)
+                after, more = reply.next, reply.more
+
+    async def restore(self, path: Path, to: Path | None = None, *, parents: bool = False) -> str:
+        """Put something in the trash, which `list` calls `path`, back where it was, or to another path; where it is.
+
+        `parents` makes missing directories. Raises AlreadyExists, and NotFound when the directory is not there.
+        """
+        destination = await self._original(path) if to is None else paths.shown(to)
+        if parents:
+            above = destination.rstrip("/").rpartition("/")[0]
+            await self._tree.mkdir(above or "/", parents=True)
+        try:
+            await self._tree.rename(path, destination, replace=False)
+        except AlreadyExists:
+            raise AlreadyExists(f"{destination} exists already: restore it to another path") from None
+        except NotFound:
+            await self._tree.stat(path, follow=False)
+            raise NotFound(f"the directory of {destination} is gone: make it, or restore to another path") from None
+        return destination
+
+    async def _original(self, path: Path) -> str:
+        directory, _, name = paths.encode(path).rstrip(b"/").rpartition(b"/")
+        request = pb.ListTrashRequest(place=pb.Place(path=directory), only=name)
+        reply = await self._tree._call(methods.LIST_TRASH, request)
+        if not reply.items:
+            await self._tree.stat(path, follow=False)  # raises NotFound
+        if not reply.items or not reply.items[0].path:
+            raise InvalidArgument(f"where {paths.shown(path)} was is not known: restore it to another path")
+        return paths.decode(reply.items[0].path)
+
+    async def empty(self, uid: int | None = None) -> int:
+        """Remove for good what is in the trash of one owner, or as far as it may be removed; how many things."""
+        count = 0
+        for owner in await self._owners(uid):
+            try:
+                async for entry in self._tree.list(_of_owner(owner)):
+                    await self._tree.remove(paths.join(_of_owner(owner), entry.name), recursive=True)
+                    count += 1
+            except NotFound:
+                continue
+        return count
+
+    async def _owners(self, uid: int | None) -> Sequence[int]:
+        if uid is not None:
+            return [uid]
+        caller = self._tree.caller
+        if caller.uid:
+            return [caller.uid]
+        try:
+            return sorted([int(entry.name) async for entry in self._tree.list(TOP) if entry.name.isdecimal()])
+        except NotFound:
+            return []
+
+
+def _of_owner(uid: int) -> str:
+    return f"{TOP}/{uid}"
+
+
+def _of_wire(item: pb.TrashItem, owner: int) -> Trashed:
+    return Trashed(
+        path=paths.join(_of_owner(owner), paths.decode(item.name)),
+        original=paths.decode(item.path),
+        owner=owner,
+        removed_by=item.uid,
+        removed_ns=item.removed_ns,
+        left_s=item.left_s,
+        attributes=Attributes(item.inode),
+    )

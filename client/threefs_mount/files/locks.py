@@ -1,0 +1,215 @@
+"""flock(2) and fcntl(2) locks of programs on the mount, held at the metadata.
+
+So other mounts see them, and they end with the lease of this process.
+
+What is locked is settled before it is unlocked, so whoever locks it next reads what was written.
+"""
+
+import asyncio
+import fcntl
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import structlog
+from threefs_client.context import ClientContext
+from threefs_client.metadata.locks import END, LockOwner
+from threefs_fuse.requests import Lock
+
+from threefs.errors import InvalidArgument, Locked
+from threefs.wire import meta_pb2 as pb
+
+#: The end of a range that reaches to the end of the file, as the kernel has it.
+_KERNELS_END = (1 << 63) - 1
+_FIRST_PAUSE_S = 0.002
+_LONGEST_PAUSE_S = 0.25
+_EXCLUSIVE = {fcntl.F_RDLCK: False, fcntl.F_WRLCK: True}
+_KERNELS = {pb.SHARED: fcntl.F_RDLCK, pb.EXCLUSIVE: fcntl.F_WRLCK}
+
+_LOG = structlog.get_logger()
+
+Key = tuple[int, "pb.LockKind", int]  # inode, kind, owner
+
+
+class _Owner:
+    """One who locks. Its threads take turns: each turn is one call, never the time in which one waits for a lock."""
+
+    def __init__(self, locks: LockOwner) -> None:
+        self.locks = locks
+        self.turn = asyncio.Lock()
+        self.users = 0
+
+
+class FileLocks:
+    def __init__(
+        self,
+        link: ClientContext,
+        locked: Callable[[int], Awaitable[None]],
+        lost: Callable[[int], None] = lambda inode: None,
+    ) -> None:
+        """`locked` is told of an inode on which a lock was had, before the program is: what is known of the file may
+        be old. `lost` is told of one whose locks were lost with the lease."""
+        self._link = link
+        self._locked = locked
+        self._lost = lost
+        link.lease.lapsed.append(self._lapsed)
+        self._owners: dict[Key, _Owner] = {}
+        self._through: dict[int, set[int]] = {}  # by handle: owners of record locks that were taken through it
+        self._waiting: dict[int, list[asyncio.Event]] = {}  # by inode
+
+    def _owner(self, key: Key, pid: int) -> _Owner:
+        found = self._owners.get(key)
+        if found is None:
+            inode, kind, owner = key
+            found = self._owners[key] = _Owner(LockOwner(self._link, inode, owner, kind=kind, pid=pid))
+        return found
+
+    def _leave(self, key: Key, owner: _Owner) -> None:
+        owner.users -= 1
+        if not owner.users and not owner.locks.held:
+            self._owners.pop(key, None)
+
+    def _lapsed(self) -> None:
+        lost = [key for key, owner in self._owners.items() if owner.locks.lost]
+        for key in lost:
+            owner = self._owners[key]
+            owner.locks.forget()
+            if not owner.users:
+                del self._owners[key]
+        for inode in {inode for inode, _, _ in lost}:
+            _LOG.warning("locks were lost with the lease", inode=inode)
+            self._lost(inode)
+
+    # ---- taking ----
+
+    async def take(
+        self, inode: int, owner: int, lock: Lock, *, flock: bool, wait: bool, handle: int | None = None
+    ) -> None:
+        """`handle`: of the open file through which it is asked for.
+
+        Raises Locked, unless it may wait; Deadlock; what `locked` raises, and then it is held until the file is closed.
+        Whoever stops waiting (is cancelled) has what it had before.
+        """
+        if lock.type not in _EXCLUSIVE:
+            raise InvalidArgument(f"there is no lock of the type {lock.type}")
+        key = (inode, _kind(flock), owner)
+        found = self._owner(key, lock.pid)
+        found.users += 1
+        try:
+            pause_s = _FIRST_PAUSE_S
+            while not await self._finished(self._try(found, lock, wait)):
+                if not wait:
+                    raise Locked(f"inode {inode} is locked by somebody else")
+                await self._pause(inode, pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            if handle is not None and not flock:
+                self._through.setdefault(handle, set()).add(owner)
+            await self._finished(self._tell(inode))
+        except BaseException:
+            found.locks.abandon()
+            raise
+        finally:
+            self._leave(key, found)
+
+    async def _tell(self, inode: int) -> bool:
+        await self._locked(inode)
+        return True
+
+    async def _try(self, owner: _Owner, lock: Lock, wait: bool) -> bool:
+        start, end = _range(lock)
+        async with owner.turn:
+            try:
+                await owner.locks.acquire(
+                    exclusive=_EXCLUSIVE[lock.type], start=start, end=end, wait_s=0, asks_again=wait
+                )
+            except Locked:
+                return False
+        return True
+
+    async def _finished(self, work: Coroutine[Any, Any, bool]) -> bool:
+        """A call that was sent is waited for, also when nobody wants the lock any more: it may have been given."""
+        attempt = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if await attempt:
+                return True
+            raise
+
+    async def _pause(self, inode: int, pause_s: float) -> None:
+        """Until somebody on this mount unlocks something of the file; others are asked again and again."""
+        news = asyncio.Event()
+        self._waiting.setdefault(inode, []).append(news)
+        try:
+            async with asyncio.timeout(self._link.random.uniform(pause_s / 2, pause_s)):
+                await news.wait()
+        except TimeoutError:
+            pass
+        finally:
+            waiting = self._waiting[inode]
+            waiting.remove(news)
+            if not waiting:
+                del self._waiting[inode]
+
+    # ---- giving up ----
+
+    def holds(self, inode: int, owner: int, *, flock: bool) -> bool:
+        return (inode, _kind(flock), owner) in self._owners
+
+    def closing(self, inode: int, handle: int, owner: int) -> bool:
+        """A process closes a descriptor: whether it has record locks on the file, which end with that."""
+        self._through.get(handle, set()).discard(owner)
+        return self.holds(inode, owner, flock=False)
+
+    def closed(self, handle: int, *, flock: bool) -> bool:
+        """The last descriptor is closed: whether there may be locks that end with the open file."""
+        if not self._through.get(handle, True):
+            del self._through[handle]
+        return flock or handle in self._through
+
+    async def end(self, inode: int, handle: int, owner: int, *, flock: bool) -> None:
+        """Those of the open file itself: of flock(2), and those of fcntl(2) that no process owns."""
+        for each in self._through.pop(handle, ()):
+            await self.give_up_all(inode, each, flock=False)
+        if flock:
+            await self.give_up_all(inode, owner, flock=True)
+
+    async def give_up(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> None:
+        start, end = _range(lock)
+        await self._release((inode, _kind(flock), owner), start, end)
+
+    async def give_up_all(self, inode: int, owner: int, *, flock: bool) -> None:
+        await self._release((inode, _kind(flock), owner), 0, END)
+
+    async def _release(self, key: Key, start: int, end: int) -> None:
+        found = self._owners.get(key)
+        if found is None:
+            return
+        found.users += 1
+        try:
+            async with found.turn:
+                await found.locks.release(start, end)
+        finally:
+            self._leave(key, found)
+            for news in self._waiting.get(key[0], ()):
+                news.set()
+
+    # ---- looking ----
+
+    async def conflict(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> Lock:
+        """What is in the way; of the type F_UNLCK if nothing is."""
+        if lock.type not in _EXCLUSIVE:
+            raise InvalidArgument(f"there is no lock of the type {lock.type}")
+        start, end = _range(lock)
+        asking = LockOwner(self._link, inode, owner, kind=_kind(flock))
+        found = await asking.conflict(exclusive=_EXCLUSIVE[lock.type], start=start, end=end)
+        if found is None:
+            return Lock(lock.start, lock.end, fcntl.F_UNLCK, 0)
+        return Lock(found.start, min(found.end, _KERNELS_END), _KERNELS[found.type], found.pid)
+
+
+def _kind(flock: bool) -> "pb.LockKind":
+    return pb.FLOCK if flock else pb.RECORD_LOCK
+
+
+def _range(lock: Lock) -> tuple[int, int]:
+    return lock.start, END if lock.end >= _KERNELS_END else lock.end

@@ -1,0 +1,1 @@
+"""Between the kernel's terms and ours."""

@@ -1,0 +1,102 @@
+"""What the kernel is told of inodes."""
+
+import stat
+from collections.abc import Iterable
+
+from threefs_fuse import replies
+from threefs_fuse.replies import Entry, Prepared, Space
+
+from threefs.errors import ProtocolError
+from threefs.wire import meta_pb2 as pb
+from threefs_mount.cache.dirent_columns import DirentPage
+
+#: Programs take it as the size of their buffers: few requests for sequential work, and no waste for many small files.
+BLOCK_BYTES = 128 << 10
+_SECTOR_BYTES = 512
+_GENERATION = 0  # a number is never given to another inode
+_NAME_BYTES = 255
+_UNIT_BYTES = 4096
+TYPE_BITS = {
+    pb.FILE: stat.S_IFREG,
+    pb.DIRECTORY: stat.S_IFDIR,
+    pb.SYMLINK: stat.S_IFLNK,
+    pb.FIFO: stat.S_IFIFO,
+    pb.SOCKET: stat.S_IFSOCK,
+    pb.CHARACTER_DEVICE: stat.S_IFCHR,
+    pb.BLOCK_DEVICE: stat.S_IFBLK,
+}
+#: By the type of an inode, for bytes.translate.
+_DIRENT_TYPES = bytes(sum(bits >> 12 for one, bits in TYPE_BITS.items() if one == kind) for kind in range(256))
+TYPES = {bits: kind for kind, bits in TYPE_BITS.items()}
+#: Nothing has that name, for now: the kernel asks again each time.
+ABSENT = Entry(0)
+_SYMLINK = pb.SYMLINK
+_made = tuple.__new__  # quicker than the constructor: one for every name that is looked at
+
+
+def entry(inode: pb.Inode, cache_s: float) -> Entry:
+    """The kernel may keep it for `cache_s` seconds."""
+    kind = inode.type
+    length = len(inode.target) if kind == _SYMLINK else inode.length
+    return _made(
+        Entry,
+        (
+            inode.inode,
+            TYPE_BITS[kind] | inode.mode,
+            inode.nlink,
+            inode.uid,
+            inode.gid,
+            inode.rdev,
+            length,
+            (length + _SECTOR_BYTES - 1) // _SECTOR_BYTES,
+            BLOCK_BYTES,
+            inode.atime_ns,
+            inode.mtime_ns,
+            inode.ctime_ns,
+            inode.birth_ns,
+            cache_s,
+            cache_s,
+            _GENERATION,
+        ),
+    )
+
+
+def names(reply: pb.ListNamesReply) -> DirentPage:
+    """Raises ProtocolError."""
+    count = len(reply.types)
+    whole = reply.names.endswith(b"\0") if count else not reply.names
+    if (
+        not whole
+        or reply.names.count(b"\0") != count
+        or len(reply.inodes) != 8 * count
+        or b"\0\0" in b"\0" + reply.names
+    ):
+        raise ProtocolError("the columns of a directory are not of the same length")
+    types = reply.types.translate(_DIRENT_TYPES)
+    return DirentPage(reply.names, reply.inodes, types, reply.more, reply.token)
+
+
+def prepared(inodes: Iterable[bytes]) -> list[Prepared | None]:
+    """Of inodes that are serialized, as the kernel may be told of them under the names by which they were found."""
+    found = map(pb.Inode.FromString, inodes)
+    return [replies.prepared(entry(inode, 0)) if is_kept(inode) else None for inode in found]
+
+
+def is_kept(inode: pb.Inode) -> bool:
+    """Whether its attributes change under one name alone."""
+    return inode.nlink == 1 or (inode.type == pb.DIRECTORY and inode.nlink > 0)
+
+
+def space(reply: pb.StatFsReply) -> Space:
+    """In bytes of content: a stored byte takes as many bytes of the disks as it has replicas."""
+    unit = _UNIT_BYTES * max(1, reply.replicas)
+    free = reply.free_bytes // unit
+    return Space(
+        block_bytes=_UNIT_BYTES,
+        blocks=reply.capacity_bytes // unit,
+        free=free,
+        available=free,
+        inodes=reply.inodes + free,
+        free_inodes=free,
+        name_bytes=_NAME_BYTES,
+    )

@@ -1,0 +1,265 @@
+"""Watches over the chains: applies the table of transitions whenever something is known that may change one."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from threefs.env.clock import Clock
+from threefs.errors import Fenced, InvalidArgument, NotFound, StrangeStore, ThreefsError
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
+from threefs.wire import manager_pb2 as pb
+from threefs_manager.cluster_store import Store, Writer
+from threefs_manager.membership import Membership
+from threefs_manager.older import Age
+from threefs_manager.resync_progress import ResyncProgress
+from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.transitions import Known, accept_loss, next_chain
+
+_SWEEPS = 10  # of all chains, per T
+_AWAY_SWEEPS = 4  # a wait for the next sweep that took so many times as long: this process did not run
+_AT_ONCE = 256  # chains changed in one transaction
+_PAUSE_S = 0.2
+
+_LOG = structlog.get_logger()
+
+
+class ChainController:
+    """One per term as primary. All changes of chains are made by its task, one after the other."""
+
+    def __init__(
+        self,
+        store: Store,
+        publication: RoutingPublisher,
+        membership: Membership,
+        age: Age,
+        *,
+        clock: Clock,
+        on_change: Callable[[Chain, Chain], None] = lambda before, after: None,
+    ) -> None:
+        self._store = store
+        self._publication = publication
+        self._membership = membership
+        self._age = age
+        self._clock = clock
+        self._on_change = on_change
+        self._progress = ResyncProgress(clock)
+        self._dirty: set[ChainId] = set()
+        self._saved_at = clock.monotonic()
+        self.failure = ""  # why chains cannot be changed now
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    def look_at(self, chains: Iterable[ChainId]) -> None:
+        """Something about these has changed."""
+        self._dirty.update(chains)
+        if self._dirty:
+            self._wake.set()
+
+    def restarted(self, node_id: NodeId) -> None:
+        """The process that held the targets of this node is dead: a new one speaks (R8)."""
+        routing = self._publication.routing
+        held = [target for target in routing.targets.values() if target.node_id == node_id]
+        lost = [target for target in held if in_write_path(routing, target)]
+        self._membership.forget(target.target_id for target in held)
+        self._membership.condemn(target.target_id for target in lost)
+        self.look_at(target.chain_id for target in lost)
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until what is known now has been looked at, or the time is over."""
+        if self._dirty:
+            self._settled.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._settled.wait()
+            except TimeoutError:
+                pass
+
+    async def run(self) -> None:
+        """Until cancelled, or until another manager is primary. Raises StrangeStore: the store is an older copy."""
+        while True:
+            try:
+                await self._turn()
+                self.failure = ""
+            except Fenced:
+                return
+            except StrangeStore:
+                raise
+            except ThreefsError as error:
+                self.failure = error.message
+                _LOG.warning("chains cannot be changed now", error=str(error))
+                await self._clock.sleep(_PAUSE_S)
+
+    async def _turn(self) -> None:
+        routing = self._publication.routing
+        pause_s = (routing.lease_s or _PAUSE_S) / _SWEEPS
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._wake.wait()
+        except TimeoutError:
+            self._dirty.update(routing.chains)  # somebody may have fallen silent
+        if (away_s := self._clock.monotonic() - began) > _AWAY_SWEEPS * pause_s:
+            _LOG.warning("this manager was away: all nodes have the time T anew", away_s=away_s)
+            self._membership.was_away()
+        self._age.check_changes()
+        if not self._age.confirmed:
+            self._wake.clear()
+            return  # whoever is alive will be heard soon, and may know of a newer store
+        if self._dirty == routing.chains.keys():
+            await self._forget_meta_services()
+            await self._save_generations()
+        self._wake.clear()
+        dirty, self._dirty = self._dirty, set()
+        try:
+            await self._look_at_all(dirty)
+        except BaseException:
+            self.look_at(dirty)  # again, soon
+            raise
+        if not self._dirty:
+            self._settled.set()
+
+    async def _forget_meta_services(self) -> None:
+        """Those that are gone: clients must not be sent to them, and one that comes back registers again. Nothing else
+        hangs on them, while each start at another port makes a new one."""
+        routing = self._publication.routing
+        gone = {
+            node.node_id: node.incarnation
+            for node in routing.nodes.values()
+            if node.kind is NodeKind.META and self._membership.silent(node.node_id, routing.lease_s)
+        }
+        if not gone:
+            return
+
+        async def write(writer: Writer) -> None:
+            for node in await writer.nodes():
+                if gone.get(NodeId(node.node_id)) == node.incarnation:
+                    writer.drop_node(node.node_id)
+
+        _, routing = await self._store.change(write)
+        self._publication.publish(routing)
+        _LOG.info("meta services are forgotten", nodes=sorted(gone))
+
+    async def _look_at_all(self, dirty: Iterable[ChainId]) -> None:
+        routing = self._publication.routing
+        changes: list[tuple[Chain, Known]] = []
+        for chain_id in sorted(dirty):
+            chain = routing.chains.get(chain_id)
+            if chain is None:
+                continue
+            known = self._membership.judge(chain, routing, routing.lease_s)
+            source = self._membership.report(chain.tail) if chain.tail is not None else None
+            self._membership.starve(chain, self._progress.gives_way(chain, known, source, routing.lease_s))
+            if next_chain(chain, known) is not chain:
+                changes.append((chain, known))
+        for first in range(0, len(changes), _AT_ONCE):
+            await self._change(changes[first : first + _AT_ONCE])
+
+    async def accept_loss(self, request: pb.AcceptLossRequest) -> Chain:
+        """An administrator lets a chain go on with what one target has. Raises NotFound, InvalidArgument."""
+        chain_id, chosen = ChainId(request.chain_id), TargetId(request.target_id)
+        routing = self._publication.routing
+        if chain_id not in routing.chains:
+            raise NotFound(f"there is no chain {chain_id}")
+
+        async def write(writer: Writer) -> tuple[Chain, Chain]:
+            chain = await writer.chain(chain_id)
+            if chain.version != request.chain_version:
+                raise InvalidArgument(
+                    f"chain {chain_id} has version {chain.version}, not {request.chain_version}: it has changed, so "
+                    "look at it again (`threefs status`)"
+                )
+            known = self._membership.judge(chain, routing, routing.lease_s)
+            alive = {t for t in known if self._membership.could_serve(t, routing.lease_s)}
+            after = accept_loss(chain, chosen, known, alive)
+            report = self._membership.report(chosen)
+            assert report is not None, "it could serve"
+            target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id)
+            writer.put_chains([after], [target], {})
+            self._membership.generations.begin_anew(report)
+            seen = self._membership.generations.seen(chosen)
+            assert seen is not None
+            writer.put_seen(seen)
+            return chain, after
+
+        (before, after), routing = await self._store.change(write)
+        self._publication.publish(routing)
+        _LOG.warning("a loss was accepted", chain=chain_id, version=after.version, members=_in_words(after))
+        self._on_change(before, after)
+        return after
+
+    async def _change(self, changes: list[tuple[Chain, Known]]) -> None:
+        made: list[tuple[Chain, Chain]] = []
+
+        async def write(writer: Writer) -> None:
+            made.clear()
+            for known_chain, known in changes:
+                chain = await writer.chain(known_chain.chain_id)
+                after = next_chain(chain, known)
+                if chain.version != known_chain.version or after is chain:
+                    continue  # done already, by an attempt whose outcome was not known
+                made.append((chain, after))
+                writer.put_chains([after], self._new_stores(chain, after), {})
+                for seen in self._seen(chain, after):
+                    writer.put_seen(seen)
+
+        _, routing = await self._store.change(write)
+        self._publication.publish(routing)
+        self._membership.absolve(routing)
+        for before, after in made:
+            _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_in_words(after))
+            self._on_change(before, after)
+
+    def _seen(self, before: Chain, after: Chain) -> list[pb.SeenStore]:
+        """How far the stores are that matter from now on: of those that wait to serve alone, and of those that are
+        filled anew."""
+        generations = self._membership.generations
+        found = []
+        for member in after.members:
+            if member.state is before.state(member.target_id):
+                continue
+            report = self._membership.report(member.target_id)
+            if member.state is PublicState.SYNCING and report is not None:
+                generations.begin_anew(report)
+            elif member.state is not PublicState.LASTSRV:
+                continue
+            seen = generations.seen(member.target_id)
+            if seen is not None:
+                found.append(seen)
+        return found
+
+    async def _save_generations(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._saved_at < self._publication.routing.lease_s:
+            return
+        self._saved_at = now
+        unsaved = self._membership.generations.take_unsaved()
+        for first in range(0, len(unsaved), _AT_ONCE):
+            try:
+                await self._store.save_seen(unsaved[first : first + _AT_ONCE])
+            except BaseException:
+                self._membership.generations.give_back(unsaved[first:])
+                raise
+
+    def _new_stores(self, before: Chain, after: Chain) -> list[Target]:
+        """A target that syncs is filled anew: from now on what it has on its disk now is its store."""
+        targets = self._publication.routing.targets
+        fresh = []
+        for member in after.members:
+            if member.state is PublicState.SYNCING and before.state(member.target_id) is not PublicState.SYNCING:
+                report = self._membership.report(member.target_id)
+                known = targets[member.target_id]
+                if report is not None and report.store_id != known.store_id:
+                    fresh.append(Target(known.target_id, known.node_id, known.chain_id, report.store_id))
+        return fresh
+
+
+def in_write_path(routing: Routing, target: Target) -> bool:
+    state = routing.chains[target.chain_id].state(TargetId(target.target_id))
+    return state in (PublicState.SERVING, PublicState.SYNCING)
+
+
+def _in_words(chain: Chain) -> str:
+    return " ".join(f"{member.target_id}:{member.state.name.lower()}" for member in chain.members)

@@ -1,0 +1,172 @@
+"""What the manager keeps: nodes, targets, chains, tables. Every write goes through the epoch and raises the routing
+version in the same transaction."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from threefs import routing as routing_module
+from threefs.ids import ChainId, TableId
+from threefs.kv import records, restore_mark
+from threefs.kv.engine_api import Engine, Transaction
+from threefs.routing import Chain, Routing, Target
+from threefs.wire import manager_pb2 as pb
+from threefs_manager.election import Epoch
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+CLUSTER_KEY = b"CONF|cluster"
+
+
+def _key(prefix: bytes, number: int) -> bytes:
+    return prefix + b"|" + number.to_bytes(4, "big")
+
+
+async def _all(tx: Transaction, prefix: bytes, kind: type[M]) -> list[M]:
+    pairs = await tx.get_range(prefix + b"|", prefix + b"}")
+    return [records.decode(value, kind, key) for key, value in pairs]
+
+
+async def read_cluster(tx: Transaction) -> pb.ClusterRecord:
+    """All fields are empty before `init`."""
+    value = await tx.get(CLUSTER_KEY)
+    return pb.ClusterRecord() if value is None else records.decode(value, pb.ClusterRecord, CLUSTER_KEY)
+
+
+async def read_routing(tx: Transaction) -> Routing:
+    cluster = await read_cluster(tx)
+    message = pb.Routing(
+        version=cluster.routing_version,
+        cluster_id=cluster.cluster_id,
+        nodes=await _all(tx, b"NODE", pb.Node),
+        targets=await _all(tx, b"TARG", pb.Target),
+        chains=await _all(tx, b"CHAI", pb.Chain),
+        tables=await _all(tx, b"TABL", pb.ChainTable),
+        lease_ms=cluster.lease_ms,
+    )
+    return routing_module.from_wire(message)
+
+
+class Writer:
+    """Changes within one transaction."""
+
+    def __init__(self, tx: Transaction, cluster: pb.ClusterRecord) -> None:
+        self.cluster = cluster
+        self._tx = tx
+        self._changed = False
+
+    async def nodes(self) -> list[pb.Node]:
+        return await _all(self._tx, b"NODE", pb.Node)
+
+    def put_node(self, node: pb.Node) -> None:
+        self._changed = True
+        self._tx.set(_key(b"NODE", node.node_id), records.encode(node))
+
+    def drop_node(self, node_id: int) -> None:
+        self._changed = True
+        self._tx.clear(_key(b"NODE", node_id))
+
+    async def restored(self) -> bool:
+        """Whether the store was loaded from a backup and not settled yet. Raises StrangeStore."""
+        return await restore_mark.read_mark(self._tx) is not None
+
+    def settle_restored(self) -> None:
+        restore_mark.settle(self._tx)
+
+    async def chains(self) -> list[Chain]:
+        return [routing_module.chain_from_wire(chain) for chain in await _all(self._tx, b"CHAI", pb.Chain)]
+
+    async def chain(self, chain_id: ChainId) -> Chain:
+        key = _key(b"CHAI", chain_id)
+        value = await self._tx.get(key)
+        assert value is not None, f"chain {chain_id} has no record"
+        return routing_module.chain_from_wire(records.decode(value, pb.Chain, key))
+
+    async def table(self, table_id: int) -> pb.ChainTable | None:
+        key = _key(b"TABL", table_id)
+        value = await self._tx.get(key)
+        return None if value is None else records.decode(value, pb.ChainTable, key)
+
+    def put_table(self, table: pb.ChainTable) -> None:
+        self._changed = True
+        self._tx.set(_key(b"TABL", table.table_id), records.encode(table))
+
+    def put_seen(self, seen: pb.SeenStore) -> None:
+        """Not part of the routing."""
+        self._tx.set(_key(b"SEEN", seen.target_id), records.encode(seen))
+
+    async def target(self, target_id: int) -> pb.Target | None:
+        key = _key(b"TARG", target_id)
+        value = await self._tx.get(key)
+        return None if value is None else records.decode(value, pb.Target, key)
+
+    def put_chains(
+        self,
+        chains: Sequence[Chain],
+        targets: Sequence[Target],
+        tables: Mapping[TableId, Sequence[ChainId]],
+        min_replicas: int = 0,
+    ) -> None:
+        self._changed = True
+        for chain in chains:
+            self._tx.set(_key(b"CHAI", chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
+        for target in targets:
+            self.put_target(routing_module.target_to_wire(target))
+        for table_id, members in tables.items():
+            self.put_table(pb.ChainTable(table_id=table_id, chains=list(members), min_replicas=min_replicas))
+
+    def put_target(self, target: pb.Target) -> None:
+        self._changed = True
+        self._tx.set(_key(b"TARG", target.target_id), records.encode(target))
+
+    def finish(self) -> None:
+        """A new version of the routing, if anything in it is new: whoever follows it would be woken for nothing."""
+        if not self._changed:
+            return
+        self.cluster.routing_version += 1
+        self._tx.set(CLUSTER_KEY, records.encode(self.cluster))
+
+
+class Store:
+    """The manager's tables in its KV engine."""
+
+    def __init__(self, engine: Engine, epoch: Epoch) -> None:
+        self._engine = engine
+        self._epoch = epoch
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch.number
+
+    async def load(self) -> Routing:
+        return await read_routing(self._engine.begin())
+
+    async def seen(self) -> list[pb.SeenStore]:
+        return await _all(self._engine.begin(), b"SEEN", pb.SeenStore)
+
+    async def save_seen(self, seen: Sequence[pb.SeenStore]) -> None:
+        async def write(tx: Transaction) -> None:
+            for one in seen:
+                tx.set(_key(b"SEEN", one.target_id), records.encode(one))
+
+        await self._epoch.run(write, replayable=True)
+
+    async def run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        """A transaction of this epoch that changes nothing of the routing. `function` may be run again."""
+        return await self._epoch.run(function, replayable=True)
+
+    async def change(self, function: Callable[[Writer], Awaitable[T]]) -> tuple[T, Routing]:
+        """Run `function` in a transaction of this epoch; its result, and the routing after it.
+
+        `function` may be run again, so it must find its own work done and be content with that.
+        """
+
+        async def write(tx: Transaction) -> tuple[T, Routing]:
+            writer = Writer(tx, await read_cluster(tx))
+            result = await function(writer)
+            writer.finish()
+            return result, await read_routing(tx)
+
+        return await self._epoch.run(write, replayable=True)

@@ -1,0 +1,1 @@
+"""Who may do what: credentials, permissions, access control lists, extended attributes."""

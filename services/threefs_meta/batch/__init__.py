@@ -1,0 +1,1 @@
+"""Many changes in one transaction."""

@@ -1,0 +1,154 @@
+"""New files, one at a time or several together."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import takewhile
+from typing import NamedTuple
+
+from threefs.errors import ThreefsError
+from threefs.rpc.preencoded import Serialized, head
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access.credentials import Credentials, made_by
+from threefs_meta.context import Context
+from threefs_meta.file import layout_policy
+from threefs_meta.file.inode_factory import InodeSpec, new_inode, parent_of, set_file_layout
+from threefs_meta.lease.delegation import Creator
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import resolve
+from threefs_meta.store import keys
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.validation import check_access, check_mode, check_session
+
+#: Of CreateReply.inode, as protobuf writes it.
+_INODE_TAG = b"\x0a"
+
+Reply = Serialized[pb.CreateReply]
+
+
+def maker_of(request: pb.CreateRequest, actor: Credentials) -> Credentials:
+    """To whom the file will belong. Raises InvalidArgument."""
+    check_mode(request.mode)
+    check_session(request.session)
+    check_access(request.access)
+    return made_by(actor, request)
+
+
+async def draft(context: Context, request: pb.CreateRequest, maker: Credentials, directory: pb.Inode) -> pb.Inode:
+    """The file, but for its name. Raises InvalidArgument, Unavailable."""
+    inode = await new_inode(context, directory, InodeSpec(pb.FILE, maker, request.mode, request.umask))
+    set_file_layout(context, inode, request.layout, directory)
+    return inode
+
+
+async def reply(
+    context: Context,
+    names: Namespace,
+    request: pb.CreateRequest,
+    inode: pb.Inode,
+    body: bytes,
+    client: bytes,
+    *,
+    created: bool = False,
+) -> Reply:
+    """With the client's lease, if it wants a session. `body` is the inode once more."""
+    lease = 0
+    if request.session:
+        lease = await names.open_session(inode.inode, request.session, client, context.clock.wall_ns())
+    more = _more(created, lease, context.quotas.is_over(inode))
+    return Serialized(pb.CreateReply, (head(_INODE_TAG, len(body)), body, more))
+
+
+@lru_cache(maxsize=256)
+def _more(created: bool, lease: int, over_quota: bool) -> bytes:
+    """What a reply has besides the inode: the same for all that a client makes."""
+    return pb.CreateReply(created=created, lease=lease, over_quota=over_quota).SerializeToString()
+
+
+async def make_together(
+    context: Context, names: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials, adder: Creator
+) -> list[tuple[Reply, bytes]]:
+    """Make the first of these, as many as are new files in directories that exist: per file the reply, and what the
+    adder is told of a claim.
+
+    It comes out as if each were made by itself. But each step is made for all of them before the next one: the
+    processor has the code of one step at hand, and not that of all, which makes it twice as quick. Raises what any of
+    them would; then what was written is to be taken back.
+    """
+    plans = await _plans(names, requests, actor)
+    inodes = await _drafts(context, plans)
+    bodies: list[tuple[bytes, bytes]] = []
+    for inode, plan in zip(inodes, plans, strict=True):
+        adder.places = (plan.request.place,)
+        bodies.append((await names.add(plan.parent, plan.name, inode), names.told()))
+    return [
+        (await reply(context, names, plan.request, inode, body, adder.client, created=True), told)
+        for inode, (body, told), plan in zip(inodes, bodies, plans, strict=True)
+    ]
+
+
+class _Plan(NamedTuple):
+    request: pb.CreateRequest
+    maker: Credentials
+    directory: pb.Inode
+    parent: int  # its number
+    name: bytes
+
+    def is_like(self, other: "_Plan") -> bool:
+        """But for the name and what is drawn for it, the same file."""
+        mine, its = self.request, other.request
+        return (
+            self.directory is other.directory
+            and self.maker is other.maker
+            and mine.mode == its.mode
+            and mine.umask == its.umask
+            and not mine.HasField("layout")
+            and not its.HasField("layout")
+        )
+
+
+async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials) -> Sequence[_Plan]:
+    """Of the first that are such files. Writes nothing."""
+    plans: dict[bytes, _Plan] = {}  # by the keys of the entries
+    directories: dict[tuple[int, bytes], tuple[pb.Inode, int]] = {}  # that were walked to
+    try:
+        for request in requests:
+            maker, place = maker_of(request, actor), request.place
+            above, _, name = place.path.rpartition(b"/")
+            found = directories.get((place.base, above))
+            if found is None or not paths.is_plain(name) or len(place.path) > paths.MAX_PATH_BYTES:
+                spot = await resolve(names, place, maker, follow=not request.exclusive)
+                if spot.entry is not None or spot.rest:
+                    break
+                found = await parent_of(names, spot, maker), spot.parent
+                if spot.name == name:
+                    directories[place.base, above] = found
+                name = spot.name
+            row = keys.entry(found[1], name)
+            if row in plans or request.unnamed:
+                break
+            plans[row] = _Plan(request, maker, *found, name)
+    except ThreefsError:
+        pass  # whoever makes that one by itself will meet it again
+    there = await names.tx.get_many(list(plans))
+    return [plan for plan, _ in zip(plans.values(), takewhile(_is_none, there), strict=False)]
+
+
+def _is_none(value: bytes | None) -> bool:
+    return value is None
+
+
+async def _drafts(context: Context, plans: Iterable[_Plan]) -> list[pb.Inode]:
+    """Mostly they are alike, and to copy one is three times as quick as to make one."""
+    drafts: list[pb.Inode] = []
+    like: _Plan | None = None
+    for plan in plans:
+        if like is None or not plan.is_like(like):
+            like = plan
+            drafts.append(await draft(context, plan.request, plan.maker, plan.directory))
+            continue
+        inode = pb.Inode()
+        inode.CopyFrom(drafts[-1])
+        inode.inode = await context.allocator.take()
+        layout_policy.draw(inode.layout, context.routing(), context.random)
+        drafts.append(inode)
+    return drafts

@@ -1,0 +1,1 @@
+"""Files: how they are made, opened, made longer and cut."""

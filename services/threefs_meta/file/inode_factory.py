@@ -1,0 +1,110 @@
+"""New inodes under new names."""
+
+import stat
+from dataclasses import dataclass
+
+from threefs.errors import InvalidArgument
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import acls, permissions
+from threefs_meta.access.credentials import Credentials
+from threefs_meta.access.permissions import SEARCH, WRITE
+from threefs_meta.context import Context
+from threefs_meta.file import layout_policy
+from threefs_meta.resolve import directory_path, paths
+from threefs_meta.resolve.resolver import Resolution, not_found
+from threefs_meta.store.namespace import Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class InodeSpec:
+    """What its maker says about a new inode."""
+
+    kind: pb.InodeType
+    maker: Credentials
+    mode: int
+    umask: int = 0
+
+
+async def new_inode(context: Context, parent: pb.Inode, birth: InodeSpec) -> pb.Inode:
+    """It belongs to its maker, but in a set-group-id directory to that one's group."""
+    now_ns = context.clock.wall_ns()
+    inherits = parent.HasField("default_acl") and birth.kind != pb.SYMLINK
+    maker, mode, gid = birth.maker, birth.mode, birth.maker.gid
+    if not inherits:
+        mode &= ~birth.umask
+    if parent.mode & stat.S_ISGID:
+        gid = parent.gid
+        if birth.kind == pb.DIRECTORY:
+            mode |= stat.S_ISGID
+        elif mode & stat.S_IXGRP and not maker.is_super and not maker.in_group(gid):
+            mode &= ~stat.S_ISGID  # or everybody could make programs that run as this group
+    inode = pb.Inode(
+        inode=await context.allocator.take(),
+        type=birth.kind,
+        mode=mode,
+        uid=maker.uid,
+        gid=gid,
+        nlink=1,
+        atime_ns=now_ns,
+        mtime_ns=now_ns,
+        ctime_ns=now_ns,
+        birth_ns=now_ns,
+    )
+    if inherits:
+        acls.inherit(inode, parent, mode)
+    return inode
+
+
+async def parent_of(names: Namespace, spot: Resolution, maker: Credentials) -> pb.Inode:
+    """The directory that gets a new entry. It is read, so that its removal is a conflict, but never written.
+
+    Raises AccessDenied, and NotFound when it has been removed.
+    """
+    parent = await names.directory(spot.parent)
+    await check_parent(names, spot.parent, parent, maker)
+    return parent
+
+
+async def check_parent(names: Namespace, number: int, directory: pb.Inode, actor: Credentials) -> None:
+    """Raise AccessDenied, which names the directory, unless entries of it may be made and removed."""
+    if not permissions.permits(directory, actor, WRITE | SEARCH):
+        permissions.check_parent(directory, actor, await directory_path.shown(names.tx, number))
+
+
+async def add_directory(context: Context, names: Namespace, spot: Resolution, birth: InodeSpec) -> pb.Inode:
+    """Make the directory that is missing at `spot`. It inherits its parent's layout."""
+    parent = await parent_of(names, spot, birth.maker)
+    inode = await new_inode(context, parent, birth)
+    inode.parent = spot.parent
+    inode.name = spot.name
+    if parent.HasField("layout"):
+        inode.layout.CopyFrom(parent.layout)
+    await names.add(spot.parent, spot.name, inode)
+    return inode
+
+
+async def add_parents(context: Context, names: Namespace, spot: Resolution, birth: InodeSpec) -> Resolution:
+    """Make the directories that are missing above the last component; where that one belongs."""
+    rest = spot.rest
+    while rest:
+        made = await add_directory(context, names, Resolution(spot.parent, spot.name, None), birth)
+        spot = Resolution(made.inode, rest[0], None)
+        rest = rest[1:]
+    return spot
+
+
+def vacant(spot: Resolution, place: pb.Place) -> None:
+    """Raise NotFound unless a new entry could be made right here."""
+    if spot.rest:
+        raise not_found(place)
+
+
+def check_new_name(spot: Resolution, place: pb.Place) -> None:
+    """Raise InvalidArgument for '/', '.', '..' and bare inodes."""
+    if not spot.name:
+        raise InvalidArgument(f"{paths.shown_place(place)} does not name an entry")
+
+
+def set_file_layout(context: Context, inode: pb.Inode, wanted: pb.Layout, directory: pb.Inode) -> None:
+    inode.layout.CopyFrom(layout_policy.of_file(context.routing(), context.random, wanted, directory.layout))
+    inode.chains_used = 1

@@ -1,0 +1,151 @@
+"""How a file is cut.
+
+Cutting, to length L. First all bytes from L on are removed from the chains, then one transaction sets the length and
+raises the truncate version, provided that the inode is still exactly as it was before the bytes were removed.
+- Why in this order: were the length set first, a crash would leave old bytes beyond it, and whoever made the file
+  longer again would see them. This way a crash leaves zeros at the end of a file that still has its old length: the
+  truncate has an unknown outcome, and what it destroyed stays destroyed.
+- Why the proviso: a write that lands behind the sweep and is reported before the transaction changes the inode. It must
+  not be cut off by the length alone with its bytes left behind, so the sweep is done again. A write that is reported
+  later comes with an old truncate version, and is found on the chains.
+- Why only listed versions are removed: a service may hang in the middle, while its caller asks another one, and then
+  writes. So a page of chunks is listed with their versions, then the inode must still be what it was, and only then are
+  those very versions removed. What was written later is another version, or was not listed, or had the inode changed.
+- What readers see meanwhile: before the first bytes go, the inode is marked (`cutting`). Whoever finds a hole asks for
+  the inode, and waits while there is a mark. So it sees the file as it was, or as it is then, and never zeros for what
+  was there. The mark of a service that died is taken away by `sweeper`; what was destroyed then reads as zeros.
+- Why an extension sweeps too: bytes beyond the length may have been written and not been reported yet. They come before
+  the truncate, so they must be gone.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from threefs.cluster.chunk_client import ChunkUpdate, Listed
+from threefs.errors import ChunkChanged
+from threefs.ids import ChainId, ChunkId, InodeId
+from threefs.kv import records, retry
+from threefs.layout import FileLayout, from_wire
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+from threefs.wire.records_pb2 import CutMark
+from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
+from threefs_meta.file.length import check_length
+from threefs_meta.store import keys
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo
+
+#: Rounds against somebody who writes what is being cut.
+_MOST_PASSES = 8
+
+
+class Truncation:
+    """Truncates; remembers between two runs of the transaction for which record the chunks were swept."""
+
+    def __init__(self, context: Context, length: int) -> None:
+        self._context = context
+        self._length = length
+        self._swept: bytes | None = None
+
+    def settle(self, names: Namespace, inode: pb.Inode, chains: int = 0) -> NeedsChunkIo | None:
+        """Change the record, which is then to be stored, or say what has to be done first. Raises FileTooLarge.
+
+        The file lies on the first `chains` of its stripe (0: on any), see `Namespace.chains_used`.
+        """
+        check_length(inode, self._length)
+        record = inode.SerializeToString()
+        if record != self._swept:
+            return NeedsChunkIo(lambda: self._sweep(from_wire(inode.layout), inode.inode, chains, record))
+        self._context.quotas.check_longer(inode, self._length - inode.length)
+        if inode.cutting == self._length + 1:
+            inode.cutting = 0
+            names.tx.clear(keys.cut(inode.inode))
+        cut_appends(inode, self._length)
+        inode.length = self._length
+        inode.truncate_version += 1
+        inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
+        return None
+
+    async def _sweep(self, layout: FileLayout, inode: int, chains: int, record: bytes) -> None:
+        marked, removes = self._marked(record), False
+
+        async def may_remove() -> bool:
+            nonlocal removes
+            context = self._context
+            removes = await retry.run(
+                context.engine,
+                lambda tx: _mark(context.names(tx), inode, record, marked),
+                clock=context.clock,
+                random=context.random,
+                replayable=True,
+            )
+            return removes
+
+        if await cut(self._context.chunks, layout, InodeId(inode), self._length, chains, may_remove):
+            self._swept = marked if removes else record
+
+    def _marked(self, record: bytes) -> bytes:
+        """Nobody has to know of it if nothing goes that can be seen, or others cut as much and more."""
+        inode = pb.Inode.FromString(record)
+        if self._length < inode.length and not 0 < inode.cutting <= self._length + 1:
+            inode.cutting = self._length + 1
+        return inode.SerializeToString()
+
+
+async def _mark(names: Namespace, number: int, record: bytes, marked: bytes) -> bool:
+    """Before bytes are removed. False if the inode is not what it was when they were listed."""
+    inode = await names.inode(number)
+    found = None if inode is None else inode.SerializeToString()
+    if found == record != marked:
+        names.put_inode_unseen(pb.Inode.FromString(marked))
+        names.tx.set(keys.cut(number), records.encode(CutMark(stamp=names.stamp)))
+        return True
+    return found == marked
+
+
+def cut_appends(inode: pb.Inode, length: int) -> None:
+    """The next append goes behind the new end. One that has its place behind it comes before the cut."""
+    inode.append_end = 0
+    left = [one for one in inode.appends if one.end <= length]
+    del inode.appends[:]
+    inode.appends.extend(left)
+
+
+async def cut(
+    chunks: FileChunks,
+    layout: FileLayout,
+    inode: InodeId,
+    length: int,
+    chains: int,
+    may_remove: Callable[[], Awaitable[bool]],
+) -> bool:
+    """Remove the bytes from `length` on that were there before `may_remove` was asked. False: it said no, or writers
+    were quicker every time."""
+    first = length // layout.chunk_bytes
+    for _ in range(_MOST_PASSES):
+        refused = False
+        async for chain, page in chunks.listing(layout, inode, first, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
+            updates = _cuts(layout, inode, length, chain, page)
+            if not updates:
+                continue
+            if not await may_remove():
+                return False
+            try:
+                await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
+            except ChunkChanged:  # somebody writes right now; the others were cut
+                refused = True
+        if not refused:
+            return True
+    return False
+
+
+def _cuts(layout: FileLayout, inode: InodeId, length: int, chain: ChainId, page: Sequence[Listed]) -> list[ChunkUpdate]:
+    last, within = divmod(length, layout.chunk_bytes)
+    updates = []
+    for row in page:
+        kept = within if row.number == last else 0
+        if kept and row.length <= kept:
+            continue
+        kind = storage_pb2.TRUNCATE if kept else storage_pb2.REMOVE
+        chunk = ChunkId(inode, row.number)
+        updates.append(ChunkUpdate(chain, chunk, kind, layout.chunk_bytes, length=kept, only_version=row.version))
+    return updates

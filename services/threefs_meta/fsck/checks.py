@@ -1,0 +1,289 @@
+"""What is wrong with a record or an inode, as of one transaction. Nothing is changed here.
+
+A judgement about a single entry, or about a record that belongs to an inode, needs only what the record points to. How
+many names a file has cannot be looked up: whoever asks brings the places where names were found, and here each is
+looked at again.
+"""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from threefs.errors import Corrupt
+from threefs.ids import ROOT
+from threefs.kv import records
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import ClientLocks, EntryRecord, ReadHold, Trashed, WriteSession
+from threefs_meta.fsck import usage
+from threefs_meta.lease import leases
+from threefs_meta.quota.accounting import FREE, Account, Cost, is_tree, number_of
+from threefs_meta.resolve import paths
+from threefs_meta.store import keys
+from threefs_meta.store.counters import read_counter
+from threefs_meta.store.namespace import Namespace
+
+M = TypeVar("M", bound=Message)
+#: No tree of people is so deep; what is deeper is told to be no loop.
+_MOST_LEVELS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One thing that is wrong, with all that is needed to mend it."""
+
+    kind: pb.FsckKind
+    detail: str
+    key: bytes = b""  # of the record that is wrong
+    inode: int = 0
+    parent: int = 0
+    name: bytes = b""
+    names: tuple[tuple[int, bytes], ...] = ()  # all that the inode has
+    queued: tuple[bytes, ...] = ()  # its keys in the queue of removals
+    account: Account = b""
+    missing: Cost = FREE  # in the sum of the account
+
+
+async def judge(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+    if subject.key:
+        return await judge_record(names, subject.key)
+    if subject.HasField("kept"):
+        return await _judge_usage(names, subject)
+    if subject.loop:
+        return await judge_way_up(names, subject.inode)
+    if subject.end:
+        return await _judge_length(names, subject)
+    return await judge_inode(names, subject)
+
+
+# ---- single records ----
+
+
+async def judge_record(names: Namespace, key: bytes) -> list[Verdict]:
+    """Of any table; what does not exist (any more) is not wrong."""
+    if key == keys.inode(ROOT) and await names.tx.get(key) is None:
+        return [Verdict(pb.ROOT_MISSING, "the root directory does not exist", key, ROOT)]
+    if keys.ENTRIES[0] <= key < keys.ENTRIES[1]:
+        return await _judge_entry(names, key)
+    if keys.INODES[0] <= key < keys.INODES[1]:
+        return await _judge_inode_record(names, key)
+    if keys.REMOVALS[0] <= key < keys.REMOVALS[1]:
+        return await _judge_removal(names, key)
+    if keys.TRASH[0] <= key < keys.TRASH[1]:
+        return await _judge_trashed(names, key)
+    if any(begin <= key < end for begin, end in keys.ATTACHED):
+        return await _judge_attached(names, key)
+    return []
+
+
+async def _judge_entry(names: Namespace, key: bytes) -> list[Verdict]:
+    value = await names.tx.get(key)
+    if value is None:
+        return []
+    parent, name = keys.entry_of(key)
+    shown = f"entry {paths.shown(name)!r} of directory {parent}"
+    try:
+        entry = records.decode(value, EntryRecord, key)
+    except Corrupt as error:
+        return [Verdict(pb.UNREADABLE_RECORD, str(error), key, parent=parent, name=name)]
+
+    def verdict(kind: pb.FsckKind, detail: str) -> Verdict:
+        return Verdict(kind, f"{shown} {detail}", key, entry.inode, parent, name)
+
+    directory = await stored_inode(names, parent)
+    if directory is None or (isinstance(directory, pb.Inode) and directory.type != pb.DIRECTORY):
+        return [verdict(pb.LOST_ENTRY, "is in something that is no directory")]
+    inode = await stored_inode(names, entry.inode)
+    if inode is None:
+        return [verdict(pb.DANGLING_ENTRY, f"names inode {entry.inode}, which does not exist")]
+    if isinstance(inode, Corrupt):
+        return []  # told of the inode itself
+    if inode.type != entry.type:
+        return [verdict(pb.WRONG_TYPE, f"has another type than inode {entry.inode}")]
+    if inode.type != pb.DIRECTORY or (inode.parent, inode.name) == (parent, name):
+        return []
+    if await leads_to(names, inode.parent, inode.name, inode.inode):
+        return [verdict(pb.EXTRA_NAME, f"names directory {entry.inode}, whose place is in {inode.parent}")]
+    return [verdict(pb.WRONG_PARENT, f"is not where directory {entry.inode} says that it is")]
+
+
+async def _judge_inode_record(names: Namespace, key: bytes) -> list[Verdict]:
+    number = keys.inode_of(key)
+    inode = await stored_inode(names, number)
+    if isinstance(inode, Corrupt):
+        return [Verdict(pb.UNREADABLE_RECORD, str(inode), key, number)]
+    if inode is not None and number > ROOT and number >= await read_counter(names.tx, keys.NEXT_INODE):
+        return [Verdict(pb.FREE_NUMBER, f"inode {number} has a number that would be given out again", key, number)]
+    return []
+
+
+async def _judge_removal(names: Namespace, key: bytes) -> list[Verdict]:
+    number = keys.removed_inode(key)
+    if await names.tx.get(key) is None or await stored_inode(names, number) is not None:
+        return []
+    return [Verdict(pb.QUEUED_NOTHING, f"inode {number} is to be freed, but does not exist", key, number)]
+
+
+async def _judge_trashed(names: Namespace, key: bytes) -> list[Verdict]:
+    """That it matches nothing any more is not wrong: it goes when it is due. It must be read for that."""
+    value = await names.tx.get(key)
+    try:
+        if value is not None:
+            records.decode(value, Trashed, key)
+    except Corrupt as error:
+        return [Verdict(pb.UNREADABLE_RECORD, str(error), key)]
+    return []
+
+
+async def _judge_attached(names: Namespace, key: bytes) -> list[Verdict]:
+    if keys.TIMES[0] <= key < keys.TIMES[1] and keys.is_subdirectory(key):
+        return await _judge_count(names, key)
+    number = keys.inode_of(key)
+    inode = await stored_inode(names, number)
+    value = await names.tx.get(key)
+    if value is None or isinstance(inode, Corrupt):
+        return []
+    kind = key[:4].decode("ascii", "replace")
+    # A hold or lock may come a moment after its file is gone (`ops/renew_lease.py`); it ends with its lease.
+    needed = not key.startswith((keys.HOLDS[0], keys.LOCKS[0]))
+    times = key.startswith(keys.TIMES[0])
+    if (inode is None and needed) or (inode is not None and times and inode.type != pb.DIRECTORY):
+        detail = f"a {kind} record belongs to inode {number}, which has none"
+        return [Verdict(pb.ATTACHED_TO_NOTHING, detail, key, number)]
+    try:
+        if times or key.startswith(keys.XATTRS[0]) or await _is_leased(names, key, value):
+            return []
+    except Corrupt as error:
+        return [Verdict(pb.UNREADABLE_RECORD, str(error), key, number)]
+    return [Verdict(pb.HELD_BY_NOBODY, f"a {kind} record of inode {number} is of no client that is known", key, number)]
+
+
+async def _judge_count(names: Namespace, key: bytes) -> list[Verdict]:
+    """Each subdirectory has its key, and each key its subdirectory. In a damaged tree other verdicts come first."""
+    parent, number = keys.subdirectory_of(key)
+    child = await stored_inode(names, number)
+    if isinstance(child, Corrupt):
+        return []
+    counted = await names.tx.get(key) is not None
+    there = False
+    if isinstance(child, pb.Inode) and child.type == pb.DIRECTORY and child.nlink:
+        if not await leads_to(names, child.parent, child.name, number):
+            return []  # told of the directory itself
+        there = child.parent == parent
+    if counted and not there:
+        detail = f"directory {parent} counts {number} among its links, which is no directory in it"
+        return [Verdict(pb.ATTACHED_TO_NOTHING, detail, key, parent)]
+    if there and not counted:
+        return [Verdict(pb.NOT_COUNTED, f"directory {parent} does not count {number} among its links", key, parent)]
+    return []
+
+
+async def _is_leased(names: Namespace, key: bytes, value: bytes) -> bool:
+    """Whether the lease under which something is held lives, or is about to be wound up."""
+    if key.startswith(keys.HOLDS[0]):
+        client, lease = key[-keys.CLIENT_BYTES :], records.decode(value, ReadHold, key).lease
+    elif key.startswith(keys.LOCKS[0]):
+        client, lease = keys.locker(key), records.decode(value, ClientLocks, key).lease
+    else:
+        session = records.decode(value, WriteSession, key)
+        client, lease = session.client, session.lease
+    return lease == await leases.number(names.tx, client) or await names.tx.get(keys.ended(lease)) is not None
+
+
+# ---- inodes ----
+
+
+async def judge_inode(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+    """Whether it has as many names as it says, and is in the queue when it has none."""
+    number = subject.inode
+    inode = await stored_inode(names, number)
+    if inode is None or isinstance(inode, Corrupt) or number == ROOT:
+        return []
+    if subject.ctime_ns and subject.ctime_ns != inode.ctime_ns:
+        return []  # it was moved, or got or lost a name, while its names were looked for
+    places = {(name.parent, name.name) for name in subject.names}
+    if inode.type == pb.DIRECTORY:
+        places.add((inode.parent, inode.name))
+    found = tuple(sorted([place for place in places if await leads_to(names, *place, number)]))
+    queued = tuple([key for key in subject.queued if await names.tx.get(key) is not None])
+
+    def verdict(kind: pb.FsckKind, detail: str) -> list[Verdict]:
+        return [Verdict(kind, f"inode {number} {detail}", keys.inode(number), number, names=found, queued=queued)]
+
+    directory = inode.type == pb.DIRECTORY
+    right = bool(inode.nlink) == bool(found) if directory else inode.nlink == len(found)
+    if not found and not inode.nlink and not queued and not (inode.unnamed and await names.is_open(number)):
+        return verdict(pb.NOT_QUEUED, "has no name, and is not in the queue of what is to be freed")
+    if not found and inode.nlink:
+        return verdict(pb.ORPHAN, "has no name")
+    if not right:
+        return verdict(pb.WRONG_LINKS, f"has {len(found)} names, but nlink is {inode.nlink}")
+    if found and queued:
+        return verdict(pb.QUEUED_NAMED, "is to be freed, but has a name")
+    return []
+
+
+async def _judge_length(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+    """Who has it open will still say how long it is."""
+    inode = await stored_inode(names, subject.inode)
+    if not isinstance(inode, pb.Inode) or inode.type != pb.FILE or inode.length >= subject.end:
+        return []
+    if await names.is_open(subject.inode):
+        return []
+    detail = f"inode {subject.inode} has {inode.length} bytes, but a chunk of it ends at {subject.end}"
+    return [Verdict(pb.WRONG_LENGTH, detail, keys.inode(subject.inode), subject.inode)]
+
+
+async def _judge_usage(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+    account, counted = subject.kept.account, subject.counted
+    missing = await usage.difference(names.tx, subject.kept, counted)
+    if missing == FREE:
+        return []
+    who = f"the tree of directory {number_of(account)}" if is_tree(account) else f"user {number_of(account)}"
+    detail = (
+        f"{who} has {counted.bytes} bytes and {counted.inodes} inodes, "
+        f"but {subject.kept.bytes} bytes and {subject.kept.inodes} inodes are on its account"
+    )
+    return [Verdict(pb.WRONG_USAGE, detail, keys.usage(account), account=account, missing=missing)]
+
+
+async def judge_way_up(names: Namespace, number: int) -> list[Verdict]:
+    """Whether the way from a directory to the root ends. A way that ends elsewhere is told of where it ends."""
+    seen: set[int] = set()
+    at = number
+    while at != ROOT and len(seen) < _MOST_LEVELS:
+        if at in seen:
+            return [Verdict(pb.LOOP, f"directory {at} lies below itself", keys.inode(at), at)]
+        seen.add(at)
+        inode = await stored_inode(names, at)
+        if not isinstance(inode, pb.Inode) or not await leads_to(names, inode.parent, inode.name, at):
+            return []
+        at = inode.parent
+    return []
+
+
+async def leads_to(names: Namespace, parent: int, name: bytes, number: int) -> bool:
+    """Whether the entry names that inode.
+
+    Not noted as a conflict: who adds or takes a name writes the inode, and a move keeps the number of names.
+    """
+    key = keys.entry(parent, name)
+    value = await names.tx.get(key, snapshot=True)
+    if value is None:
+        return False
+    try:
+        entry = records.decode(value, EntryRecord, key)
+    except Corrupt:
+        return False
+    return entry.inode == number
+
+
+async def stored_inode(names: Namespace, number: int) -> pb.Inode | Corrupt | None:
+    """None: there is none. Corrupt: something is there that cannot be read as this inode."""
+    try:
+        inode = await names.inode(number)
+    except Corrupt as error:
+        return error
+    if inode is not None and inode.inode != number:
+        return Corrupt(f"the record of inode {number} says that it is inode {inode.inode}")
+    return inode

@@ -1,0 +1,287 @@
+"""Frees what has lost its last name: chunks of files, entries of directories. And forgets old replays.
+
+The queue is in the store, ordered by the tick in which each may be freed. Every step is small and can be repeated: so
+it goes on after a crash where it stopped, and two meta services may work on the same queue. A file that somebody has
+open is put off until it is closed; what cannot be freed, as its chains are not served or a record is damaged, for
+longer each time: so it holds up nobody.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from threefs.background import BackgroundTasks
+from threefs.errors import Corrupt, ThreefsError
+from threefs.ids import InodeId
+from threefs.kv import retry
+from threefs.kv.engine_api import Transaction
+from threefs.layout import from_wire
+from threefs.leases import REPLAYS_KEPT_S
+from threefs.wire import meta_pb2 as pb
+from threefs_meta import transactions
+from threefs_meta.access import xattrs
+from threefs_meta.context import Context
+from threefs_meta.file import layout_policy
+from threefs_meta.file.length import sweep
+from threefs_meta.lease import fencing
+from threefs_meta.store import entry_codec, keys
+from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+from threefs_meta.trash.reaper import TrashReaper
+
+PAGE = 64  # removals per round
+FILES_AT_ONCE = 16
+ENTRIES_PER_TRANSACTION = 128
+_REPLAY_PAGES = 64  # per round
+#: Ticks for which something is put off that could not be freed: so many at first, then twice as many each time.
+_FIRST_SETBACK, _LONGEST_SETBACK = 1, 8
+_MOST_SETBACKS = 65_536  # that are remembered
+_IDLE_S = 0.5
+
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """A removal in the queue."""
+
+    key: bytes
+    inode: pb.Inode
+
+
+class GarbageCollector:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._expiry = TrashReaper(context)
+        self._removals = b""  # where the next round begins
+        self._replays = b""
+        self._setbacks: dict[int, int] = {}  # inodes that could not be freed: for how many ticks that put them off
+        self._damaged: dict[int, bytes] = {}  # directories: how far they were gone through, past damaged entries
+        self._slots = asyncio.Semaphore(FILES_AT_ONCE)
+        self._background = BackgroundTasks()
+
+    def start(self) -> None:
+        self._background.start("collector", self._run())
+
+    async def stop(self) -> None:
+        await self._background.stop()
+
+    async def _run(self) -> None:
+        while True:
+            busy = 0
+            for work in (self.collect, self._expiry.expire, self.forget):  # one that fails does not stop the others
+                try:
+                    busy += await work()
+                except ThreefsError as error:
+                    _LOG.warning("collecting is interrupted", error=str(error))
+            if not busy:
+                await self._context.clock.sleep(_IDLE_S)
+
+    # ---- removals ----
+
+    async def collect(self) -> int:
+        """One round over the next few removals that are due; how many inodes and entries were freed or put off."""
+        page = await run_readonly(self._context, self._page)
+        if not page and self._removals:
+            self._removals = b""
+            page = await run_readonly(self._context, self._page)
+        self._removals = page[-1] + b"\0" if len(page) == PAGE else b""
+        items, waiting = await run_readonly(self._context, lambda names: self._sorted(names, page))
+        freed = await self._put_off(waiting) if waiting else 0
+        files: list[_Removed] = []
+        stuck: list[_Removed] = []
+        for item in items:
+            if item.inode.type != pb.DIRECTORY:
+                (files if self._can_reach(item.inode) else stuck).append(item)
+                continue
+            taken = await self._drain(item)
+            freed += taken or 0
+            if taken is None:
+                stuck.append(item)
+        # All have their end before this has, also when one fails or this is cancelled: the store may be closed then.
+        done = await asyncio.gather(*(self._free(item) for item in files), return_exceptions=True)
+        for failed in done:
+            if isinstance(failed, BaseException):
+                raise failed
+        stuck += [item for item, is_free in zip(files, done, strict=True) if not is_free]
+        await self._set_back(stuck)
+        return freed + await self._forget_files([item for item, is_free in zip(files, done, strict=True) if is_free])
+
+    def _can_reach(self, inode: pb.Inode) -> bool:
+        """Else it would only wait for chains that nobody serves."""
+        return inode.type != pb.FILE or layout_policy.is_served(
+            self._context.routing(), from_wire(inode.layout), inode.chains_used
+        )
+
+    async def _page(self, names: Namespace) -> list[bytes]:
+        begin, end = keys.removals(self._context.ticks.number)
+        pairs = await names.tx.get_range(self._removals or begin, end, limit=PAGE)
+        return [key for key, _ in pairs]
+
+    async def _sorted(self, names: Namespace, page: list[bytes]) -> tuple[list[_Removed], list[_Removed]]:
+        """Those that can be freed, and those that somebody has open. Without a name nobody opens a file any more, so
+        one that can be freed stays so."""
+        ready: list[_Removed] = []
+        waiting: list[_Removed] = []
+        for key in page:
+            number = keys.removed_inode(key)
+            try:
+                inode = await names.inode(number)
+            except Corrupt as error:  # it must not hold up the others
+                _LOG.error("a removed inode cannot be read; see `threefs fsck`", inode=number, error=str(error))
+                continue
+            if inode is not None:
+                (waiting if await names.is_open(number) else ready).append(_Removed(key, inode))
+        return ready, waiting
+
+    async def _put_off(self, waiting: list[_Removed]) -> int:
+        """Look at them again in another tick, so that those behind have their turn."""
+
+        async def move(tx: Transaction) -> int:
+            for item in waiting:
+                value = await tx.get(item.key)
+                if value is not None:
+                    tx.clear(item.key)
+                    tx.set(keys.removal(self._context.ticks.stamp(), item.inode.inode), value)
+            return len(waiting)
+
+        return await self._change(move)
+
+    async def _set_back(self, stuck: list[_Removed]) -> None:
+        """Look at each of them again after a while, which is longer each time."""
+        if not stuck:
+            return
+
+        async def move(tx: Transaction) -> int:
+            for item in stuck:
+                value = await tx.get(item.key)
+                if value is not None:
+                    due = self._context.ticks.stamp() + self._setbacks.get(item.inode.inode, _FIRST_SETBACK)
+                    tx.clear(item.key)
+                    tx.set(keys.removal(due, item.inode.inode), value)
+            return len(stuck)
+
+        await self._change(move)
+        for item in stuck:
+            ticks = self._setbacks.pop(item.inode.inode, _FIRST_SETBACK)
+            self._setbacks[item.inode.inode] = min(2 * ticks, _LONGEST_SETBACK)
+            if len(self._setbacks) > _MOST_SETBACKS:
+                del self._setbacks[next(iter(self._setbacks))]
+
+    async def _free(self, item: _Removed) -> bool:
+        """What a file has besides its record."""
+        inode = item.inode
+        async with self._slots:
+            try:
+                await self._forget_attributes(inode)
+                if inode.type == pb.FILE:
+                    await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), inode.chains_used)
+                    await fencing.remove(self._context, inode)
+            except ThreefsError as error:
+                _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
+                return False
+        self._setbacks.pop(inode.inode, None)
+        return True
+
+    async def _forget_attributes(self, inode: pb.Inode) -> None:
+        """In a transaction of their own: together with other files' they might be too many."""
+
+        async def clear(tx: Transaction) -> int:
+            await xattrs.clear(Namespace(tx), inode)
+            return 0
+
+        if inode.xattr_bytes:
+            await self._change(clear)
+
+    async def _forget_files(self, files: list[_Removed]) -> int:
+        async def clear(tx: Transaction) -> int:
+            names = self._context.names(tx)
+            left = [item for item in files if await tx.get(item.key) is not None]
+            for item in left:
+                self._clear(names, item)
+            await _count(tx, len(left))
+            return len(files)  # also when an earlier try, of which nothing was known, had cleared them
+
+        return await self._change(clear) if files else 0
+
+    async def _drain(self, item: _Removed) -> int | None:
+        """Take some entries out of a directory without a name; once it is empty, the directory itself. None: it is not,
+        but what is left in it cannot be taken out."""
+        directory = item.inode.inode
+        after = self._damaged.get(directory, b"")
+
+        async def drain(tx: Transaction) -> tuple[int | None, bytes]:
+            names = self._context.names(tx)
+            if await names.inode(directory) is None:
+                return 1, b""  # done by an earlier try of which nothing was known, or by another service
+            rows = await tx.get_range(*keys.entries(directory, after), limit=ENTRIES_PER_TRANSACTION)
+            damaged = after
+            for key, value in rows:
+                try:
+                    await self._take_out(names, key, value)
+                except Corrupt as error:
+                    damaged = keys.entry_of(key)[1]
+                    _LOG.error(
+                        "an entry of a removed directory cannot be taken out; see `threefs fsck`",
+                        directory=directory,
+                        name=damaged,
+                        error=str(error),
+                    )
+            if len(rows) == ENTRIES_PER_TRANSACTION:
+                return len(rows), damaged
+            if damaged:
+                return None, b""  # from the start, the next time: somebody may have mended it
+            await xattrs.clear(names, item.inode)
+            self._clear(names, item)
+            await _count(tx, 1)
+            return len(rows) + 1, b""
+
+        context = self._context
+        done, damaged = await retry.run(
+            context.engine, drain, clock=context.clock, random=context.random, replayable=True
+        )
+        self._damaged.pop(directory, None)
+        if damaged:
+            self._damaged[directory] = damaged
+        return done
+
+    async def _take_out(self, names: Namespace, key: bytes, value: bytes) -> None:
+        """Raises Corrupt, and then nothing has changed."""
+        directory, name = keys.entry_of(key)
+        entry = entry_codec.decode(value, key)
+        inode = await names.inode(entry.inode)
+        now_ns = self._context.clock.wall_ns()
+        if inode is None:
+            _LOG.error("an entry of a removed directory names nothing", directory=directory, name=name)
+        names.clear_entry(directory, name, entry, now_ns)
+        if inode is not None:
+            names.unlink(inode, now_ns)
+
+    def _clear(self, names: Namespace, item: _Removed) -> None:
+        names.clear_inode(item.inode)
+        names.tx.clear(item.key)
+
+    async def _change(self, function: Callable[[Transaction], Awaitable[int]]) -> int:
+        context = self._context
+        return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
+
+    # ---- replays ----
+
+    async def forget(self) -> int:
+        """Look at some clients' replay records. Ticks decide, which outlive a restart and no clock can set back."""
+        ticks = self._context.ticks
+        before_tick = ticks.number - math.ceil(REPLAYS_KEPT_S / ticks.tick_s)
+        for _ in range(_REPLAY_PAGES):
+            self._replays = await transactions.forget_old(self._context.engine, self._replays, before_tick)
+            if not self._replays:
+                break
+        return 0
+
+
+async def _count(tx: Transaction, removed: int) -> None:
+    if removed:
+        write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + removed)

@@ -1,0 +1,49 @@
+"""Waiting for the end of a claim that is in the way of a name.
+
+Everybody who waits counts from when it has itself seen the claim recalled: clocks are never compared. Mostly it is over
+in some milliseconds, as a client that is at work learns of the recall with its next name, and gives up. One that is
+dead, or does nothing, is waited for no longer than it may rely on what it knew.
+"""
+
+from threefs.kv import retry
+from threefs.kv.engine_api import Transaction
+from threefs_meta.context import Context
+from threefs_meta.lease import delegation
+from threefs_meta.lease.delegation import DelegationHeld
+
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.02
+
+
+async def wait(context: Context, claimed: DelegationHeld) -> None:
+    """Returns when the claim has ended."""
+    clock = context.clock
+    if not await _step(context, claimed, None):
+        return
+    seen_s = clock.monotonic()  # not before: until it is committed the client may learn that all is well
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        await clock.sleep(pause_s)
+        if not await _step(context, claimed, seen_s):
+            return
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def _step(context: Context, claimed: DelegationHeld, seen_s: float | None) -> bool:
+    """Recall it, or end it when it is time; whether it stands."""
+
+    async def attempt(tx: Transaction) -> bool:
+        names = context.names(tx)
+        inode = await names.inode(claimed.directory)
+        if inode is None or not inode.HasField("claim") or not claimed.is_of(inode.claim):
+            return False
+        if not inode.claim.recalled:
+            delegation.recall(inode.claim, names.stamp)
+            names.put_inode_unseen(inode)
+        elif seen_s is not None and delegation.may_end(inode.claim, seen_s, context.clock.monotonic()):
+            delegation.end(inode)
+            names.put_inode_unseen(inode)
+            return False
+        return True
+
+    return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)

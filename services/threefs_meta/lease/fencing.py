@@ -1,0 +1,89 @@
+"""Locks of a client that has fallen silent are taken away, and nothing that it wrote under them is stored after that.
+
+The client may only be slow: what it has sent may still be on its way, and it may go on before it has noticed. So each
+inode has a number, its fence. Whoever opens the file for writing gets it, and sends the next higher one with each
+write. Before a lock is taken away the fence is raised, first in the inode, then on all chains of the file. They then
+refuse what carries no higher number than that, and have finished what they had admitted before. Only then does the
+record of the lock go, and somebody else can have it. A client whose locks still stand asks for the number again when it
+is refused. While a chain does not answer the lock stays.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.errors import NotServing
+from threefs.ids import ChunkId, InodeId
+from threefs.kv import records, retry
+from threefs.kv.engine_api import Transaction
+from threefs.layout import FENCE_CHUNK, MAX_CHUNK_BYTES, FileLayout, from_wire
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+from threefs.wire.records_pb2 import ClientLocks
+from threefs_meta.context import CHUNKS_TIMEOUT_S, Context
+from threefs_meta.file import layout_policy
+from threefs_meta.store import keys
+
+T = TypeVar("T")
+
+#: Whether what is stored under a key was held under a lease that has ended.
+Ended = Callable[[bytes | None], bool]
+
+
+async def take_away(context: Context, key: bytes, ended: Ended) -> None:
+    """Give up the locks under this key, if what is stored there by then has `ended`.
+
+    Raises NotServing if a chain of the file has nobody who serves it, and what its head refuses with.
+    """
+    inode = await _change(context, lambda tx: _raise_number(context, tx, key, ended))
+    if inode is not None:
+        await raise_on_chains(context, inode)
+    await _change(context, lambda tx: _clear(tx, key, ended))
+
+
+async def raise_on_chains(context: Context, inode: pb.Inode) -> None:
+    """From now on writes with a number up to the inode's fence are refused everywhere."""
+    layout = from_wire(inode.layout)
+    updates = _updates(context, storage_pb2.EXTEND, layout, inode)
+    await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
+
+
+async def remove(context: Context, inode: pb.Inode) -> None:
+    """The file goes, and what it has of fences with it."""
+    if inode.fence:
+        layout = from_wire(inode.layout)
+        await context.chunks.apply(_updates(context, storage_pb2.REMOVE, layout, inode), timeout_s=CHUNKS_TIMEOUT_S)
+
+
+def _updates(context: Context, kind: storage_pb2.WriteKind, layout: FileLayout, inode: pb.Inode) -> list[ChunkUpdate]:
+    chains = layout.chains(context.routing().tables.get(layout.table_id, ()))
+    chunk = ChunkId(InodeId(inode.inode), FENCE_CHUNK)
+    length = inode.fence if kind == storage_pb2.EXTEND else 0
+    return [ChunkUpdate(chain, chunk, kind, MAX_CHUNK_BYTES, length=length) for chain in sorted(set(chains))]
+
+
+async def _raise_number(context: Context, tx: Transaction, key: bytes, ended: Ended) -> pb.Inode | None:
+    """The inode with its new fence; None if nothing has to be fenced."""
+    value = await tx.get(key)
+    if value is None or not ended(value):
+        return None
+    if not any(lock.type == pb.EXCLUSIVE for lock in records.decode(value, ClientLocks, key).locks):
+        return None  # under a shared lock nobody writes
+    names = context.names(tx)
+    inode = await names.inode(keys.inode_of(key))
+    if inode is None or inode.type != pb.FILE:
+        return None
+    if not layout_policy.is_served(context.routing(), from_wire(inode.layout)):
+        raise NotServing(f"a chain of inode {inode.inode} is not served by anybody: its locks stay")
+    inode.fence += 1
+    names.put_inode_unseen(inode)
+    return inode
+
+
+async def _clear(tx: Transaction, key: bytes, ended: Ended) -> None:
+    if ended(await tx.get(key)):
+        tx.clear(key)
+
+
+async def _change(context: Context, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    return await retry.run(context.engine, work, clock=context.clock, random=context.random, replayable=True)

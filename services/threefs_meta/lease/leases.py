@@ -1,0 +1,62 @@
+"""The lease of a client, within one transaction. What a client holds is held under the number of its lease.
+
+A lease begins with the first thing that its client holds, and is renewed by the client (`ops/renew_lease.py`). It ends
+when its renewals have stopped for a lease's length, counted in ticks, or when the client says so. Then its record is
+cleared, so nothing more can be held under it, and `sweeper` gives up what was.
+"""
+
+from threefs.errors import Corrupt, InvalidArgument
+from threefs.kv import records
+from threefs.kv.engine_api import Transaction
+from threefs.leases import LEASE_TICKS
+from threefs.wire.records_pb2 import ClientLease, EndedLease, Renewal
+from threefs_meta.store import keys
+from threefs_meta.store.counters import read_counter, write_counter
+
+
+async def number(tx: Transaction, client: bytes) -> int:
+    """Of the lease that the client has; 0 if it has none. Its end is a conflict."""
+    key = keys.client(client)
+    value = await tx.get(key)
+    return 0 if value is None else records.decode(value, ClientLease, key).lease
+
+
+async def join(tx: Transaction, client: bytes, stamp: int) -> int:
+    """The number of the client's lease, which begins here if it has none."""
+    if len(client) != keys.CLIENT_BYTES:
+        raise InvalidArgument(f"a client is named by {keys.CLIENT_BYTES} bytes, not {len(client)}")
+    lease = await number(tx, client)
+    if not lease:
+        lease = await read_counter(tx, keys.LAST_LEASE) + 1
+        write_counter(tx, keys.LAST_LEASE, lease)
+        tx.set(keys.client(client), records.encode(ClientLease(lease=lease)))
+        renew(tx, client, stamp)
+    return lease
+
+
+def renew(tx: Transaction, client: bytes, stamp: int, number: int = 0) -> None:
+    """`number` is that of the client's request."""
+    tx.set(keys.renewal(client), records.encode(Renewal(stamp=stamp, number=number)))
+
+
+async def last_number(tx: Transaction, client: bytes) -> int:
+    """Of the last request to renew the client's lease; 0 if nothing is known of that."""
+    key = keys.renewal(client)
+    value = await tx.get(key)
+    try:
+        return 0 if value is None else records.decode(value, Renewal, key).number
+    except Corrupt:
+        return 0  # it is written anew now
+
+
+async def end(tx: Transaction, client: bytes, lease: int) -> None:
+    """What the client holds under that lease will be given up."""
+    if lease == await number(tx, client):
+        tx.set(keys.ended(lease), records.encode(EndedLease(client=client)))
+        tx.clear(keys.client(client))
+        tx.clear(keys.renewal(client))
+
+
+def is_silent(stamp: int, tick: int) -> bool:
+    """Whether a lease renewed at `stamp` has run out in that tick."""
+    return tick >= stamp + LEASE_TICKS

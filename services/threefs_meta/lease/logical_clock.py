@@ -1,0 +1,81 @@
+"""Time that all meta services share, counted in ticks: clocks are never compared.
+
+The number lies in the store. Whoever has itself seen one number for the length of a tick, on its own monotonic clock,
+may raise it by one. So a tick never lasts shorter than that, however many services count. It lasts longer while they
+are away or stand still: then nobody's lease runs out for a silence that was theirs.
+
+Whoever raised it does the work of that tick (`sweeper`), so it is done once, and by another service when one dies.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from threefs.env.clock import Clock
+from threefs.env.random import Random
+from threefs.errors import ThreefsError
+from threefs.kv import retry
+from threefs.kv.engine_api import Engine, Transaction
+from threefs.leases import TICKS_PER_LEASE, client_lease_s
+from threefs_meta.store import keys
+from threefs_meta.store.counters import read_counter, write_counter
+
+_LOOKS = 4  # per tick
+
+T = TypeVar("T")
+
+_LOG = structlog.get_logger()
+
+
+class LogicalClock:
+    def __init__(self, engine: Engine, lease_s: Callable[[], float], *, clock: Clock, random: Random) -> None:
+        """`lease_s` is T, once it is known."""
+        self.number = 0  # as last seen; the true one may be higher
+        self._engine = engine
+        self._lease_s = lease_s
+        self._clock = clock
+        self._random = random
+        self._seen_at = self._asked_at = clock.monotonic()
+
+    @property
+    def tick_s(self) -> float:
+        return client_lease_s(self._lease_s()) / TICKS_PER_LEASE
+
+    def stamp(self) -> int:
+        """A number that is not lower than the true one is now; without asking the store, as changes are stamped all the
+        time. Needs one `look` before."""
+        return self.number + 1 + int((self._clock.monotonic() - self._asked_at) / self.tick_s)
+
+    async def look(self) -> bool:
+        """See which tick it is, and end it if it has lasted long enough. True if it was this service that did so."""
+        asked_at = self._clock.monotonic()
+        number = await self._run(lambda tx: read_counter(tx, keys.TICK))
+        now = self._clock.monotonic()
+        self._asked_at = asked_at
+        if number != self.number:
+            self.number, self._seen_at = number, now
+        if now - self._seen_at < self.tick_s or not await self._run(self._raise):
+            return False
+        self.number += 1
+        self._seen_at = self._clock.monotonic()
+        return True
+
+    async def _raise(self, tx: Transaction) -> bool:
+        if await read_counter(tx, keys.TICK) != self.number:
+            return False  # another service did, or this one by an attempt of which nothing was known
+        write_counter(tx, keys.TICK, self.number + 1)
+        return True
+
+    async def _run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await retry.run(self._engine, function, clock=self._clock, random=self._random, replayable=True)
+
+    async def run(self, on_tick: Callable[[], None]) -> None:
+        """Count until cancelled; `on_tick` is called when this service has ended a tick."""
+        while True:
+            await self._clock.sleep(self.tick_s / _LOOKS)
+            try:
+                if await self.look():
+                    on_tick()
+            except ThreefsError as error:
+                _LOG.info("the ticks cannot be counted now", error=str(error))

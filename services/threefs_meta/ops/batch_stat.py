@@ -1,0 +1,73 @@
+"""Attributes of many paths, all as of one moment."""
+
+import asyncio
+from collections.abc import Sequence
+
+from threefs.errors import InvalidArgument, Retry, ThreefsError
+from threefs.rpc.preencoded import Serialized, head
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access.credentials import actor_of
+from threefs_meta.context import Context
+from threefs_meta.resolve.batch_resolver import BatchResolver, Found
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+
+MOST_PLACES = 4096
+_BREATH = 1024  # places between two chances for other calls: some milliseconds
+
+#: Of BatchStatReply.results and of StatResult.inode, then of BatchStatReply.inodes, as protobuf writes them.
+_RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
+
+
+async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serialized[pb.BatchStatReply]:
+    places, wanted = request.places, list(request.paths)
+    count = len(places) + len(wanted)
+    if count > MOST_PLACES:
+        raise InvalidArgument(f"a batch has at most {MOST_PLACES} paths, not {count}")
+    actor = actor_of(request)
+
+    async def work(names: Namespace) -> Serialized[pb.BatchStatReply]:
+        pieces: list[bytes] = []
+        finder = BatchResolver(names, actor, follow=request.follow)
+        for start in range(0, len(places), _BREATH):
+            _put_results(pieces, await finder.find_places(places[start : start + _BREATH]))
+            if count > _BREATH:
+                await asyncio.sleep(0)
+        for start in range(0, len(wanted), _BREATH):
+            _put_inodes(pieces, start, await finder.find(request.base, wanted[start : start + _BREATH]))
+            if count > _BREATH:
+                await asyncio.sleep(0)
+        return Serialized(pb.BatchStatReply, pieces)
+
+    return await run_readonly(context, work)
+
+
+def _put_results(pieces: list[bytes], results: Sequence[Found]) -> None:
+    for found in results:
+        if isinstance(found, bytes):
+            inner = head(_RESULT_INODE_TAG, len(found))
+            pieces += (head(_RESULT_TAG, len(inner) + len(found)), inner, found)
+        else:
+            reply = pb.BatchStatReply()
+            reply.results.add(code=_lasting(found).code, message=found.message)
+            pieces.append(reply.SerializeToString())
+
+
+def _put_inodes(pieces: list[bytes], start: int, results: Sequence[Found]) -> None:
+    """`start` is the number of the first."""
+    put = pieces.append
+    for number, found in enumerate(results, start):
+        if isinstance(found, bytes):
+            put(head(_INODE_TAG, len(found)))
+            put(found)
+        else:
+            reply = pb.BatchStatReply(inodes=(pb.Inode(),))
+            reply.errors.add(number=number, code=_lasting(found).code, message=found.message)
+            put(reply.SerializeToString())
+
+
+def _lasting(error: ThreefsError) -> ThreefsError:
+    """One that will be the same when it is tried again. Others are raised: they are not of one path."""
+    if error.retry is not Retry.NEVER:
+        raise error
+    return error

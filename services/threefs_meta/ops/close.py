@@ -1,0 +1,97 @@
+"""End a write session, and settle the length of the file."""
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from threefs.errors import SessionLost
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import Credentials, actor_of
+from threefs_meta.context import Context
+from threefs_meta.file.length import LengthReport, Report, end_appends, widen
+from threefs_meta.store import keys
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation
+from threefs_meta.validation import check_session
+
+
+async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
+    return await run_mutation(context, methods.CLOSE, request.mutation, closing(context, request, actor_of(request)))
+
+
+def closing(
+    context: Context, request: pb.CloseRequest, actor: Credentials
+) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
+    """The transaction. Raises InvalidArgument."""
+    growth = _growth(context, request)
+
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        inode = await names.inode(request.inode)
+        if inode is None or (request.session and not await names.has_session(request.inode, request.session)):
+            raise SessionLost(f"inode {request.inode} is not open under this write session")
+        put = _settle(request, growth, inode, actor, names)
+        if isinstance(put, NeedsChunkIo):
+            return put
+        if put is not None:
+            put(inode)
+        if request.session:
+            await names.close_session(inode, request.session, context.clock.wall_ns())
+        return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
+
+    return work
+
+
+def _growth(context: Context, request: pb.CloseRequest) -> LengthReport:
+    """Raises InvalidArgument."""
+    check_session(request.session)
+    report = Report(
+        request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
+    )
+    return LengthReport(context, report)
+
+
+def _settle(
+    request: pb.CloseRequest, growth: LengthReport, inode: pb.Inode, actor: Credentials, names: Namespace
+) -> Callable[[pb.Inode], bytes] | NeedsChunkIo | None:
+    """Change the record; how it is to be stored, if it is. Raises FileTooLarge."""
+    changed = growth.settle(inode)
+    if isinstance(changed, NeedsChunkIo):
+        return changed
+    before = inode.chains_used
+    ended = end_appends(inode, request.session)
+    if request.session:
+        widen(inode, growth.report)
+    if changed:
+        permissions.written_by(inode, actor)
+        return names.put_inode
+    return names.put_inode_unseen if ended or inode.chains_used != before else None
+
+
+async def close_together(
+    context: Context, names: Namespace, requests: Iterable[pb.CloseRequest], actor: Credentials
+) -> list[tuple[pb.InodeReply, bytes]]:
+    """Close the first of these, as many as are different files and have nothing to ask of chunks: see
+    `new_files.make_together`."""
+    closed = {}
+    for request in requests:
+        if request.inode in closed:
+            break
+        closed[request.inode] = request, _growth(context, request)
+    inodes = await names.inodes(list(closed))
+    sessions = await names.tx.get_many([keys.session(one.inode, one.session) for one, _ in closed.values()])
+    works = []
+    for inode, session, (request, growth) in zip(inodes, sessions, closed.values(), strict=True):
+        if inode is None or session is None:
+            break
+        put = _settle(request, growth, inode, actor, names)
+        if isinstance(put, NeedsChunkIo):
+            break
+        works.append((request, inode, put))
+    for _, inode, put in works:
+        if put is not None:
+            put(inode)
+    now_ns = context.clock.wall_ns()
+    for request, inode, _ in works:
+        await names.close_session(inode, request.session, now_ns)
+    is_over = context.quotas.is_over
+    return [(pb.InodeReply(inode=inode, over_quota=is_over(inode)), b"") for _, inode, _ in works]

@@ -1,0 +1,103 @@
+"""Create a file, or open what is there.
+
+The transaction reads the parent (so that its removal is a conflict) and the new entry, and writes neither the parent
+nor anything else that two creates in one directory would share.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import Credentials, actor_of
+from threefs_meta.batch.create import Reply, draft, maker_of, reply
+from threefs_meta.context import Context
+from threefs_meta.file.inode_factory import InodeSpec, add_parents, parent_of
+from threefs_meta.file.opening import check_open
+from threefs_meta.file.truncation import Truncation
+from threefs_meta.quota.accounting import inherit
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import Resolution, find, not_found, resolve
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation
+
+_PARENTS_MODE = 0o755
+_OWN_WAY = 0o300  # the maker must be able to go on below
+
+
+async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
+    creates = creation(context, request, actor_of(request), request.mutation.client)
+
+    async def work(names: Namespace) -> pb.CreateReply | NeedsChunkIo:
+        made = await creates(names)
+        return made if isinstance(made, NeedsChunkIo) else made.parsed()
+
+    return await run_mutation(context, methods.CREATE, request.mutation, work, request.place)
+
+
+def creation(
+    context: Context, request: pb.CreateRequest, actor: Credentials, client: bytes
+) -> Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]:
+    """The transaction, for a client that may want a session. Raises InvalidArgument."""
+    maker = maker_of(request, actor)
+    cut = Truncation(context, 0) if request.truncate else None
+
+    async def work(names: Namespace) -> Reply | NeedsChunkIo:
+        if request.unnamed:
+            inode, body = await _unnamed(context, names, request, maker)
+            return await reply(context, names, request, inode, body, client, created=True)
+        spot = await resolve(names, request.place, maker, follow=not request.exclusive)
+        if spot.entry is not None:
+            existing = await _existing(names, request, actor, spot, cut)
+            if isinstance(existing, NeedsChunkIo):
+                return existing
+            return await reply(context, names, request, existing, existing.SerializeToString(), client)
+        if spot.rest and not request.parents:
+            raise not_found(request.place)
+        if spot.rest:
+            above = InodeSpec(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
+            spot = await add_parents(context, names, spot, above)
+        inode = await draft(context, request, maker, await parent_of(names, spot, maker))
+        body = await names.add(spot.parent, spot.name, inode)
+        return await reply(context, names, request, inode, body, client, created=True)
+
+    return work
+
+
+async def _unnamed(
+    context: Context, names: Namespace, request: pb.CreateRequest, maker: Credentials
+) -> tuple[pb.Inode, bytes]:
+    """In no directory, though it inherits from one as if it were."""
+    shown = paths.shown_place(request.place)
+    if not request.session:
+        raise InvalidArgument("a file without a name is kept by the session that it is made with")
+    _, directory = await find(names, request.place, maker, follow=True)
+    if directory.type != pb.DIRECTORY:
+        raise NotADirectory(f"{shown} is not a directory")
+    if not directory.nlink:
+        raise not_found(request.place)
+    permissions.check_parent(directory, maker, shown)
+    inode = await draft(context, request, maker, directory)
+    inode.nlink, inode.unnamed = 0, True
+    inherit(inode, directory)
+    return inode, names.put_inode(inode)
+
+
+async def _existing(
+    names: Namespace, request: pb.CreateRequest, actor: Credentials, spot: Resolution, cut: Truncation | None
+) -> pb.Inode | NeedsChunkIo:
+    assert spot.entry is not None, "the caller has found it"
+    if request.exclusive:
+        raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
+    if spot.entry.type == pb.DIRECTORY:
+        raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
+    inode = await names.named(spot.entry.inode)
+    check_open(inode, actor, request, paths.shown_place(request.place))
+    if cut is not None:
+        first = cut.settle(names, inode, await names.chains_used(inode))
+        if first is not None:
+            return first
+        permissions.written_by(inode, actor)
+        names.put_inode(inode)
+    return inode

@@ -1,0 +1,25 @@
+"""Claim a directory: from now on names come into it by this client alone, until somebody recalls it."""
+
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.lease import delegation
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_mutation
+
+
+async def claim(context: Context, request: pb.ClaimRequest) -> pb.ClaimReply:
+    """Asked again, it says no: the claim of the first answer may have been recalled since."""
+    mutation = request.mutation
+
+    async def work(names: Namespace) -> pb.ClaimReply:
+        await names.directory(request.directory)
+        inode = await names.named(request.directory)
+        client, number = mutation.client, mutation.request
+        if delegation.may_take(inode.claim, client, number, names.stamp) and not inode.trash:
+            inode.claim.CopyFrom(delegation.taken(client, number, request.oldest))
+            names.put_inode_unseen(inode)
+            names.claim = number
+        return pb.ClaimReply()
+
+    return await run_mutation(context, methods.CLAIM, mutation, work)

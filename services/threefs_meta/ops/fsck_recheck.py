@@ -1,0 +1,59 @@
+"""A second look at what seemed wrong, all as of one moment; and on request, in the same transaction, its repair."""
+
+import asyncio
+
+from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.fsck.checks import Verdict, judge
+from threefs_meta.fsck.repair import mend
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
+
+MOST_SUBJECTS = 256
+MOST_NAMES = 70_000  # more than any file may have
+
+
+async def examine(context: Context, request: pb.FsckExamineRequest) -> pb.FsckExamineReply:
+    if len(request.subjects) > MOST_SUBJECTS:
+        raise InvalidArgument(f"at most {MOST_SUBJECTS} things are looked at at once, not {len(request.subjects)}")
+    if sum(len(subject.names) for subject in request.subjects) > MOST_NAMES:
+        raise InvalidArgument(f"at most {MOST_NAMES} names are looked at at once")
+
+    async def work(names: Namespace) -> pb.FsckExamineReply | NeedsChunkIo:
+        reply = pb.FsckExamineReply()
+        for number, subject in enumerate(request.subjects):
+            for verdict in await judge(names, subject):
+                await _tell(context, names, request, reply, number, verdict)
+            await asyncio.sleep(0)  # others have their turn
+        return reply
+
+    if request.repair:
+        return await run_mutation(context, methods.FSCK_EXAMINE, request.mutation, work)
+    found = await run_readonly(context, work)
+    assert isinstance(found, pb.FsckExamineReply), "nothing has to be done outside"
+    return found
+
+
+async def _tell(
+    context: Context,
+    names: Namespace,
+    request: pb.FsckExamineRequest,
+    reply: pb.FsckExamineReply,
+    number: int,
+    verdict: Verdict,
+) -> None:
+    finding = reply.findings.add(
+        kind=verdict.kind,
+        inode=verdict.inode,
+        parent=verdict.parent,
+        name=verdict.name,
+        detail=verdict.detail,
+        subject=number,
+    )
+    if request.repair:
+        try:
+            finding.repaired = await mend(context, names, verdict)
+        except (NotADirectory, AlreadyExists) as error:
+            finding.detail += f"; {error}"

@@ -1,0 +1,141 @@
+"""A page of one of the tables for `threefs fsck`: what it needs to count names, and the records that look wrong.
+
+Each page is as of one moment, two pages are not. So what looks wrong is to be looked at again (`fsck_examine`).
+"""
+
+import asyncio
+
+from threefs.errors import Corrupt, InvalidArgument
+from threefs.ids import ROOT
+from threefs.kv import records
+from threefs.kv.engine_api import Pair
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import EntryRecord
+from threefs_meta.context import Context
+from threefs_meta.fsck import usage
+from threefs_meta.fsck.checks import judge_record, leads_to
+from threefs_meta.quota import accounting
+from threefs_meta.quota.accounting import Account, Cost
+from threefs_meta.store import keys
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+
+MOST_ROWS = 4096
+MOST_WANTED = 4096
+_BREATH = 64  # rows between two chances for other calls
+
+_RANGES = {
+    pb.FSCK_ENTRIES: (keys.ENTRIES,),
+    pb.FSCK_INODES: (keys.INODES,),
+    pb.FSCK_QUEUE: (keys.REMOVALS, keys.TRASH),
+    pb.FSCK_ATTACHED: keys.ATTACHED,
+}
+
+
+async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanReply:
+    if request.table == pb.FSCK_USAGE:
+        return await run_readonly(context, lambda names: _usage_page(names, request))
+    if request.table not in _RANGES:
+        raise InvalidArgument(f"there is no table {request.table} to check")
+    if len(request.wanted) > MOST_WANTED:
+        raise InvalidArgument(f"names of at most {MOST_WANTED} inodes can be wanted, not of {len(request.wanted)}")
+    limit = min(request.limit or MOST_ROWS, MOST_ROWS)
+    wanted = frozenset(request.wanted)
+
+    async def work(names: Namespace) -> pb.FsckScanReply:
+        pairs = await _pairs(names, request, limit + 1)
+        reply = pb.FsckScanReply(more=len(pairs) > limit, rows=min(len(pairs), limit))
+        costs: dict[Account, Cost] = {}
+        if request.table == pb.FSCK_INODES and not request.after:
+            await _suspect(names, reply, keys.inode(ROOT))
+        for count, (key, value) in enumerate(pairs[:limit], 1):
+            await _row(names, request.table, reply, key, value, wanted, costs)
+            reply.after = key
+            if count % _BREATH == 0:
+                await asyncio.sleep(0)
+        for account, cost in costs.items():
+            reply.usage.add(account=account, bytes=cost.bytes, inodes=cost.inodes)
+        return reply
+
+    return await run_readonly(context, work)
+
+
+async def _usage_page(names: Namespace, request: pb.FsckScanRequest) -> pb.FsckScanReply:
+    limit = min(request.limit or MOST_ROWS, MOST_ROWS)
+    found, after = await usage.page(names.tx, request.after, limit)
+    return pb.FsckScanReply(usage=found, rows=len(found), after=after, more=bool(after))
+
+
+async def _pairs(names: Namespace, request: pb.FsckScanRequest, limit: int) -> list[Pair]:
+    """One range after the other."""
+    pairs: list[Pair] = []
+    for begin, end in _RANGES[request.table]:
+        start = max(begin, request.after + b"\0") if request.after else begin
+        if start < end and len(pairs) < limit:
+            pairs += await names.tx.get_range(start, end, limit=limit - len(pairs), snapshot=True)
+    return pairs
+
+
+async def _row(
+    names: Namespace,
+    table: pb.FsckTable,
+    reply: pb.FsckScanReply,
+    key: bytes,
+    value: bytes,
+    wanted: frozenset[int],
+    costs: dict[Account, Cost],
+) -> None:
+    if table == pb.FSCK_QUEUE and key < keys.REMOVALS[1]:
+        await _queue_row(names, reply, key, wanted)
+        return
+    await _suspect(names, reply, key)
+    try:
+        if table == pb.FSCK_ENTRIES:
+            _entry_row(reply, key, records.decode(value, EntryRecord, key), wanted)
+        elif table == pb.FSCK_INODES:
+            inode = records.decode(value, pb.Inode, key)
+            accounting.add(costs, accounting.charges_of(inode), 1)
+            await _inode_row(names, reply, key, inode)
+    except Corrupt:
+        pass  # suspected already
+
+
+async def _suspect(names: Namespace, reply: pb.FsckScanReply, key: bytes) -> None:
+    if await judge_record(names, key):
+        reply.suspects.add(key=key)
+
+
+def _entry_row(reply: pb.FsckScanReply, key: bytes, entry: EntryRecord, wanted: frozenset[int]) -> None:
+    reply.inode.append(entry.inode)
+    if entry.inode in wanted:
+        parent, name = keys.entry_of(key)
+        reply.names.add(inode=entry.inode, parent=parent, name=name)
+
+
+async def _inode_row(names: Namespace, reply: pb.FsckScanReply, key: bytes, inode: pb.Inode) -> None:
+    number = keys.inode_of(key)
+    directory = inode.type == pb.DIRECTORY
+    reply.inode.append(number)
+    reply.type.append(inode.type)
+    reply.nlink.append(inode.nlink)
+    reply.parent.append(inode.parent if directory else 0)
+    if not directory or number == ROOT or not inode.nlink:
+        return
+    if not await leads_to(names, inode.parent, inode.name, number):
+        reply.suspects.add(inode=number)
+    else:
+        await _suspect(names, reply, keys.subdirectory(inode.parent, number))
+
+
+async def _queue_row(names: Namespace, reply: pb.FsckScanReply, key: bytes, wanted: frozenset[int]) -> None:
+    number = keys.removed_inode(key)
+    reply.inode.append(number)
+    value = await names.tx.get(keys.inode(number), snapshot=True)
+    try:
+        inode = None if value is None else records.decode(value, pb.Inode, keys.inode(number))
+    except Corrupt:
+        return  # told of the inode itself
+    if inode is None:
+        reply.suspects.add(key=key)
+    elif inode.nlink or number in wanted:
+        reply.suspects.add(inode=number, queued=[key])

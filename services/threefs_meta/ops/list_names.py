@@ -1,0 +1,70 @@
+"""A page of a directory as columns, unless the caller knows it already."""
+
+from collections.abc import Iterable, Sequence
+
+from threefs.errors import InvalidArgument, NotADirectory, NotFound
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import actor_of
+from threefs_meta.access.permissions import READ, SEARCH
+from threefs_meta.context import Context
+from threefs_meta.ops.list import MOST_ENTRIES
+from threefs_meta.resolve import paths
+from threefs_meta.store import entry_columns, inode_codec, keys
+from threefs_meta.store.entry_columns import Columns
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+
+MOST_WITH_ATTRIBUTES = 256
+
+
+async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListNamesReply:
+    if len(request.after) > paths.MAX_NAME_BYTES:
+        raise InvalidArgument("the name to continue behind is longer than any name")
+    number, actor = request.directory, actor_of(request)
+    most = 0 if request.after else min(request.attributes_up_to, MOST_WITH_ATTRIBUTES)
+
+    async def work(names: Namespace) -> pb.ListNamesReply:
+        directory = await names.inode(number)
+        if directory is None:
+            raise NotFound(f"inode {number} does not exist")
+        if directory.type != pb.DIRECTORY:
+            raise NotADirectory(f"inode {number} is not a directory")
+        permissions.check(directory, actor, READ, f"inode {number}")
+        token = await names.token(number)
+        reply = pb.ListNamesReply(token=token, unchanged=token != 0 and token == request.known)
+        if reply.unchanged and not most:
+            return reply
+        found, more = await _entries(context, names, request, token)
+        if not reply.unchanged:
+            reply.names, reply.inodes, reply.types = found
+            reply.more = more
+        if not more and len(found.types) <= most and permissions.permits(directory, actor, SEARCH):
+            reply.attributes.extend(await _attributes(names, entry_columns.numbers(found.inodes), found.types))
+        return reply
+
+    return await run_readonly(context, work)
+
+
+async def _entries(
+    context: Context, names: Namespace, request: pb.ListNamesRequest, token: int
+) -> tuple[Columns, bool]:
+    """And whether there are more."""
+    number, limit = request.directory, min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
+    lasting = token != 0 and not request.after
+    known = context.contents.get(number, token) if lasting else None
+    if known is not None and len(known.types) <= limit:
+        return known, False
+    pairs = await names.tx.get_range(*keys.entries(number, request.after), limit=limit + 1)
+    found, more = entry_columns.of_entries(pairs[:limit]), len(pairs) > limit
+    if lasting and not more and len(pairs) <= MOST_WITH_ATTRIBUTES:
+        context.contents.put(number, token, found)
+    return found, more
+
+
+async def _attributes(names: Namespace, inodes: Sequence[int], types: bytes) -> Iterable[bytes]:
+    stored = await inode_codec.stored(names, inodes)
+    for number, kind in zip(inodes, types, strict=True):
+        if kind == pb.DIRECTORY:
+            stored[number] = await inode_codec.shown(names, stored[number], keys.inode(number))
+    return map(stored.__getitem__, inodes)

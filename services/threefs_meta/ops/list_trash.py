@@ -1,0 +1,60 @@
+"""A page of what is in one owner's trash, with where it came from."""
+
+from threefs.errors import InvalidArgument
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import actor_of
+from threefs_meta.access.permissions import READ
+from threefs_meta.context import Context
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import find
+from threefs_meta.store.entry_codec import Entry
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+from threefs_meta.trash import kept
+
+MOST_ITEMS = 512
+
+
+async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListTrashReply:
+    if len(request.after) > paths.MAX_NAME_BYTES:
+        raise InvalidArgument("the name to continue behind is longer than any name")
+    limit = min(request.limit or MOST_ITEMS, MOST_ITEMS)
+    actor = actor_of(request)
+    ticks = context.ticks
+
+    async def work(names: Namespace) -> pb.ListTrashReply:
+        _, directory = await find(names, request.place, actor, follow=True)
+        shown = paths.shown_place(request.place)
+        if not directory.trash:
+            raise InvalidArgument(f"{shown} is not a directory of the trash; `threefs trash list` shows what is in it")
+        permissions.check(directory, actor, READ, shown)
+        found = await _entries(names, directory.inode, request, limit + 1)
+        reply = pb.ListTrashReply(more=len(found) > limit)
+        for name, entry in found[:limit]:
+            reply.next = name
+            record = await kept.record_of(names, directory.inode, name, entry.inode)
+            due = kept.due_of(name)
+            if record is None or due is None:
+                continue  # it came there by other means, and stays
+            inode = await names.named(entry.inode)
+            reply.items.add(
+                name=name,
+                path=record.path,
+                removed_ns=record.removed_ns,
+                uid=record.uid,
+                left_s=max(0, int((due - ticks.number) * ticks.tick_s)),
+                inode=await names.shown(inode),
+            )
+        return reply
+
+    return await run_readonly(context, work)
+
+
+async def _entries(
+    names: Namespace, directory: int, request: pb.ListTrashRequest, limit: int
+) -> list[tuple[bytes, Entry]]:
+    if not request.only:
+        return await names.entries(directory, request.after, limit)
+    entry = await names.entry(directory, request.only)
+    return [] if entry is None else [(request.only, entry)]

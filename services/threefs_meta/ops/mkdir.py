@@ -1,0 +1,44 @@
+"""Make a directory, on request with those above it."""
+
+from threefs.errors import AlreadyExists
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access.credentials import maker_of
+from threefs_meta.context import Context
+from threefs_meta.file import layout_policy
+from threefs_meta.file.inode_factory import InodeSpec, add_directory, add_parents
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import not_found, resolve
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation
+from threefs_meta.validation import check_mode
+
+_MODE = 0o1777
+_OWN_WAY = 0o300  # above the new directory its maker must be able to go on
+
+
+async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
+    check_mode(request.mode)
+
+    maker = maker_of(request)
+    # Set-user-id and set-group-id are not for the maker to choose: the latter comes from the directory above.
+    birth = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE, request.umask)
+    above = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE | _OWN_WAY, request.umask & ~_OWN_WAY)
+
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        # With `parents` an existing directory will do, and so will a link to one.
+        spot = await resolve(names, request.place, maker, follow=request.parents)
+        if spot.entry is not None:
+            if not request.parents or spot.entry.type != pb.DIRECTORY:
+                raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
+            return pb.InodeReply(inode=await names.shown(await names.named(spot.entry.inode)))
+        if spot.rest and not request.parents:
+            raise not_found(request.place)
+        spot = await add_parents(context, names, spot, above)
+        inode = await add_directory(context, names, spot, birth)
+        if request.HasField("layout"):
+            inode.layout.CopyFrom(layout_policy.of_directory(context.routing(), request.layout, inode.layout))
+            names.put_inode(inode)
+        return pb.InodeReply(inode=await names.shown(inode))
+
+    return await run_mutation(context, methods.MKDIR, request.mutation, work, request.place)

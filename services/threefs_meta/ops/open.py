@@ -1,0 +1,51 @@
+"""Open what exists: for reading, or with a write session."""
+
+from threefs.errors import IsADirectory
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import actor_of
+from threefs_meta.context import Context
+from threefs_meta.file.opening import check_open
+from threefs_meta.file.truncation import Truncation
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import find, not_found
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
+from threefs_meta.validation import check_access, check_session
+
+
+async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
+    check_session(request.session)
+    check_access(request.access)
+    actor = actor_of(request)
+    shown = paths.shown_place(request.place)
+    cut = Truncation(context, 0) if request.truncate else None
+
+    async def read(names: Namespace) -> pb.OpenReply:
+        _, inode = await find(names, request.place, actor, follow=True)
+        check_open(inode, actor, request, shown)
+        return pb.OpenReply(inode=await names.shown(inode))
+
+    async def write(names: Namespace) -> pb.OpenReply | NeedsChunkIo:
+        _, inode = await find(names, request.place, actor, follow=True)
+        if inode.type == pb.DIRECTORY:
+            raise IsADirectory(f"{shown} is a directory")
+        check_open(inode, actor, request, shown)
+        if not inode.nlink:  # the collector relies on it: without a name there are no new sessions
+            raise not_found(request.place)
+        if cut is not None:
+            first = cut.settle(names, inode, await names.chains_used(inode))
+            if first is not None:
+                return first
+            permissions.written_by(inode, actor)
+            names.put_inode(inode)
+        lease = 0
+        if request.session:
+            client = request.mutation.client
+            lease = await names.open_session(inode.inode, request.session, client, context.clock.wall_ns())
+        return pb.OpenReply(inode=inode, lease=lease, over_quota=context.quotas.is_over(inode))
+
+    if request.session or request.truncate:
+        return await run_mutation(context, methods.OPEN, request.mutation, write)
+    return await run_readonly(context, read)

@@ -1,0 +1,22 @@
+"""Who is in the way of a lock."""
+
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.lease import locks
+from threefs_meta.ops.lock import held
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+
+
+async def find_lock(context: Context, request: pb.FindLockRequest) -> pb.FindLockReply:
+    locks.check(request.lock)
+
+    async def work(names: Namespace) -> pb.FindLockReply:
+        mine, others = await held(names, request.inode, request.client)
+        own = [one for one in mine.locks if not locks.same_owner(one, request.lock)]
+        found = locks.first_conflict(own, request.lock)
+        if found is not None:
+            return pb.FindLockReply(conflict=found, same_client=True)
+        return pb.FindLockReply(conflict=locks.first_conflict(others, request.lock))
+
+    return await run_readonly(context, work)

@@ -1,0 +1,124 @@
+"""Remove a name; with it the file or directory, if that was its last one and it is not kept in the trash.
+
+A recursive removal takes the directory out of the tree in one transaction, however much lies below; the collector frees
+what was in it. Whoever is about to make an entry in that directory has read its inode, which changes here.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import Credentials, actor_of
+from threefs_meta.context import Context
+from threefs_meta.file.inode_factory import check_parent
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import Resolution, find, resolve
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation
+from threefs_meta.trash import kept
+
+
+async def remove(context: Context, request: pb.RemoveRequest) -> pb.RemoveReply:
+    work = removal(context, request, actor_of(request))
+    return await run_mutation(context, methods.REMOVE, request.mutation, work)
+
+
+def removal(
+    context: Context, request: pb.RemoveRequest, actor: Credentials
+) -> Callable[[Namespace], Awaitable[pb.RemoveReply | NeedsChunkIo]]:
+    """The transaction."""
+
+    async def work(names: Namespace) -> pb.RemoveReply | NeedsChunkIo:
+        spot, inode = await find(names, request.place, actor, follow=False)
+        if not spot.name:
+            raise InvalidArgument(f"{paths.shown_place(request.place)} cannot be removed: it does not name an entry")
+        await check_removable(names, spot, inode, actor, request.place)
+        now_ns = context.clock.wall_ns()
+        if inode.type == pb.DIRECTORY:
+            shown = paths.shown_place(request.place)
+            if request.kind == pb.NOT_DIRECTORY:
+                raise IsADirectory(f"{shown} is a directory")
+            # Taking out a tree would need permissions everywhere in it: users take it out piece by piece.
+            recursive = request.recursive and actor.is_super
+            if not await _keep(context, names, spot, inode, actor, recursive=recursive):
+                await remove_directory(names, inode, shown, recursive, now_ns)
+        elif request.kind == pb.ONLY_DIRECTORY:
+            raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
+        elif not await _keep(context, names, spot, inode, actor):
+            names.unlink(inode, now_ns)
+        names.clear_entry(spot.parent, spot.name, inode, now_ns)
+        kept.forget(names, spot.parent, spot.name)
+        inode.ClearField("claim")
+        return pb.RemoveReply(directory=inode if inode.type == pb.DIRECTORY else None, changed_ns=now_ns)
+
+    return work
+
+
+async def remove_together(
+    context: Context, names: Namespace, requests: Iterable[pb.RemoveRequest], actor: Credentials
+) -> list[tuple[pb.RemoveReply, bytes]]:
+    """Remove what the first of these name, as many as are files, each under one name: see `new_files.make_together`."""
+    spots: dict[
+        int, tuple[Resolution, pb.Place]
+    ] = {}  # by inode: a second name of one counts what is left after the first
+    if await kept.is_used(names):
+        return []
+    for request in requests:
+        spot = await resolve(names, request.place, actor, follow=False)
+        entry = spot.entry
+        if entry is None or not spot.name or entry.type == pb.DIRECTORY or request.kind == pb.ONLY_DIRECTORY:
+            break
+        if entry.inode in spots:
+            break
+        spots[entry.inode] = spot, request.place
+    inodes = await names.named_by(list(spots))
+    for (spot, place), inode in zip(spots.values(), inodes, strict=True):
+        await check_removable(names, spot, inode, actor, place)
+    now_ns = context.clock.wall_ns()
+    for inode in inodes:
+        names.unlink(inode, now_ns)
+    for (spot, _), inode in zip(spots.values(), inodes, strict=True):
+        names.clear_entry(spot.parent, spot.name, inode, now_ns)
+    reply = pb.RemoveReply(changed_ns=now_ns)
+    return [(reply, b"")] * len(inodes)
+
+
+async def _keep(
+    context: Context,
+    names: Namespace,
+    spot: Resolution,
+    inode: pb.Inode,
+    actor: Credentials,
+    *,
+    recursive: bool = False,
+) -> bool:
+    """Put it into the trash, if there is one for it. An empty directory has nothing to lose."""
+    if inode.type == pb.DIRECTORY and (not recursive or inode.trash or await names.is_empty(inode.inode)):
+        return False
+    keep_s = await kept.time_s(names, spot.parent)
+    if keep_s:
+        await kept.keep(context, names, spot.parent, spot.name, inode, actor.uid, keep_s)
+    return bool(keep_s)
+
+
+async def check_removable(
+    names: Namespace, spot: Resolution, inode: pb.Inode, actor: Credentials, place: pb.Place
+) -> None:
+    """Raises AccessDenied, PermissionDenied."""
+    if not actor.is_super:
+        parent = await names.directory(spot.parent)
+        await check_parent(names, spot.parent, parent, actor)
+        permissions.check_sticky(parent, inode, actor, paths.shown_place(place))
+
+
+async def remove_directory(names: Namespace, inode: pb.Inode, shown: str, recursive: bool, now_ns: int) -> None:
+    """Take away the inode (an empty one at once, others through the queue). Raises NotEmpty."""
+    empty = await names.is_empty(inode.inode)
+    if empty and not inode.xattr_bytes:
+        names.clear_inode(inode)
+    elif empty or recursive:
+        names.unlink(inode, now_ns)
+    else:
+        raise NotEmpty(f"the directory {shown} is not empty")

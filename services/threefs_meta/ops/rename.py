@@ -1,0 +1,145 @@
+"""Give an entry another place in the tree, atomically replacing what is there or changing places with it."""
+
+from collections.abc import Awaitable, Callable
+
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory
+from threefs.ids import ROOT
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import Credentials, actor_of
+from threefs_meta.access.permissions import WRITE
+from threefs_meta.context import Context
+from threefs_meta.file.inode_factory import InodeSpec, check_new_name, new_inode, parent_of, vacant
+from threefs_meta.ops.remove import check_removable, remove_directory
+from threefs_meta.quota.attribution import adopt
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import Resolution, find, not_found, resolve
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import RETRY_ALONE, NeedsChunkIo, run_mutation
+
+
+async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
+    if request.exchange and (request.no_replace or request.whiteout):
+        raise InvalidArgument("to exchange two entries excludes to replace none, and to leave something behind")
+    work = renaming(context, request, actor_of(request))
+    return await run_mutation(context, methods.RENAME, request.mutation, work, request.source, request.destination)
+
+
+def renaming(
+    context: Context, request: pb.RenameRequest, actor: Credentials, *, among_others: bool = False
+) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
+    """The transaction. Among other changes of one transaction directories stay where they are."""
+
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        source, inode = await find(names, request.source, actor, follow=False)
+        if among_others and (inode.type == pb.DIRECTORY or request.exchange or request.whiteout):
+            return RETRY_ALONE
+        target = await resolve(names, request.destination, actor, follow=False)
+        check_new_name(source, request.source)
+        check_new_name(target, request.destination)
+        vacant(target, request.destination)
+        if inode.type == pb.DIRECTORY and source.parent != target.parent:
+            await _check_no_loop(names, inode.inode, target.parent, request)
+        if target.entry is not None:
+            if request.no_replace:
+                raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
+            if target.entry.inode == inode.inode:  # the same entry, or two names of one file: POSIX does nothing
+                return pb.InodeReply(inode=await names.shown(inode))
+        elif request.exchange:
+            raise not_found(request.destination)
+        await _check_movable(names, source, inode, target, actor, request.source)
+        old = await _check_target(names, target, inode, actor, request)
+        now_ns = context.clock.wall_ns()
+        replaced = None
+        if old is not None and request.exchange:
+            await _check_exchange(names, source, old, target, actor, request)
+        elif old is not None:
+            await _remove(names, old, paths.shown_place(request.destination), now_ns)
+            replaced = old if old.type == pb.DIRECTORY else None
+            old.ClearField("claim")
+        names.clear_entry(source.parent, source.name, inode, now_ns)
+        if old is not None:
+            names.clear_entry(target.parent, target.name, old, now_ns)
+            if request.exchange:
+                await adopt(names, old, await names.directory(source.parent))
+                await _put(names, old, source, now_ns)
+        await adopt(names, inode, await names.directory(target.parent))
+        await _put(names, inode, target, now_ns)
+        if request.whiteout:
+            await _leave_whiteout(context, names, source, actor)
+        return pb.InodeReply(inode=await names.shown(inode), replaced=replaced)
+
+    return work
+
+
+async def _put(names: Namespace, inode: pb.Inode, spot: Resolution, now_ns: int) -> None:
+    await names.put_entry(spot.parent, spot.name, inode, now_ns)
+    if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
+        inode.parent, inode.name = spot.parent, spot.name
+    inode.moves += 1
+    inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking
+    names.put_inode(inode)
+
+
+async def _leave_whiteout(context: Context, names: Namespace, spot: Resolution, maker: Credentials) -> None:
+    """What overlay file systems take for the absence of a name below. It opens no device, so anybody may make it."""
+    parent = await names.directory(spot.parent)
+    await names.add(spot.parent, spot.name, await new_inode(context, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0)))
+
+
+async def _check_no_loop(names: Namespace, moved: int, into: int, request: pb.RenameRequest) -> None:
+    """Every directory above the new place is read: another rename that moves one of them is a conflict."""
+    at = into
+    while at != ROOT:
+        if at == moved:
+            shown = paths.shown_place(request.source)
+            raise InvalidArgument(f"{shown} cannot be moved below itself, to {paths.shown_place(request.destination)}")
+        at = (await names.directory(at)).parent
+
+
+async def _check_movable(
+    names: Namespace, source: Resolution, inode: pb.Inode, target: Resolution, actor: Credentials, place: pb.Place
+) -> None:
+    await check_removable(names, source, inode, actor, place)
+    if inode.type == pb.DIRECTORY and source.parent != target.parent:
+        permissions.check(inode, actor, WRITE, paths.shown_place(place))  # what '..' in it means changes
+
+
+async def _check_target(
+    names: Namespace, target: Resolution, inode: pb.Inode, actor: Credentials, request: pb.RenameRequest
+) -> pb.Inode | None:
+    """What is there, if it may be replaced or exchanged."""
+    await parent_of(names, target, actor)  # its removal is a conflict
+    if target.entry is None:
+        return None
+    old = await names.named(target.entry.inode)
+    await check_removable(names, target, old, actor, request.destination)
+    if request.exchange:
+        return old
+    if inode.type == pb.DIRECTORY and old.type != pb.DIRECTORY:
+        raise NotADirectory(f"{paths.shown_place(request.destination)} is not a directory")
+    if inode.type != pb.DIRECTORY and old.type == pb.DIRECTORY:
+        raise IsADirectory(f"{paths.shown_place(request.destination)} is a directory")
+    return old
+
+
+async def _check_exchange(
+    names: Namespace,
+    source: Resolution,
+    old: pb.Inode,
+    target: Resolution,
+    actor: Credentials,
+    request: pb.RenameRequest,
+) -> None:
+    """What goes the other way is a move as well."""
+    if old.type == pb.DIRECTORY and source.parent != target.parent:
+        await _check_no_loop(names, old.inode, source.parent, request)
+        permissions.check(old, actor, WRITE, paths.shown_place(request.destination))
+
+
+async def _remove(names: Namespace, old: pb.Inode, shown: str, now_ns: int) -> None:
+    if old.type == pb.DIRECTORY:
+        await remove_directory(names, old, shown, False, now_ns)
+    else:
+        names.unlink(old, now_ns)

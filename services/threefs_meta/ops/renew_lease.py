@@ -1,0 +1,43 @@
+"""Renew the lease of a client, and note which files it has open for reading.
+
+Opening a file for reading writes nothing. A removed file is kept for the length of a lease (`Namespace.queue`), and
+within that time the clients that still have it open say so here, for many files at once. Most files are closed before.
+A request that comes late, after a newer one of the same client, changes nothing: it may name as closed what has been
+opened again.
+"""
+
+from threefs.errors import InvalidArgument
+from threefs.kv import records, retry
+from threefs.kv.engine_api import Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import ReadHold
+from threefs_meta.context import Context
+from threefs_meta.lease import leases
+from threefs_meta.store import keys
+
+MOST_HOLDS = 1024  # in one request
+
+
+async def renew(context: Context, request: pb.RenewRequest) -> pb.RenewReply:
+    if len(request.hold) > MOST_HOLDS or len(request.drop) > MOST_HOLDS:
+        raise InvalidArgument(f"at most {MOST_HOLDS} files at a time")
+
+    async def attempt(tx: Transaction) -> pb.RenewReply:
+        if request.end:
+            await leases.end(tx, request.client, request.end)
+            return pb.RenewReply()
+        if request.number < await leases.last_number(tx, request.client):
+            return pb.RenewReply(lease=await leases.number(tx, request.client))
+        stamp = context.ticks.stamp()
+        lease = await leases.join(tx, request.client, stamp)
+        leases.renew(tx, request.client, stamp, request.number)
+        there = await tx.get_many([keys.inode(number) for number in request.hold], snapshot=True)
+        gone = [number for number, value in zip(request.hold, there, strict=True) if value is None]
+        hold = records.encode(ReadHold(lease=lease))
+        for number in set(request.hold).difference(gone):
+            tx.set(keys.hold(number, request.client), hold)
+        for number in request.drop:
+            tx.clear(keys.hold(number, request.client))
+        return pb.RenewReply(lease=lease, gone=gone)
+
+    return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)

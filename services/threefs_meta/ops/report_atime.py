@@ -1,0 +1,31 @@
+"""Files were read: their access times, where they are due.
+
+No permission is asked for: whoever says so has read them, and chooses no time.
+"""
+
+from threefs.errors import InvalidArgument
+from threefs.kv import retry
+from threefs.kv.engine_api import Transaction
+from threefs.relatime import due_ns
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+
+MOST_FILES = 256
+
+
+async def accessed(context: Context, request: pb.AccessedRequest) -> pb.AccessedReply:
+    if not len(request.inode) == len(request.ago_ms) <= MOST_FILES:
+        raise InvalidArgument(f"up to {MOST_FILES} files, and for each of them how long ago it was read")
+    now_ns = context.clock.wall_ns()
+
+    async def attempt(tx: Transaction) -> None:
+        names = context.names(tx)
+        found = await names.inodes(request.inode)
+        for inode, ago_ms in zip(found, request.ago_ms, strict=True):
+            at_ns = now_ns - ago_ms * 10**6
+            if inode is not None and inode.type == pb.FILE and inode.nlink and at_ns >= max(due_ns(inode), 1):
+                inode.atime_ns = max(inode.atime_ns, at_ns)
+                names.put_inode_unseen(inode)
+
+    await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+    return pb.AccessedReply()

@@ -1,0 +1,48 @@
+"""Say where what somebody is about to append goes: so appends of many clients never mix.
+
+The file becomes longer when the bytes are there, as by all writes. If others append behind them before, readers wait
+for them; if the writer dies, they become zeros with the end of its session.
+
+Or make a file longer at once: room ahead of time (fallocate). Nothing that anybody has written is touched then, unlike
+by a truncate.
+"""
+
+from threefs.errors import InvalidArgument, SessionLost
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import actor_of
+from threefs_meta.context import Context
+from threefs_meta.file.length import check_length, place_append
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation
+from threefs_meta.validation import check_session
+
+
+async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveReply:
+    check_session(request.session)
+    if bool(request.length) == bool(request.end):
+        raise InvalidArgument("either an append of at least one byte, or an end that the file shall have")
+    actor = actor_of(request)
+
+    async def work(names: Namespace) -> pb.ReserveReply | NeedsChunkIo:
+        inode = await names.inode(request.inode)
+        if inode is None or not await names.has_session(request.inode, request.session):
+            raise SessionLost(f"inode {request.inode} is not open under this write session")
+        offset = inode.length if request.end else max(inode.length, inode.append_end)
+        length = max(offset, request.end) if request.end else offset + request.length
+        check_length(inode, length)
+        context.quotas.check_longer(inode, length - inode.length)
+        mode = inode.mode
+        permissions.written_by(inode, actor)
+        if request.end:
+            inode.length = length
+            inode.mtime_ns = inode.ctime_ns = context.clock.wall_ns()
+            names.put_inode(inode)
+            return pb.ReserveReply(offset=offset, inode=inode)
+        place_append(inode, request.session, request.length)
+        put = names.put_inode if inode.mode != mode else names.put_inode_unseen
+        put(inode)
+        return pb.ReserveReply(offset=offset, inode=inode)
+
+    return await run_mutation(context, methods.RESERVE, request.mutation, work)

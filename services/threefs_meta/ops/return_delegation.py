@@ -1,0 +1,26 @@
+"""Claims are given up by their client, which relies on them no more."""
+
+from threefs.errors import InvalidArgument
+from threefs.kv import retry
+from threefs.kv.engine_api import Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.lease import delegation
+
+MOST = 256
+
+
+async def unclaim(context: Context, request: pb.UnclaimRequest) -> pb.UnclaimReply:
+    if len(request.directories) > MOST or len(request.directories) != len(request.numbers):
+        raise InvalidArgument(f"at most {MOST} directories, with a number each")
+
+    async def attempt(tx: Transaction) -> pb.UnclaimReply:
+        names = context.names(tx)
+        for directory, number in zip(request.directories, request.numbers, strict=True):
+            inode = await names.inode(directory)
+            if inode is not None and delegation.is_claim(inode.claim, request.client, number):
+                delegation.end(inode)
+                names.put_inode_unseen(inode)
+        return pb.UnclaimReply()
+
+    return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)

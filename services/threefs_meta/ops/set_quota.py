@@ -1,0 +1,70 @@
+"""Set, change or clear the quota of a directory tree or of a user.
+
+The limit holds at once. What was there before is counted from then on, bit by bit; `Quota.counting` says that it has
+not come to an end.
+"""
+
+from threefs.errors import NotADirectory
+from threefs.ids import ROOT
+from threefs.kv import records
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import QuotaLimits
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import actor_of
+from threefs_meta.context import Context
+from threefs_meta.quota import accounting, attribution
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import find
+from threefs_meta.store import keys
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation
+
+
+async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaReply:
+    actor = actor_of(request)
+
+    async def work(names: Namespace) -> pb.QuotaReply | NeedsChunkIo:
+        permissions.check_administrator(await names.named(ROOT), actor, "quotas are set")
+        limits = QuotaLimits(bytes=request.limit_bytes, inodes=request.limit_inodes)
+        if request.HasField("uid"):
+            account = accounting.user_account(request.uid)
+            await _count_users(names)
+            quota = pb.Quota(uid=request.uid)
+        else:
+            _, directory = await find(names, request.place, follow=True)
+            if directory.type != pb.DIRECTORY:
+                raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
+            account = accounting.tree_account(directory.inode)
+            limits.parent = await _mark(names, directory, not request.clear)
+            quota = pb.Quota(tree=directory.inode)
+        if request.clear:
+            names.tx.clear(keys.limits(account))
+            return pb.QuotaReply()
+        names.tx.set(keys.limits(account), records.encode(limits))
+        quota.limit_bytes, quota.limit_inodes, quota.counting = limits.bytes, limits.inodes, True
+        return pb.QuotaReply(quota=quota)
+
+    return await run_mutation(context, methods.SET_QUOTA, request.mutation, work)
+
+
+async def _mark(names: Namespace, directory: pb.Inode, own: bool) -> int:
+    """Give the tree an account of its own, or that of the one above; which tree it lies in."""
+    above = 0
+    if directory.inode != ROOT:
+        above = (await names.directory(directory.parent)).tree
+    tree = directory.inode if own else above
+    if directory.tree != tree:
+        directory.tree = tree
+        names.put_inode_unseen(directory)
+        attribution.note(names.tx, directory.inode)
+    return above
+
+
+async def _count_users(names: Namespace) -> None:
+    """From the first quota of a user on, everything counts for its owner."""
+    root = await names.named(ROOT)
+    if not root.by_user:
+        root.by_user = True
+        names.put_inode_unseen(root)
+        attribution.note(names.tx, ROOT)

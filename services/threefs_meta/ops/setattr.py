@@ -1,0 +1,101 @@
+"""Change mode, owner, times."""
+
+import stat
+
+from threefs.errors import AccessDenied, NotSupported, PermissionDenied
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
+from threefs_meta.access.credentials import Credentials, actor_of
+from threefs_meta.access.permissions import WRITE
+from threefs_meta.context import Context
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.resolver import find
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import NeedsChunkIo, run_mutation
+from threefs_meta.validation import check_mode
+
+
+async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.InodeReply:
+    check_mode(request.mode)
+    actor = actor_of(request)
+
+    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        _, inode = await find(names, request.place, actor, follow=request.follow)
+        shown = paths.shown_place(request.place)
+        now_ns = context.clock.wall_ns()
+        changes = [
+            _drop_privileges(inode, request, actor, shown),
+            _set_owner(inode, request, actor, shown),
+            _set_mode(inode, request, actor, shown),
+            _set_times(inode, request, actor, shown, now_ns),
+        ]
+        if any(changes):  # to set nothing is permitted to everybody, and changes not even the time
+            inode.ctime_ns = now_ns
+            names.put_inode(inode)
+            if inode.type == pb.DIRECTORY and _sets_mtime(request):
+                names.set_times(inode.inode, inode.mtime_ns, now_ns)
+        return pb.InodeReply(inode=await names.shown(inode))
+
+    return await run_mutation(context, methods.SET_ATTR, request.mutation, work)
+
+
+def _set_owner(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str) -> bool:
+    """Only the super-user gives files away; an owner may choose among the groups that it is in."""
+    uid = request.uid if request.HasField("uid") else inode.uid
+    gid = request.gid if request.HasField("gid") else inode.gid
+    if not (request.HasField("uid") or request.HasField("gid")):
+        return False
+    permissions.check_owner(inode, actor, shown)
+    if not actor.is_super and (uid != inode.uid or (gid != inode.gid and not actor.in_group(gid))):
+        raise PermissionDenied(f"{shown}: user {actor.uid} may not give it to user {uid}, group {gid}")
+    if inode.type != pb.DIRECTORY:
+        permissions.drop_privileges(inode, actor)  # also when the super-user does it, as Linux has it
+    inode.uid, inode.gid = uid, gid
+    return True
+
+
+def _drop_privileges(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str) -> bool:
+    """Permitted to everybody where there are none, and to whoever could take them away by writing."""
+    if not request.drop_privileges or inode.type == pb.DIRECTORY:
+        return False
+    before = inode.mode
+    permissions.drop_privileges(inode, actor)
+    if inode.mode == before:
+        return False
+    if not permissions.permits(inode, actor, WRITE):
+        permissions.check_owner(inode, actor, shown)
+    return True
+
+
+def _set_mode(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str) -> bool:
+    if not request.HasField("mode"):
+        return False
+    permissions.check_owner(inode, actor, shown)
+    if inode.type == pb.SYMLINK:
+        raise NotSupported(f"{shown} is a symbolic link: its mode means nothing and cannot be changed")
+    mode = request.mode
+    if not actor.is_super and not actor.in_group(inode.gid):
+        mode &= ~stat.S_ISGID
+    inode.mode = mode
+    return True
+
+
+def _set_times(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str, now_ns: int) -> bool:
+    """Any moment is for the owner to choose; that it is now may be said by everybody who could have written."""
+    explicit = request.HasField("atime_ns") or request.HasField("mtime_ns")
+    if not (explicit or request.atime_now or request.mtime_now):
+        return False
+    if explicit or not (request.atime_now and request.mtime_now):
+        permissions.check_owner(inode, actor, shown)
+    elif not actor.owns(inode) and not permissions.permits(inode, actor, WRITE):
+        raise AccessDenied(f"{shown}: user {actor.uid} is neither its owner nor may write it")
+    if request.atime_now or request.HasField("atime_ns"):
+        inode.atime_ns = now_ns if request.atime_now else request.atime_ns
+    if _sets_mtime(request):
+        inode.mtime_ns = now_ns if request.mtime_now else request.mtime_ns
+    return True
+
+
+def _sets_mtime(request: pb.SetAttrRequest) -> bool:
+    return request.mtime_now or request.HasField("mtime_ns")

@@ -1,0 +1,42 @@
+"""Space of the whole cluster, as the storage processes have last reported it to the manager."""
+
+from threefs.ids import ROOT
+from threefs.wire import manager_pb2
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.store import keys
+from threefs_meta.store.counters import read_counter
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+
+
+async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:
+    status = await context.status()
+    reply = space(status)
+
+    async def work(names: Namespace) -> int:
+        # What another service has reserved, or one that crashed has left of a block, is counted too.
+        given = await read_counter(names.tx, keys.NEXT_INODE) - ROOT - context.allocator.left
+        return given - await read_counter(names.tx, keys.REMOVED_INODES)
+
+    reply.inodes = max(1, await run_readonly(context, work))
+    return reply
+
+
+def space(status: manager_pb2.GetStatusReply) -> pb.StatFsReply:
+    """Each disk counts once, however many targets and processes share it (on a laptop all of them do). What its targets
+    can use again of their own files is free as well."""
+    reply = pb.StatFsReply()
+    disks: dict[str, tuple[int, int]] = {}
+    for node in status.nodes:
+        for target in node.targets:
+            reply.used_bytes += target.used_bytes
+            reply.free_bytes += target.reusable_bytes
+            disk = target.disk or f"of node {node.node.node_id}"
+            capacity, free = disks.get(disk, (0, 0))
+            own = target.free_bytes - min(target.reusable_bytes, target.free_bytes)
+            disks[disk] = max(capacity, target.capacity_bytes), max(free, own)
+    reply.capacity_bytes = sum(capacity for capacity, _ in disks.values())
+    reply.free_bytes += sum(free for _, free in disks.values())
+    reply.replicas = max((len(chain.members) for chain in status.chains), default=0)
+    return reply

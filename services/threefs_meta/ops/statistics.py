@@ -1,0 +1,56 @@
+"""What this service has done, and what waits in the store to be done in the background by any of them."""
+
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.context import Context
+from threefs_meta.quota import accounting
+from threefs_meta.store import keys
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+
+MOST_COUNTED = 1000
+MOST_QUOTAS = 256
+_WAITING = {
+    "removals_waiting": keys.REMOVALS,
+    "leases_ending": keys.ENDED,
+    "charges_waiting": keys.DELTAS,
+}
+
+
+async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.StatisticsReply:
+    tally, figures, now = context.engine.tally, context.figures, context.clock.monotonic()
+    rates = figures.rates(now, tally)
+    reply = pb.StatisticsReply(
+        uptime_ms=int((now - context.began) * 1000),
+        transactions=tally.done,
+        again=tally.again,
+        names_per_s=rates.names,
+        transactions_per_s=rates.transactions,
+        again_per_s=rates.again,
+    )
+    for method, calls in sorted(figures.calls.items()):
+        if calls.calls:
+            reply.calls.add(
+                method=method,
+                calls=calls.calls,
+                names=calls.names,
+                refused=calls.refused,
+                failed=calls.failed,
+                seconds=calls.seconds,
+            )
+
+    async def waiting(names: Namespace) -> None:
+        for field, (begin, end) in _WAITING.items():
+            setattr(reply, field, len(await names.tx.get_range(begin, end, limit=MOST_COUNTED, snapshot=True)))
+
+    await run_readonly(context, waiting)
+    for account, standing in context.quotas.standings(b"", MOST_QUOTAS):
+        number = accounting.number_of(account)
+        reply.quotas.add(
+            tree=number if accounting.is_tree(account) else 0,
+            uid=0 if accounting.is_tree(account) else number,
+            limit_bytes=standing.limits.bytes,
+            limit_inodes=standing.limits.inodes,
+            used_bytes=max(0, standing.used.bytes),
+            used_inodes=max(0, standing.used.inodes),
+        )
+    return reply

@@ -1,0 +1,1 @@
+"""What inodes cost, whom, and the limits."""

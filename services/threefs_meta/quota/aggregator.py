@@ -1,0 +1,155 @@
+"""Adds up what transactions have charged, counts what was there before a quota, and keeps the limits in sight.
+
+Whoever changes the usage of an account writes a delta under a key of its own and reads nothing, so creates never
+conflict over a sum. Here the deltas are added up, a page in a transaction. Two services may do so at once: one of them
+finds a conflict and looks again.
+
+A directory that came under another account (a quota was set or cleared, it was moved) is noted with the cursor of a
+walk through its entries; what is found is charged anew, directories are noted in turn. So it goes on after a crash.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from threefs.background import BackgroundTasks
+from threefs.errors import Corrupt, ThreefsError
+from threefs.kv import records, retry
+from threefs.kv.engine_api import Transaction
+from threefs.wire.records_pb2 import Retag, Usage, UsageDelta
+from threefs_meta.context import Context
+from threefs_meta.quota import accounting
+from threefs_meta.quota.accounting import FREE, Cost
+from threefs_meta.quota.attribution import count_below
+from threefs_meta.store import entry_codec, keys
+
+DELTAS_PER_TRANSACTION = 512
+ENTRIES_PER_TRANSACTION = 128
+_PAGES_PER_ROUND = 64
+_IDLE_S = 0.5
+
+T = TypeVar("T")
+_LOG = structlog.get_logger()
+
+
+class UsageAggregator:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._has_swept = False  # of limits that removed directories have left behind
+        self._background = BackgroundTasks()
+
+    def start(self) -> None:
+        self._background.start("bookkeeper", self._run())
+
+    async def stop(self) -> None:
+        await self._background.stop()
+
+    async def _run(self) -> None:
+        while True:
+            busy = False
+            try:
+                busy = await self.round()
+            except ThreefsError as error:
+                _LOG.warning("quotas cannot be looked after now", error=str(error))
+            if not busy:
+                await self._context.clock.sleep(_IDLE_S)
+
+    async def round(self) -> bool:
+        """Some of what there is to do; whether there was any."""
+        if not self._has_swept:
+            await self._change(_drop_limits_of_removed)
+            self._has_swept = True
+        added = walked = 0
+        for _ in range(_PAGES_PER_ROUND):
+            page = await self._change(_add_up)
+            added += page
+            if page < DELTAS_PER_TRANSACTION:
+                break
+        for _ in range(_PAGES_PER_ROUND):
+            step = await self._change(self._walk)
+            walked += step
+            if not step:
+                break
+        await self._change(self._context.quotas.load)
+        return bool(added or walked)
+
+    async def _walk(self, tx: Transaction) -> int:
+        """Charge some entries of a directory like the directory; 0 when nothing is noted."""
+        pairs = await tx.get_range(*keys.RETAGS, limit=1, snapshot=True)
+        if not pairs:
+            return 0
+        key, _ = pairs[0]
+        value = await tx.get(key)
+        if value is None:
+            return 1
+        names = self._context.names(tx)
+        directory = await names.inode(keys.inode_of(key))
+        if directory is None or not directory.nlink:
+            tx.clear(key)
+            return 1
+        after = _cursor(key, value)
+        rows = await tx.get_range(*keys.entries(directory.inode, after), limit=ENTRIES_PER_TRANSACTION)
+        for row, named in rows:
+            try:
+                await count_below(names, entry_codec.decode(named, row).inode, directory)
+            except Corrupt as error:  # it is left to `threefs fsck`, and must not hold up the others
+                _LOG.error("an entry cannot be counted for its quota", key=row.hex(), error=str(error))
+        if len(rows) < ENTRIES_PER_TRANSACTION:
+            tx.clear(key)
+        else:
+            tx.set(key, records.encode(Retag(after=keys.entry_of(rows[-1][0])[1])))
+        return 1
+
+    async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        context = self._context
+        return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
+
+
+def _cursor(key: bytes, value: bytes) -> bytes:
+    """How far a directory was gone through; from the start, if that cannot be read: to count twice does no harm."""
+    try:
+        return records.decode(value, Retag, key).after
+    except Corrupt:
+        return b""
+
+
+async def _drop_limits_of_removed(tx: Transaction) -> None:
+    """Removals take limits along (`Namespace.clear_inode`); these are from before they did."""
+    for key, _ in await tx.get_range(*keys.LIMITS):
+        account = keys.account_of(key)
+        if accounting.is_tree(account) and await tx.get(keys.inode(accounting.number_of(account))) is None:
+            tx.clear(key)
+
+
+async def _add_up(tx: Transaction) -> int:
+    """A page of deltas; how many could be read."""
+    pairs = await tx.get_range(*keys.DELTAS, limit=DELTAS_PER_TRANSACTION, snapshot=True)
+    sums: dict[accounting.Account, Cost] = {}
+    changes: Counter[accounting.Account] = Counter()
+    count = 0
+    for key, value in pairs:
+        try:
+            delta = accounting.of_record(records.decode(value, UsageDelta, key))
+        except Corrupt as error:  # `threefs fsck` counts anew what it has said
+            _LOG.error("a change of a quota's usage cannot be read, and is forgotten", key=key.hex(), error=str(error))
+            tx.clear(key)
+            continue
+        count += 1
+        accounting.add(sums, delta, 1)
+        changes.update(delta.keys())
+        tx.add_read_conflict(key)  # another service may add it up, too
+        tx.clear(key)
+    for account, cost in sums.items():
+        key = keys.usage(account)
+        found = await tx.get(key)
+        usage = records.decode(found, Usage, key) if found is not None else Usage()
+        usage.bytes += cost.bytes
+        usage.inodes += cost.inodes
+        usage.changes += changes[account]
+        if (usage.bytes, usage.inodes) == FREE:
+            tx.clear(key)
+        else:
+            tx.set(key, records.encode(usage))
+    return count

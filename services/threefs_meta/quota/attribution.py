@@ -1,0 +1,43 @@
+"""Which quota an inode counts for: how that changes, within one transaction."""
+
+from threefs.kv import records
+from threefs.kv.engine_api import Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import QuotaLimits, Retag
+from threefs_meta.quota import accounting
+from threefs_meta.store import keys
+from threefs_meta.store.namespace import Namespace
+
+
+async def adopt(names: Namespace, inode: pb.Inode, parent: pb.Inode) -> None:
+    """An inode has come into a directory: it counts for whom that counts, and so will what is in it, bit by bit. The
+    caller stores the inode."""
+    if accounting.is_root(inode):
+        await put_below(names.tx, inode.inode, parent.tree)
+    if accounting.inherit(inode, parent) and inode.type == pb.DIRECTORY:
+        note(names.tx, inode.inode)
+
+
+async def count_below(names: Namespace, number: int, directory: pb.Inode) -> None:
+    """An inode that is named in a directory which counts for somebody else now."""
+    child = await names.named(number)
+    before = child.tree, child.by_user
+    await adopt(names, child, directory)
+    if before != (child.tree, child.by_user):
+        names.put_inode_unseen(child)
+
+
+def note(tx: Transaction, directory: int) -> None:
+    """What is in it is to be charged like the directory itself."""
+    tx.set(keys.retag(directory), records.encode(Retag()))
+
+
+async def put_below(tx: Transaction, tree: int, parent: int) -> None:
+    """The tree with a quota of its own lies in another one from now on (0: in none)."""
+    key = keys.limits(accounting.tree_account(tree))
+    value = await tx.get(key)
+    if value is not None:
+        limits = records.decode(value, QuotaLimits, key)
+        if limits.parent != parent:
+            limits.parent = parent
+            tx.set(key, records.encode(limits))

@@ -1,0 +1,149 @@
+"""The limits of trees and users, and how much of them is used, as this service last saw them.
+
+Usage changes by deltas that are added up about once a second (`bookkeeper`), and limits are checked against what was
+seen last. So all clients together may exceed a limit by what they do in about two seconds, and each open file by what
+its client writes between two reports of its length (`threefs_client/data/handles.py`): nobody ever waits for a sum.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from threefs.errors import QuotaExceeded
+from threefs.kv import records
+from threefs.kv.engine_api import Pair, Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import QuotaLimits, Usage
+from threefs_meta.quota import accounting
+from threefs_meta.quota.accounting import FREE, Account, Cost
+from threefs_meta.resolve import paths
+from threefs_meta.resolve.directory_path import path_of
+from threefs_meta.store import keys
+
+_PATHS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of one account."""
+
+    limits: QuotaLimits
+    used: Cost
+    path: str = ""  # of a tree, as far as it has been looked up
+
+    @property
+    def bytes_are_up(self) -> bool:
+        return 0 < self.limits.bytes <= self.used.bytes
+
+    @property
+    def inodes_are_up(self) -> bool:
+        return 0 < self.limits.inodes <= self.used.inodes
+
+
+class Quotas:
+    def __init__(self) -> None:
+        self._standings: dict[Account, Standing] = {}
+        self._paths: dict[Account, str] = {}
+        self._named = b""  # the account whose path was looked up last
+
+    async def load(self, tx: Transaction) -> None:
+        """See all that have limits, and how much of them is used."""
+        limits = await _all(tx, keys.LIMITS)
+        accounts = [keys.account_of(key) for key, _ in limits]
+        usage = await tx.get_many([keys.usage(account) for account in accounts], snapshot=True)
+        used = {
+            account: _cost(keys.usage(account), value)
+            for account, value in zip(accounts, usage, strict=True)
+            if value is not None
+        }
+        decoded = {
+            account: records.decode(value, QuotaLimits, key)
+            for account, (key, value) in zip(accounts, limits, strict=True)
+        }
+        whole = _with_trees_below(decoded, used)
+        await self._look_up_paths(tx, accounts)
+        self._standings = {
+            account: Standing(decoded[account], whole.get(account, FREE), self._paths.get(account, ""))
+            for account in accounts
+        }
+
+    async def _look_up_paths(self, tx: Transaction, accounts: list[Account]) -> None:
+        """Of a few trees at a time, in turn: paths are for people, who learn of a rename a little later."""
+        self._paths = {account: self._paths[account] for account in accounts if account in self._paths}
+        trees = sorted(filter(accounting.is_tree, accounts))
+        behind = [account for account in trees if account > self._named] or trees
+        for account in behind[:_PATHS_AT_ONCE]:
+            path = await path_of(tx, accounting.number_of(account))
+            self._paths[account] = paths.shown(path) if path else ""
+            self._named = account
+
+    def standing(self, account: Account) -> Standing | None:
+        return self._standings.get(account)
+
+    def standings(self, after: Account, most: int) -> list[tuple[Account, Standing]]:
+        """In order of their accounts."""
+        return [(account, self._standings[account]) for account in sorted(self._standings) if account > after][:most]
+
+    def check_new(self, inode: pb.Inode) -> None:
+        """Raise QuotaExceeded unless there may be one inode more."""
+        for account, standing in self._above(inode):
+            if standing.inodes_are_up:
+                raise QuotaExceeded(
+                    f"{_shown(account, standing)} has {standing.used.inodes} of at most {standing.limits.inodes} files "
+                    "and directories; remove some, or ask the administrator for more (`threefs quota`)"
+                )
+
+    def check_longer(self, inode: pb.Inode, more: int) -> None:
+        """Raise QuotaExceeded unless a file may become so many bytes longer."""
+        for account, standing in self._above(inode) if more > 0 else ():
+            if 0 < standing.limits.bytes < standing.used.bytes + more:
+                raise QuotaExceeded(
+                    f"{_shown(account, standing)} has {standing.used.bytes} of at most {standing.limits.bytes} bytes, "
+                    f"and {more} more do not fit; remove files, or ask the administrator for more (`threefs quota`)"
+                )
+
+    def is_over(self, inode: pb.Inode) -> bool:
+        """The file may not become longer."""
+        return bool(self._standings) and any(standing.bytes_are_up for _, standing in self._above(inode))
+
+    def _above(self, inode: pb.Inode) -> Iterable[tuple[Account, Standing]]:
+        if not (inode.tree or inode.by_user) or not self._standings:
+            return
+        for account in accounting.accounts_of(inode):
+            standing = self._standings.get(account)
+            seen = set()
+            while standing is not None and account not in seen:
+                yield account, standing
+                seen.add(account)
+                if not standing.limits.parent:
+                    break
+                account = accounting.tree_account(standing.limits.parent)
+                standing = self._standings.get(account)
+
+
+def _with_trees_below(limits: dict[Account, QuotaLimits], used: dict[Account, Cost]) -> dict[Account, Cost]:
+    """A tree's usage with that of the trees that lie in it."""
+    whole = dict(used)
+    for account, cost in used.items():
+        at = limits[account].parent
+        for _ in range(len(limits)):  # no longer than that, whatever the records say
+            if not at:
+                break
+            above = accounting.tree_account(at)
+            accounting.add(whole, {above: cost}, 1)
+            at = limits[above].parent if above in limits else 0
+    return whole
+
+
+async def _all(tx: Transaction, of: tuple[bytes, bytes]) -> list[Pair]:
+    return await tx.get_range(*of, snapshot=True)
+
+
+def _cost(key: bytes, value: bytes) -> Cost:
+    usage = records.decode(value, Usage, key)
+    return Cost(usage.bytes, usage.inodes)
+
+
+def _shown(account: Account, standing: Standing) -> str:
+    if accounting.is_tree(account):
+        return f"the tree {standing.path}" if standing.path else "a directory above that has a quota"
+    return f"user {accounting.number_of(account)}"

@@ -1,0 +1,1 @@
+"""What lies in the metadata store: keys, records, inodes and entries within a transaction."""

@@ -1,0 +1,188 @@
+"""Who the store is that this service serves from, and that the manager knows it (I15).
+
+The identity is drawn when the store is made, in the transaction that makes the root directory. Before that the manager
+is asked whether the cluster has metadata already: a disk that is not mounted looks like a store that is empty. What the
+manager is told while the store is in use rises with the ticks, so it knows an older copy.
+
+Inode numbers are `epoch << EPOCH_BITS | counter`. The manager gives a store that was loaded from a backup an epoch that
+none had before. So no number of a file that the backup does not know is given out again, and its chunks are never shown
+by another one. The same holds for the numbers of leases: clients that have got a lock or an open file since the backup
+hear a number higher than all before, and so that they hold nothing any more (I18).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from threefs.cluster.manager_client import Caller
+from threefs.env.clock import Clock
+from threefs.env.random import Random
+from threefs.errors import Retry, StrangeStore, ThreefsError
+from threefs.kv import records, restore_mark, retry
+from threefs.kv.dump import KEYS_END
+from threefs.kv.engine_api import Engine, Transaction
+from threefs.rpc.methods import ADMIT_STORE
+from threefs.wire import manager_pb2 as pb
+from threefs.wire.records_pb2 import RestoreMark, StoreRecord
+from threefs_meta.lease import leases
+from threefs_meta.store import keys
+from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.namespace import make_root
+
+#: Of a counter beside the epoch; 24 bits are left for that.
+EPOCH_BITS = 40
+REPORT_S = 5.0
+_START_S = 30.0
+_CALL_S = 5.0
+_PAUSE_S = 0.2
+_LOOKS = 5
+_ID_BYTES = 16
+_PAGE = 200
+
+T = TypeVar("T")
+
+_LOG = structlog.get_logger()
+
+
+class StoreIdentity:
+    """One per service. `admit` before it serves, then `run` as long as it does."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        managers: Caller,
+        cluster_id: Callable[[], str],
+        *,
+        owner: tuple[int, int] = (0, 0),
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """`owner` (user, group) is whose the root directory of a new store is."""
+        self.record = StoreRecord()  # once admitted
+        self._engine = engine
+        self._managers = managers
+        self._cluster_id = cluster_id
+        self._owner = owner
+        self._clock = clock
+        self._random = random
+
+    async def admit(self) -> None:
+        """Make the store if the cluster has none, and have it admitted. Raises StrangeStore."""
+        if await self._run(_is_empty):
+            await self._ask(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
+        fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
+        now_ns = self._clock.wall_ns()
+        record, mark = await self._run(lambda tx: _identify(tx, fresh, now_ns, self._owner))
+        epoch = await self._admitted(restored=mark is not None)
+        while mark is not None and await self._run(_end_leases):
+            pass
+        self.record = await self._run(lambda tx: _settle(tx, epoch))
+        if mark is not None:
+            _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
+
+    async def run(self) -> None:
+        """Tell the manager how far the store is. Raises StrangeStore when another one has taken its place."""
+        while True:
+            await self._clock.sleep(REPORT_S)
+            try:
+                await self._admitted(restored=False)
+            except StrangeStore:
+                raise
+            except ThreefsError as error:
+                _LOG.info("the manager could not be told of the store", error=str(error))
+
+    async def _admitted(self, *, restored: bool) -> int:
+        """The epoch that the manager says. Another service may have told of a later tick of the same store before this
+        one's message arrived, so what is refused is looked at again."""
+        looks = 0
+        while True:
+            request = await self._run(_look)
+            request.restored = restored
+            looks += 1
+            try:
+                return (await self._ask(request)).epoch
+            except StrangeStore:
+                if looks == _LOOKS:
+                    raise
+
+    async def _run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await retry.run(
+            self._engine, function, clock=self._clock, random=self._random, timeout_s=_START_S, replayable=True
+        )
+
+    async def _ask(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
+        """Wait for the manager as long as it takes."""
+        said = ""
+        while True:
+            try:
+                return await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)
+            except ThreefsError as error:
+                if error.retry is Retry.NEVER:
+                    raise
+                if str(error) != said:
+                    said = str(error)
+                    _LOG.info("waiting for the manager to admit the store", error=said)
+            await self._clock.sleep(_PAUSE_S)
+
+
+async def _is_empty(tx: Transaction) -> bool:
+    return not await tx.get_range(b"", KEYS_END, limit=1)
+
+
+async def _read(tx: Transaction) -> StoreRecord | None:
+    value = await tx.get(keys.STORE)
+    return None if value is None else records.decode(value, StoreRecord, keys.STORE)
+
+
+async def _identify(
+    tx: Transaction, fresh: StoreRecord, now_ns: int, owner: tuple[int, int]
+) -> tuple[StoreRecord, RestoreMark | None]:
+    """The identity, and the mark of a restore that is not settled. A store without an identity gets `fresh`: it is new,
+    or was made by a version that drew none."""
+    mark = await restore_mark.read_mark(tx)
+    record = await _read(tx)
+    if record is None:
+        record = fresh
+        tx.set(keys.STORE, records.encode(record))
+        await make_root(tx, now_ns, *owner)
+    return record, mark
+
+
+async def _look(tx: Transaction) -> pb.AdmitStoreRequest:
+    record = await _read(tx)
+    if record is None:
+        raise StrangeStore("the identity of the metadata store is gone: something else writes to it")
+    return pb.AdmitStoreRequest(
+        cluster_id=record.cluster_id,
+        store_id=record.store_id,
+        epoch=record.epoch,
+        generation=await read_counter(tx, keys.TICK),
+    )
+
+
+async def _end_leases(tx: Transaction) -> bool:
+    """Some of those that a restored store has; False when none is left, or another service has settled them."""
+    if await restore_mark.read_mark(tx) is None:
+        return False
+    page = await tx.get_range(*keys.CLIENTS, limit=_PAGE)
+    for key, _ in page:
+        client = key.removeprefix(keys.CLIENTS[0])
+        await leases.end(tx, client, await leases.number(tx, client))
+    return bool(page)
+
+
+async def _settle(tx: Transaction, epoch: int) -> StoreRecord:
+    record = await _read(tx)
+    assert record is not None, "it has been identified"
+    if epoch > record.epoch:
+        record.epoch = epoch
+        tx.set(keys.STORE, records.encode(record))
+        before = await read_counter(tx, keys.NEXT_INODE)
+        first = max(before, epoch << EPOCH_BITS)
+        write_counter(tx, keys.NEXT_INODE, first)
+        write_counter(tx, keys.LAST_LEASE, max(await read_counter(tx, keys.LAST_LEASE), epoch << EPOCH_BITS))
+        # Numbers that no inode ever gets count as removed: the rest is how many inodes there are.
+        write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + first - before)
+        restore_mark.settle(tx)
+    return record

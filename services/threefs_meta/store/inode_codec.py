@@ -1,0 +1,49 @@
+"""Inodes as replies carry them, serialized.
+
+Most are shown as they are stored: to take such a record apart and to put it together again would cost as much as to
+find it.
+"""
+
+from collections.abc import Iterable
+
+from threefs.errors import Corrupt
+from threefs.kv import records
+from threefs.wire import meta_pb2 as pb
+from threefs_meta.store import keys
+from threefs_meta.store.namespace import Namespace
+
+#: An inode's record begins with its number and its type, as protobuf writes them: tag, eight bytes, tag, one byte.
+_TYPE_AT = 10
+_INODE_TAG, _TYPE_TAG_AT, _TYPE_TAG = 0x09, 9, 0x10
+
+
+async def stored(names: Namespace, inodes: Iterable[int]) -> dict[int, bytes]:
+    """Of inodes that entries name. Raises Corrupt."""
+    # In the order in which they lie: for the store that is a step from one to the next, or nearly so.
+    numbers = sorted(inodes)
+    rows = keys.inodes(numbers)
+    found: dict[int, bytes] = {}
+    for number, body in zip(numbers, records.bodies(await names.tx.get_many(rows), rows), strict=True):
+        if body is None:
+            raise Corrupt(f"an entry names inode {number}, which does not exist")
+        if isinstance(body, Corrupt):
+            raise body
+        found[number] = body
+    return found
+
+
+async def shown(names: Namespace, body: bytes, key: bytes) -> bytes:
+    """Of what is stored as `body`. Raises Corrupt."""
+    if is_plain(body):
+        return body
+    return (await names.shown(records.parsed(body, pb.Inode, key))).SerializeToString()
+
+
+def is_plain(body: bytes) -> bool:
+    """Of an inode that is shown as it is stored: of anything but a directory."""
+    return (
+        len(body) > _TYPE_AT
+        and body[0] == _INODE_TAG
+        and body[_TYPE_TAG_AT] == _TYPE_TAG
+        and body[_TYPE_AT] != pb.DIRECTORY
+    )

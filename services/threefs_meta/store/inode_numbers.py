@@ -1,0 +1,57 @@
+"""Inode numbers: taken from the store in blocks, given out from memory. What is left of a block is never used."""
+
+import asyncio
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.ids import ROOT
+from threefs.kv import retry
+from threefs.kv.engine_api import Engine, Transaction
+from threefs_meta.store import keys
+from threefs_meta.store.counters import read_counter, write_counter
+
+BLOCK = 4096
+
+
+class Allocator:
+    def __init__(self, engine: Engine, *, clock: Clock = CLOCK, random: Random = RANDOM) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._random = random
+        self._next = self._end = 0
+        self._filling = asyncio.Lock()
+
+    async def take(self) -> int:
+        """A number that no inode has or ever had."""
+        while self._next == self._end:
+            async with self._filling:
+                if self._next == self._end:
+                    await self._fill()
+        number = self._next
+        self._next += 1
+        return number
+
+    @property
+    def left(self) -> int:
+        """Numbers of the block that nothing has yet."""
+        return self._end - self._next
+
+    async def close(self) -> None:
+        """Count what is left as removed, so that the number of inodes can be told. A crash leaves that out."""
+        left, self._next = self.left, self._end
+
+        async def work(tx: Transaction) -> None:
+            write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + left)
+
+        if left:
+            await retry.run(self._engine, work, clock=self._clock, random=self._random)
+
+    async def _fill(self) -> None:
+        async def reserve(tx: Transaction) -> int:
+            first = max(await read_counter(tx, keys.NEXT_INODE), ROOT + 1)
+            write_counter(tx, keys.NEXT_INODE, first + BLOCK)
+            return first
+
+        # Run again after an unknown outcome it takes another block: one may be lost, none is given out twice.
+        first = await retry.run(self._engine, reserve, clock=self._clock, random=self._random, replayable=True)
+        self._next, self._end = first, first + BLOCK

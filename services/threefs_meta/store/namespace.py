@@ -1,0 +1,390 @@
+"""Inodes and entries within one transaction, as typed records.
+
+Every read here is noted by the transaction, so a change of what an operation has looked at (path components, the
+parent, the entry itself) is a conflict. Times of directories are the exception: they are written unseen, and therefore
+two operations in one directory meet in nothing unless they mean the same name.
+"""
+
+from collections.abc import Sequence
+
+from threefs.env.random import Random
+from threefs.errors import Corrupt, NotADirectory, NotFound
+from threefs.ids import ROOT
+from threefs.kv import records
+from threefs.kv.engine_api import Transaction
+from threefs.leases import LEASE_TICKS
+from threefs.wire import common_pb2
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import DirectoryTimes, Removal, WriteSession
+from threefs_meta.batch.txn_memo import TxnMemo
+from threefs_meta.lease import delegation, leases
+from threefs_meta.lease.delegation import Creator, DelegationHeld
+from threefs_meta.quota.accounting import (
+    NOTHING,
+    Account,
+    Charges,
+    Cost,
+    add,
+    charges_of,
+    inherit,
+    is_root,
+    to_record,
+    tree_account,
+)
+from threefs_meta.quota.limits import Quotas
+from threefs_meta.store import entry_codec, keys
+from threefs_meta.store.entry_codec import Entry
+
+MOST_COUNTED = 1024  # subdirectories
+_TOKEN_BYTES = 8
+_CHANGE_MASK = (1 << 64) - 1
+#: Each subdirectory has a key of its own beside the times: so nobody who makes one conflicts with another.
+_PRESENT = records.encode(common_pb2.Empty())
+
+
+class Namespace:
+    def __init__(
+        self,
+        tx: Transaction,
+        stamp: int | None = None,
+        random: Random | None = None,
+        quotas: Quotas | None = None,
+        known: TxnMemo | None = None,
+        adder: Creator | None = None,
+    ) -> None:
+        """`stamp` is the tick that what is removed here is stamped with. Who only reads needs no more than `tx`."""
+        self.tx = tx
+        self.known = known
+        self.adder = adder  # None: a service, not a client
+        self.claim = self.recalled = 0  # of the adder on the directory that has got a name, by its number
+        self._stamp = stamp
+        self._random = random
+        self._quotas = quotas
+        self._stored: dict[int, pb.Inode | None] = {}  # what `stored` has found
+        self._marks: dict[int, tuple[int, bool]] = {}  # for whom directories count, where they do for somebody
+        self._charged: dict[int, Charges] = {}  # what inodes cost, as far as seen and put here
+        self._delta: dict[Account, Cost] = {}  # what has changed of that
+        self._delta_key = b""
+        self._touched = (0, 0)  # the directory that was touched last, and when
+
+    @property
+    def stamp(self) -> int:
+        assert self._stamp is not None, "who changes something has a stamp"
+        return self._stamp
+
+    # ---- inodes ----
+
+    async def inode(self, number: int) -> pb.Inode | None:
+        """The record as stored; a directory's times are in another one, see `shown`."""
+        key = keys.inode(number)
+        return self._decoded(key, await self.tx.get(key))
+
+    async def stored(self, number: int) -> pb.Inode | None:
+        """The same, not to be changed: a directory is asked for several times, and read once."""
+        if number not in self._stored:
+            self._stored[number] = await self.inode(number)
+        return self._stored[number]
+
+    async def inodes(self, numbers: Sequence[int]) -> list[pb.Inode | None]:
+        """Many at once."""
+        rows = [keys.inode(number) for number in numbers]
+        values = await self.tx.get_many(rows)
+        return [self._decoded(key, value) for key, value in zip(rows, values, strict=True)]
+
+    def _decoded(self, key: bytes, value: bytes | None) -> pb.Inode | None:
+        if value is None:
+            return None
+        inode = records.decode(value, pb.Inode, key)
+        if inode.tree or inode.by_user:
+            self._charges_seen(inode)
+        return inode
+
+    def _charges_seen(self, inode: pb.Inode) -> None:
+        self._charged.setdefault(inode.inode, charges_of(inode))
+        self._marks[inode.inode] = inode.tree, inode.by_user
+
+    async def named(self, number: int) -> pb.Inode:
+        """The inode that an entry names."""
+        inode = await self.inode(number)
+        if inode is None:
+            raise Corrupt(f"an entry names inode {number}, which does not exist")
+        return inode
+
+    async def named_by(self, entries: Sequence[int]) -> list[pb.Inode]:
+        """The same for many."""
+        found = await self.inodes(entries)
+        return [inode or await self.named(number) for number, inode in zip(entries, found, strict=True)]
+
+    async def directory(self, number: int) -> pb.Inode:
+        """A directory that entries may be put into, as stored, not to be changed.
+
+        Raises NotFound when it has been removed, NotADirectory.
+        """
+        if self.known is not None:
+            found = self.known.directories.get(number)
+            if found is not None:
+                if found.tree or found.by_user:
+                    self._charges_seen(found)
+                return found
+        inode = await self.stored(number)
+        if inode is None or not inode.nlink:
+            raise NotFound(f"directory inode {number} does not exist any more")
+        if inode.type != pb.DIRECTORY:
+            raise NotADirectory(f"inode {number} is not a directory")
+        if self.known is not None:
+            self.known.directories[number] = inode
+        return inode
+
+    async def shown(self, inode: pb.Inode) -> pb.Inode:
+        """Complete what is shown of a directory: its times, and a link count of 2 and one per subdirectory.
+
+        Not to be stored. Beyond MOST_COUNTED subdirectories the count is 1, which tells programs not to rely on it.
+        Its change is another one, but not a higher one, when its record or one of its entries has changed: entries draw
+        a token instead of raising a number, as two creates in one directory would meet in that.
+        """
+        if inode.type != pb.DIRECTORY:
+            return inode
+        inode.ClearField("claim")
+        facts = await self.tx.get_range(*keys.facts(inode.inode), limit=MOST_COUNTED + 2, snapshot=True)
+        if facts and not keys.is_subdirectory(facts[0][0]):
+            key, value = facts.pop(0)
+            times = records.decode(value, DirectoryTimes, key)
+            inode.mtime_ns, inode.ctime_ns = times.mtime_ns, max(times.ctime_ns, inode.ctime_ns)
+            inode.change = (inode.change + times.token) & _CHANGE_MASK
+        if inode.nlink:
+            inode.nlink = 2 + len(facts) if len(facts) <= MOST_COUNTED else 1
+        return inode
+
+    def put_inode(self, inode: pb.Inode) -> bytes:
+        """One that was read here before, or is new; the message as it is stored. Readers are told by its change."""
+        inode.change += 1
+        return self.put_inode_unseen(inode)
+
+    def put_inode_unseen(self, inode: pb.Inode) -> bytes:
+        """The same for a change that no reader could see, or an access time: what readers keep of it stays good."""
+        number = inode.inode
+        if inode.tree or inode.by_user:
+            self._marks[number] = inode.tree, inode.by_user
+            self._charge(number, charges_of(inode))
+        elif number in self._charged:
+            self._charge(number, NOTHING)
+        self._changes(inode.type)
+        self._stored.pop(number, None)
+        body = inode.SerializeToString()
+        self.tx.set(keys.inode(number), records.encode_body(body))
+        return body
+
+    def clear_inode(self, inode: pb.Inode) -> None:
+        self._charge(inode.inode, NOTHING)
+        self._changes(inode.type)
+        self._stored.pop(inode.inode, None)
+        self.tx.clear(keys.inode(inode.inode))
+        if inode.type == pb.DIRECTORY:
+            self._touched = (0, 0)
+            self.tx.clear(keys.times(inode.inode))
+            if is_root(inode):
+                self.tx.clear(keys.limits(tree_account(inode.inode)))
+            if self.known is not None:
+                self.known.touching[inode.inode] = None
+
+    def _changes(self, kind: pb.InodeType) -> None:
+        """Where paths lead may be different from now on."""
+        if self.known is not None and kind != pb.FILE:
+            self.known.forget()
+
+    def _charge(self, number: int, after: Charges) -> None:
+        """Note what the change of an inode costs, or gives back. Written unseen, to be added up later."""
+        before = self._charged.get(number, NOTHING)
+        if before == after:
+            return
+        self._charged[number] = after
+        add(self._delta, before, -1)
+        add(self._delta, after, 1)
+        if not self._delta_key:
+            assert self._random is not None, "who changes what is counted has a source of names"
+            self._delta_key = keys.delta(self._random.token(16))
+        self.tx.set(self._delta_key, records.encode(to_record(self._delta)))
+
+    # ---- entries ----
+
+    async def entry(self, parent: int, name: bytes) -> Entry | None:
+        key = keys.entry(parent, name)
+        value = await self.tx.get(key)
+        return None if value is None else entry_codec.decode(value, key)
+
+    async def entries(self, parent: int, after: bytes, limit: int) -> list[tuple[bytes, Entry]]:
+        """(name, entry) by name, behind `after`."""
+        pairs = await self.tx.get_range(*keys.entries(parent, after), limit=limit)
+        at, decode = keys.NAME_AT, entry_codec.decode
+        return [(key[at:], decode(value, key)) for key, value in pairs]
+
+    async def is_empty(self, directory: int) -> bool:
+        """Conflicts with whoever makes the first entry."""
+        return not await self.tx.get_range(*keys.entries(directory), limit=1)
+
+    async def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
+        """Every name that comes into a directory comes through here. Raises Claimed."""
+        directory = self._stored.get(parent) or await self.stored(parent)
+        if directory is not None and directory.HasField("claim"):
+            self._pass_claim(directory.claim, parent, name)
+        self._changes(inode.type)
+        self.tx.set(keys.entry(parent, name), entry_codec.encode(Entry(inode.inode, inode.type)))
+        if inode.type == pb.DIRECTORY:
+            self.count(parent, inode.inode)
+        self.touch(parent, now_ns)
+
+    def _pass_claim(self, claim: pb.Claim, parent: int, name: bytes) -> None:
+        standing = delegation.standing(claim, self.adder, parent, name)
+        if standing is delegation.Standing.THEIRS:
+            raise DelegationHeld(parent, claim.client, claim.number)
+        if standing is delegation.Standing.OURS:
+            self.claim, self.recalled = (0, claim.number) if claim.recalled else (claim.number, 0)
+
+    def told(self) -> bytes:
+        """What the adder is told of the claim that its name has come under, serialized: to be put behind a reply, which
+        has the same numbers for that in all kinds. Now, and never again."""
+        if not self.claim and not self.recalled:
+            return b""
+        told = pb.InodeReply(claim=self.claim, recalled=self.recalled).SerializeToString()
+        self.claim = self.recalled = 0
+        return told
+
+    def count(self, parent: int, directory: int) -> None:
+        """Among the links of its parent."""
+        self.tx.set(keys.subdirectory(parent, directory), _PRESENT)
+
+    def discount(self, parent: int, directory: int) -> None:
+        self.tx.clear(keys.subdirectory(parent, directory))
+
+    def clear_entry(self, parent: int, name: bytes, entry: Entry | pb.Inode, now_ns: int) -> None:
+        """`entry`: what it names."""
+        self.tx.clear(keys.entry(parent, name))
+        self._changes(entry.type)
+        if entry.type == pb.DIRECTORY:
+            self.discount(parent, entry.inode)
+        self.touch(parent, now_ns)
+
+    async def add(self, parent: int, name: bytes, inode: pb.Inode) -> bytes:
+        """A new inode under its first name; the message as it is stored. It counts for whom its directory does.
+
+        Raises QuotaExceeded, Claimed.
+        """
+        if parent in self._marks:
+            inode.tree, inode.by_user = self._marks[parent]
+            if self._quotas is not None:
+                self._quotas.check_new(inode)
+        body = self.put_inode(inode)
+        await self.put_entry(parent, name, inode, inode.birth_ns)
+        return body
+
+    def touch(self, directory: int, now_ns: int) -> None:
+        """Something in the directory has changed."""
+        if self.known is not None:
+            self.known.touching[directory] = now_ns  # written once, after the last step
+            return
+        if self._touched != (directory, now_ns):  # a rename touches its directory twice
+            self.set_times(directory, now_ns, now_ns)
+            self._touched = directory, now_ns
+
+    def set_times(self, directory: int, mtime_ns: int, ctime_ns: int) -> None:
+        self._touched = (0, 0)
+        assert self._random is not None, "who changes entries has a source of tokens"
+        token = int.from_bytes(self._random.token(_TOKEN_BYTES), "big")
+        times = DirectoryTimes(mtime_ns=mtime_ns, ctime_ns=ctime_ns, token=token)
+        self.tx.set(keys.times(directory), records.encode(times))
+
+    async def token(self, directory: int) -> int:
+        """As long as it is the same, the directory has the same entries. 0: nothing is known of that."""
+        key = keys.times(directory)
+        value = await self.tx.get(key)
+        return 0 if value is None else records.decode(value, DirectoryTimes, key).token
+
+    # ---- write sessions ----
+
+    async def has_session(self, inode: int, session: bytes) -> bool:
+        return await self.tx.get(keys.session(inode, session)) is not None
+
+    async def is_open(self, inode: int) -> bool:
+        """Somebody has the file open for writing, or has said that it is open for reading."""
+        for some in (keys.sessions(inode), keys.holds(inode)):
+            if await self.tx.get_range(*some, limit=1):
+                return True
+        return False
+
+    async def is_open_for_writing(self, inode: int) -> bool:
+        return bool(await self.tx.get_range(*keys.sessions(inode), limit=1))
+
+    async def chains_used(self, file: pb.Inode) -> int:
+        """On how many chains of its stripe the file lies, from the first; 0: on any.
+
+        Whoever has it open for writing may have reached further; who opens it from now on is a conflict.
+        """
+        if not file.chains_used or await self.is_open_for_writing(file.inode):
+            return 0
+        return file.chains_used
+
+    async def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> int:
+        """The number of the client's lease, with which the session ends."""
+        lease = 0 if self.known is None else self.known.lease
+        if not lease:
+            lease = await leases.join(self.tx, client, self.stamp)
+            if self.known is not None:
+                self.known.lease = lease
+        record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
+        self.tx.set(keys.session(inode, session), records.encode(record))
+        return lease
+
+    async def close_session(self, inode: pb.Inode, session: bytes, now_ns: int) -> None:
+        """What has no name and was kept by its sessions is to be freed with the last one. The caller has stored all
+        that it changed of the inode."""
+        self.tx.clear(keys.session(inode.inode, session))
+        if inode.unnamed and not await self.tx.get_range(*keys.sessions(inode.inode), limit=1):
+            inode.unnamed = False
+            inode.ctime_ns = now_ns  # also tells a check of the queue that it has come into it meanwhile
+            self.put_inode(inode)
+            self.queue(inode, now_ns)
+
+    def give_name(self, inode: pb.Inode, directory: pb.Inode) -> None:
+        """The first name of a file that was made without one. Raises QuotaExceeded.
+
+        As long as it is marked, a session keeps it: it is in no queue, and nobody frees it.
+        """
+        assert inode.unnamed, "nobody names what is to be freed"
+        inode.unnamed = False
+        inherit(inode, directory)
+        if self._quotas is not None:
+            self._quotas.check_new(inode)
+            self._quotas.check_longer(inode, inode.length)
+
+    # ---- removal ----
+
+    def unlink(self, inode: pb.Inode, now_ns: int) -> None:
+        """One name less, once the entry is cleared. Without a name, what it holds is freed later."""
+        inode.nlink -= 1
+        inode.moves += 1
+        inode.ctime_ns = now_ns
+        if not inode.nlink and inode.type not in (pb.FILE, pb.DIRECTORY) and not inode.xattr_bytes:
+            self.clear_inode(inode)  # nothing belongs to it that would have to be freed
+            return
+        self.put_inode(inode)
+        if not inode.nlink:
+            self.queue(inode, now_ns)
+
+    def queue(self, inode: pb.Inode, now_ns: int) -> None:
+        """To be freed. A file not before everybody who was reading it has had the time to say so (`leases`)."""
+        due = self.stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
+        record = Removal(type=inode.type, removed_ns=now_ns)
+        self.tx.set(keys.removal(due, inode.inode), records.encode(record))
+
+
+async def make_root(tx: Transaction, now_ns: int, uid: int = 0, gid: int = 0) -> None:
+    """The directory that everything hangs from, if there is none yet."""
+    names = Namespace(tx)
+    root = await names.inode(ROOT)
+    if root is None:
+        root = pb.Inode(inode=ROOT, type=pb.DIRECTORY, mode=0o755, nlink=1, parent=ROOT, uid=uid, gid=gid)
+        root.atime_ns = root.mtime_ns = root.ctime_ns = root.birth_ns = now_ns
+        names.put_inode(root)
+    elif uid and not (root.uid or root.gid):  # made when nobody was told apart
+        root.uid, root.gid = uid, gid
+        names.put_inode(root)

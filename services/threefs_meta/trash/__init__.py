@@ -1,0 +1,1 @@
+"""What was removed and is kept for a while."""

@@ -1,0 +1,67 @@
+"""Removes from the trash what is due: few things per round, each in a transaction of its own."""
+
+import structlog
+
+from threefs.errors import Corrupt
+from threefs.kv import records, retry
+from threefs.kv.engine_api import Transaction
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import Trashed
+from threefs_meta.context import Context
+from threefs_meta.store import keys
+from threefs_meta.transactions import run_readonly
+
+PAGE = 32
+
+_LOG = structlog.get_logger()
+
+
+class TrashReaper:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._next = b""  # where the next round begins
+
+    async def expire(self) -> int:
+        """One round; how many records were dealt with. What cannot be read does not hold up the others."""
+        page = await run_readonly(self._context, lambda names: self._page(names.tx))
+        if not page and self._next:
+            self._next = b""
+            page = await run_readonly(self._context, lambda names: self._page(names.tx))
+        self._next = page[-1] + b"\0" if len(page) == PAGE else b""
+        context = self._context
+        done = 0
+        for key in page:
+            try:
+                await retry.run(
+                    context.engine,
+                    lambda tx, key=key: self._remove(tx, key),  # type: ignore[misc]
+                    clock=context.clock,
+                    random=context.random,
+                    replayable=True,
+                )
+                done += 1
+            except Corrupt as error:
+                _LOG.error("something in the trash cannot be removed", key=key.hex(), error=str(error))
+        return done
+
+    async def _page(self, tx: Transaction) -> list[bytes]:
+        begin, end = keys.trashed_until(self._context.ticks.number)
+        return [key for key, _ in await tx.get_range(self._next or begin, end, limit=PAGE, snapshot=True)]
+
+    async def _remove(self, tx: Transaction, key: bytes) -> None:
+        value = await tx.get(key)
+        if value is None:
+            return
+        record = records.decode(value, Trashed, key)
+        names = self._context.names(tx)
+        _, directory, name = keys.trashed_at(key)
+        entry = await names.entry(directory, name)
+        if entry is not None and entry.inode == record.inode:
+            now_ns = self._context.clock.wall_ns()
+            inode = await names.named(entry.inode)
+            if inode.type == pb.DIRECTORY and await names.is_empty(inode.inode) and not inode.xattr_bytes:
+                names.clear_inode(inode)
+            else:
+                names.unlink(inode, now_ns)
+            names.clear_entry(directory, name, entry, now_ns)
+        tx.clear(key)

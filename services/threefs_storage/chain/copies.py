@@ -1,0 +1,150 @@
+"""Copies of a chunk at the other members of its chain, for one whose own is damaged.
+
+A serving member tells what is committed. The bytes of a version that is known may come from any member, in whatever
+state it is: its length and checksum say whether they are the right ones.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from threefs.env.buffers import BufferPool
+from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable, VersionGap
+from threefs.ids import ChunkId, TargetId
+from threefs.routing import PublicState, Routing
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.methods import FETCH_CHUNK
+from threefs.rpc.server_connection import Call
+from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain.successor import whole
+from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.engine.records import Record, Version
+from threefs_storage.targets import Target
+
+_ASK_S = 2.0
+_FETCH_S = 10.0
+
+
+class Copies:
+    """Asks the other members of a chain, and answers them."""
+
+    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, pool: BufferPool) -> None:
+        self._peers = peers
+        self._routing = routing
+        self._pool = pool
+
+    async def record(self, target: Target, member: TargetId, chunk: ChunkId, *, newest: bool) -> pb.ChunkWrite | None:
+        """What a serving member has committed, without its content; with `newest` a pending version counts. None:
+        nothing. Raises Corrupt: it cannot read its own; VersionGap: to be asked when nothing is pending any more."""
+        request = self._request(target, member, chunk, newest=newest, record_only=True)
+        reply, _ = await self._call(target, member, request, _ASK_S)
+        return reply.chunk if reply.found else None
+
+    async def content(self, target: Target, chunk: ChunkId, version: Version) -> bytearray | None:
+        """The bytes of this very version, from whoever has them; None: no member that answers does. Raises
+        Unavailable: a member that serves did not answer."""
+        if not version.length:
+            return bytearray()
+        others = [m for m in target.chain.members if m.target_id != target.target_id]
+        asking = (self._has(target, member.target_id, chunk, version) for member in others)
+        async with asyncio.TaskGroup() as group:  # they raise nothing
+            asked = [group.create_task(each) for each in asking]
+        answers = {member: has.result() for member, has in zip(others, asked, strict=True)}
+        for member in [member for member, has in answers.items() if has]:
+            try:
+                reply, content = await self._fetch(target, member.target_id, chunk, version)
+            except (Corrupt, CorruptChunk, DiskFailed):
+                continue
+            if reply.found and len(content) == version.length:
+                return content
+        silent = [m.target_id for m, has in answers.items() if has is None and m.state is PublicState.SERVING]
+        if silent:
+            raise Unavailable(f"targets {silent} may have chunk {chunk}, and did not answer")
+        return None
+
+    async def _has(self, target: Target, member: TargetId, chunk: ChunkId, version: Version) -> bool | None:
+        """None if it does not answer."""
+        request = self._request(target, member, chunk, version, record_only=True)
+        try:
+            reply, _ = await self._call(target, member, request, _ASK_S)
+        except Corrupt:
+            return False
+        except ThreefsError:
+            return None
+        return reply.found
+
+    async def _fetch(
+        self, target: Target, member: TargetId, chunk: ChunkId, version: Version
+    ) -> tuple[pb.FetchChunkReply, bytearray]:
+        return await self._call(target, member, self._request(target, member, chunk, version), _FETCH_S)
+
+    def _request(
+        self, target: Target, member: TargetId, chunk: ChunkId, version: Version | None = None, **more: bool
+    ) -> pb.FetchChunkRequest:
+        request = pb.FetchChunkRequest(
+            target=member, chain_version=target.chain.version, inode=chunk.inode, index=chunk.number, **more
+        )
+        if version is not None:
+            request.version, request.length, request.checksum = version.version, version.length, version.checksum
+        return request
+
+    async def _call(
+        self, target: Target, member: TargetId, request: pb.FetchChunkRequest, timeout_s: float
+    ) -> tuple[pb.FetchChunkReply, bytearray]:
+        content = bytearray()
+
+        def sink(_: pb.FetchChunkReply, length: int) -> list[memoryview]:
+            content.extend(bytes(length))
+            return [memoryview(content)]
+
+        address = self._routing().address_of(member)
+        if not address:
+            raise Unavailable(f"the storage process of target {member} has not registered yet")
+        call = self._peers.call(address, FETCH_CHUNK, request, timeout_s=timeout_s, sink=sink)
+        return await target.unless_changed(call), content
+
+    # ---- the other side
+
+    async def serve(self, call: Call[pb.FetchChunkRequest, pb.FetchChunkReply], target: Target) -> None:
+        """Answer one who asks. Raises what a read would."""
+        request = call.request
+        if not request.version:
+            target.check(request.chain_version)
+        chunk = ChunkId(request.inode, request.index)
+        try:
+            record = target.engine.record(chunk)
+        except Corrupt:
+            target.note_damage(chunk)
+            raise
+        version, entries, forgotten = _asked_for(record or Record(), chunk, request)
+        if version is None:
+            call.reply(pb.FetchChunkReply())
+            return
+        message = whole(0, request.chain_version, chunk, version, entries, forgotten)
+        if request.record_only or not version.length:
+            call.reply(pb.FetchChunkReply(found=True, chunk=message))
+            return
+        call.make_room(version.length, behind=0)
+        buffer = self._pool.take(version.length)
+        content = buffer[: version.length]
+        try:
+            await target.engine.read_cold(version, 0, content)
+        except BaseException as error:
+            self._pool.give(buffer)
+            if isinstance(error, CorruptChunk | DiskFailed):
+                target.note_damage(chunk)
+            raise
+        call.reply(pb.FetchChunkReply(found=True, chunk=message), [content], lambda: self._pool.give(buffer))
+
+
+def _asked_for(
+    record: Record, chunk: ChunkId, request: pb.FetchChunkRequest
+) -> tuple[Version | None, tuple[Entry, ...], Forgotten]:
+    if request.version:
+        wanted = (request.version, request.length, request.checksum, False)
+        versions = (v for v in (record.committed, record.pending) if v is not None and not v.lost)
+        return next((v for v in versions if v.content == wanted), None), (), NOTHING_FORGOTTEN
+    if record.pending is None:
+        return record.committed, record.entries, record.forgotten
+    if not request.newest:
+        raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
+    return record.pending, *record.next_entries

@@ -1,0 +1,80 @@
+"""Removed chunks leave their version number behind; when it is of no use any more, it is collected.
+
+It is of use while a write of before the removal may still be on its way, and while a member of the chain is away that
+may come back with the chunk. The head looks at a few records at a time, in the order of their keys, and begins anew at
+the end and in each process.
+"""
+
+from collections.abc import Iterable
+
+import structlog
+
+from threefs.background import BackgroundTasks
+from threefs.env.clock import Clock
+from threefs.errors import ThreefsError
+from threefs.ids import ChunkId
+from threefs_storage.chain.craq import Craq
+from threefs_storage.engine.exactly_once import LIFETIME_MIN
+from threefs_storage.engine.record_store import AGE
+from threefs_storage.engine.records import Record
+from threefs_storage.targets import Target
+
+_TURN_S = 5.0
+_PAGE = 1024  # records looked at in a turn, of each target
+_COLLECT_S = 5.0
+_AGE_BYTES = 4
+
+_LOG = structlog.get_logger()
+
+
+class TombstoneCollector:
+    """One task per process."""
+
+    def __init__(self, craq: Craq, *, clock: Clock) -> None:
+        self._craq = craq
+        self._clock = clock
+        self._after: dict[int, ChunkId | None] = {}  # by target: where to go on
+        self._remembered: dict[int, int] = {}  # by target: the minutes that its store knows
+        self._background = BackgroundTasks()
+
+    def begin(self, targets: Iterable[Target]) -> None:
+        self._background.start("collector of removals", self._run(list(targets)))
+
+    async def stop(self) -> None:
+        await self._background.stop()
+
+    async def _run(self, targets: list[Target]) -> None:
+        while True:
+            await self._clock.sleep(_TURN_S)
+            for target in targets:
+                try:
+                    self._remember_age(target)
+                    await self.turn(target)
+                except ThreefsError as error:
+                    _LOG.debug("removals cannot be collected now", target=target.target_id, error=str(error))
+                except Exception:
+                    _LOG.exception("removals cannot be collected", target=target.target_id)
+
+    def _remember_age(self, target: Target) -> None:
+        now = target.age.now
+        if self._remembered.get(target.target_id) != now and target.engine.failure is None:
+            target.engine.remember(AGE, now.to_bytes(_AGE_BYTES, "big"))
+            self._remembered[target.target_id] = now
+
+    async def turn(self, target: Target) -> int:
+        """Look at some records; how many were collected. Raises what the successor refuses with."""
+        if target.chain.head != target.target_id or not target.chain_whole or target.age.now <= LIFETIME_MIN:
+            return 0
+        page = target.inventory(self._after.get(target.target_id), _PAGE)
+        self._after[target.target_id] = page[-1][0] if len(page) == _PAGE else None
+        collected = 0
+        for chunk, record in page:
+            if record is not None and _is_removal(record) and chunk not in target.locks:
+                assert record.committed is not None
+                deadline = self._clock.monotonic() + _COLLECT_S
+                collected += await self._craq.collect(target, chunk, record.committed.version, deadline)
+        return collected
+
+
+def _is_removal(record: Record) -> bool:
+    return record.committed is not None and record.committed.removed and record.pending is None

@@ -1,0 +1,166 @@
+"""The data files of a target: one per block size, a power of two from 64 KiB to 64 MiB."""
+
+import asyncio
+from pathlib import Path
+
+from threefs.env.disk import Disk, DiskSpace, File
+from threefs.errors import NoSpace
+from threefs_storage.engine.block_allocator import Allocator
+from threefs_storage.engine.records import Block
+
+MIN_BLOCK_BITS = 16
+MAX_BLOCK_BITS = 26
+
+_MIN_GROWTH_BYTES = 4 << 20
+_MAX_GROWTH_BYTES = 256 << 20
+
+
+def block_bits(length: int) -> int:
+    """The size (as power of two) of the smallest block that holds so many bytes."""
+    return max(MIN_BLOCK_BITS, (length - 1).bit_length())
+
+
+class BlockFiles:
+    def __init__(self, directory: Path, disk: Disk, full_ratio: float) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._full_ratio = full_ratio
+        self._files: dict[int, File] = {}
+        self._allocators = {bits: Allocator() for bits in range(MIN_BLOCK_BITS, MAX_BLOCK_BITS + 1)}
+        self._growing = asyncio.Lock()
+        self._refused_bits: int | None = None  # size of the block that was refused last
+
+    async def open(self) -> None:
+        await self._disk.make_directory(self._directory)
+        names = await self._disk.list_directory(self._directory)
+        for bits, allocator in self._allocators.items():
+            if _name(bits) in names:
+                file = await self._open(bits)
+                allocator.grow(file.size() >> bits, holes=file.allocated() < file.size())
+
+    async def begin(self) -> None:
+        """Begin, once all blocks are claimed. A missing file is created: reading it then fails, block by block."""
+        for bits, allocator in self._allocators.items():
+            if allocator.used:
+                await self._open(bits)
+            for slot, count in allocator.all_holes():  # which of them have room after all is not known
+                await self._files[bits].release(slot << bits, count << bits)
+
+    async def close(self) -> None:
+        for file in self._files.values():
+            await file.close()
+
+    def file(self, block: Block) -> File:
+        return self._files[block.bits]
+
+    def claim(self, block: Block) -> None:
+        """A record names this block. All are claimed before the first is taken."""
+        self._allocators[block.bits].claim(block.slot)
+
+    async def take(self, bits: int, durable: int, *, reserve: bool) -> Block:
+        """A free block. Raises NoSpace, for `reserve` (resync) only when the disk is full to the brim."""
+        allocator = self._allocators[bits]
+        slot = allocator.take(durable)
+        if slot is None:
+            async with self._growing:
+                slot = allocator.take(durable)
+                while slot is None:
+                    try:
+                        await self._grow(bits, durable, reserve)
+                    except NoSpace:
+                        self._refused_bits = bits
+                        raise
+                    slot = allocator.take(durable)
+        return Block(bits, slot)
+
+    def free(self, block: Block, number: int) -> None:
+        """Give a block up with table write `number`; it is reused once that is durable and nobody has it pinned."""
+        self._allocators[block.bits].free(block.slot, number)
+
+    def pin(self, block: Block) -> None:
+        self._allocators[block.bits].pin(block.slot)
+
+    def unpin(self, block: Block) -> None:
+        self._allocators[block.bits].unpin(block.slot)
+
+    def waiting(self) -> bool:
+        """Whether blocks may become free if the table is flushed."""
+        return any(allocator.freed for allocator in self._allocators.values())
+
+    def used_bytes(self) -> int:
+        return sum(allocator.used << bits for bits, allocator in self._allocators.items())
+
+    def unused_bytes(self) -> int:
+        """In the files, but in no use."""
+        return sum((a.capacity - a.used - a.holes) << bits for bits, a in self._allocators.items())
+
+    @property
+    def full(self) -> bool:
+        """Whether a block was refused to a client, and would be again."""
+        if self._refused_bits is not None and self.room_bytes() >= 1 << self._refused_bits:
+            self._refused_bits = None
+        return self._refused_bits is not None
+
+    def room_bytes(self) -> int:
+        """That clients' writes may take; negative when what is kept for others is used already."""
+        space = self._disk.space(self._directory)
+        return space.free_bytes + self.unused_bytes() + self._freed_bytes() - self._kept_bytes(space)
+
+    def _freed_bytes(self) -> int:
+        """That will be unused when the table is flushed."""
+        return sum(allocator.freed << bits for bits, allocator in self._allocators.items())
+
+    async def give_back(self, durable: int) -> None:
+        """Give the room of all free blocks back to the disk."""
+        async with self._growing:
+            await self._dig(durable)
+
+    def _kept_bytes(self, space: DiskSpace) -> int:
+        return int(space.capacity_bytes * (1 - self._full_ratio))
+
+    async def _open(self, bits: int) -> File:
+        file = self._files.get(bits)
+        if file is None:
+            file = self._files[bits] = await self._disk.open(self._directory / _name(bits))
+        return file
+
+    async def _grow(self, bits: int, durable: int, reserve: bool) -> None:
+        """Make room for more blocks: many if the disk has plenty left, at least one."""
+        file, allocator = await self._open(bits), self._allocators[bits]
+        step = min(max(allocator.capacity << bits >> 2, _MIN_GROWTH_BYTES), _MAX_GROWTH_BYTES)
+        for slots in (max(1, step >> bits), 1):
+            hole = allocator.first_hole(slots)
+            first, count = hole or (allocator.capacity, slots)
+            if not await self._allocate(file, first << bits, count << bits, reserve):
+                continue
+            if hole is None:
+                allocator.grow(count)
+            else:
+                allocator.fill(first, count)
+            return
+        if not await self._dig(durable):
+            raise NoSpace(f"no room for a block of {1 << bits} bytes in {self._directory}")
+
+    async def _allocate(self, file: File, offset: int, length: int, reserve: bool) -> bool:
+        space = self._disk.space(self._directory)
+        kept_free = 0 if reserve else self._kept_bytes(space)
+        if space.free_bytes - length < kept_free:
+            return False
+        try:
+            await file.allocate(offset, length)
+        except NoSpace:
+            return False
+        return True
+
+    async def _dig(self, durable: int) -> bool:
+        """Give the room of all free blocks, of whatever size, back to the disk. Whether there were any."""
+        dug = False
+        for bits, allocator in self._allocators.items():
+            for slot, count in allocator.dig(durable):
+                await self._files[bits].release(slot << bits, count << bits)
+                dug = True
+        return dug
+
+
+def _name(bits: int) -> str:
+    return f"{1 << bits >> 10}KiB.blocks"

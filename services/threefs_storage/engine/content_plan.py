@@ -1,0 +1,147 @@
+"""What a change makes of a chunk's content. Pure: lengths and checksums only, no bytes are moved here."""
+
+import enum
+from dataclasses import dataclass
+
+from threefs.checksums import CRC_BYTES, append, combine, crc32c
+from threefs.errors import InvalidArgument
+from threefs.ids import WriteIdentity
+from threefs.layout import MAX_CHUNK_BYTES
+from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.engine.records import Version
+
+
+class Kind(enum.IntEnum):
+    """As on the wire."""
+
+    WRITE = 1  # payload at offset; a gap before it reads as zeros
+    TRUNCATE = 2  # to length: cut, or extend with zeros
+    EXTEND = 3  # to at least length, with zeros
+    REMOVE = 4
+    REPLACE = 5  # the whole content, with given version and entries
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One change of one chunk."""
+
+    kind: int  # Kind
+    version: int  # that it makes
+    chain_version: int
+    offset: int = 0  # bytes into the chunk
+    length: int = 0  # bytes of payload, or the new length
+    checksum: int = 0  # CRC32C of the payload
+    chunk_bytes: int = 1 << 20  # the most this chunk may ever hold
+    identity: WriteIdentity | None = None
+    removed: bool = False  # of REPLACE: what is shipped is a tombstone
+    admitted: bool = False  # a predecessor has it already: it may use the room that clients' writes may not
+    entries: tuple[Entry, ...] | None = None  # of REPLACE: they take the place of those here ...
+    forgotten: Forgotten = NOTHING_FORGOTTEN  # ... and this of what is forgotten here
+    stamp: int = 0  # when the write was taken, in minutes of the chain's time
+    fresh: bool = False  # there was nothing before, at least where it comes from: it may have any version
+    lost: bool = False  # of REPLACE: nobody has the content; what is here of that very version is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """New content: the first `keep` bytes of the old, then zeros up to `length`; the payload over it at `offset`."""
+
+    length: int
+    keep: int
+    offset: int
+    payload: int  # bytes of it
+
+    @property
+    def whole(self) -> bool:
+        """Whether the payload is all of the new content."""
+        return self.payload == self.length
+
+    def appends(self, old_length: int) -> bool:
+        """Whether the old content stays as it is and all that is new comes after it."""
+        return self.keep == old_length and self.length >= old_length and (not self.payload or self.offset >= old_length)
+
+
+def plan(old_length: int, update: Update) -> Plan:
+    """Raises InvalidArgument if the change would not fit into the chunk."""
+    kind, offset, length = update.kind, update.offset, update.length
+    if kind == Kind.WRITE:
+        result = Plan(max(old_length, offset + length), old_length, offset, length)
+    elif kind == Kind.TRUNCATE:
+        result = Plan(length, min(old_length, length), 0, 0)
+    elif kind == Kind.EXTEND:
+        result = Plan(max(old_length, length), old_length, 0, 0)
+    elif kind == Kind.REMOVE:
+        result = Plan(0, 0, 0, 0)
+    elif kind == Kind.REPLACE:
+        result = Plan(length, 0, 0, length)
+    else:
+        raise InvalidArgument(f"a change of kind {kind} is not known")
+    if kind != Kind.REMOVE and not 0 < update.chunk_bytes <= MAX_CHUNK_BYTES:
+        raise InvalidArgument(f"a chunk of {update.chunk_bytes} bytes: at most {MAX_CHUNK_BYTES} are possible")
+    if min(offset, length) < 0 or result.length > update.chunk_bytes:
+        raise InvalidArgument(
+            f"{result.length} bytes do not fit into a chunk of {update.chunk_bytes} (offset {offset}, length {length})"
+        )
+    return result
+
+
+def replacement(
+    version: Version, entries: tuple[Entry, ...] | None = None, forgotten: Forgotten = NOTHING_FORGOTTEN
+) -> Update:
+    """The change that makes a whole version anew, from another copy of its content."""
+    return Update(
+        kind=Kind.REPLACE,
+        version=version.version,
+        chain_version=version.chain_version,
+        length=version.length,
+        checksum=version.checksum,
+        chunk_bytes=version.checksum_block_bytes << 8,
+        identity=version.identity,
+        removed=version.removed,
+        entries=entries,
+        forgotten=forgotten,
+        stamp=version.stamp,
+        admitted=True,
+    )
+
+
+def extended_checksums(old: Version, zeros: bytes, payload: memoryview) -> tuple[bytes, int]:
+    """Block checksums of `old` with zeros and payload behind it, and the checksum of all, from the new bytes alone."""
+    size = old.checksum_block_bytes
+    crcs = [
+        int.from_bytes(old.block_checksums[at : at + CRC_BYTES], "little")
+        for at in range(0, len(old.block_checksums), CRC_BYTES)
+    ]
+    at = old.length
+    for part in (memoryview(zeros), payload):
+        done = 0
+        while done < len(part):
+            take = min(size - at % size, len(part) - done)
+            piece = crc32c(part[done : done + take])
+            if at % size:
+                crcs[-1] = append(crcs[-1], piece, take)
+            else:
+                crcs.append(piece)
+            at += take
+            done += take
+    packed = b"".join(crc.to_bytes(CRC_BYTES, "little") for crc in crcs)
+    return packed, combine(packed, size, (at - 1) % size + 1)
+
+
+def covering(version: Version, offset: int, length: int) -> tuple[int, int]:
+    """Begin and end of the whole checksum blocks around a range."""
+    size = version.checksum_block_bytes
+    begin = offset - offset % size
+    return begin, min(-(-(offset + length) // size) * size, version.length)
+
+
+def expected_checksum(version: Version, begin: int, end: int) -> int:
+    """What whole checksum blocks from `begin` to `end` should have."""
+    if end - begin == version.length:
+        return version.checksum
+    size = version.checksum_block_bytes
+    first = begin // size * CRC_BYTES
+    if end - begin <= size:
+        return int.from_bytes(version.block_checksums[first : first + CRC_BYTES], "little")
+    last = -(-end // size) * CRC_BYTES
+    return combine(version.block_checksums[first:last], size, (end - 1) % size + 1)

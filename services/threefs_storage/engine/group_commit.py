@@ -1,0 +1,105 @@
+"""Group commit: one fdatasync per data file for a whole batch, then one write of all its records, then one WAL sync.
+
+A record is written only when its data is durable, so no crash can leave a record that names bytes which are not there.
+Batches are pipelined: while one waits for the WAL, the data of the next is being synced. Who comes alone to a quick
+disk does all that at once: to start a task and to wait for it costs as much as the sync.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from threefs.env.disk import File, Write
+from threefs.ids import ChunkId
+from threefs_storage.engine.record_store import RecordStore
+from threefs_storage.engine.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    chunk: ChunkId
+    record: Record
+    file: File | None
+    writes: Sequence[Write]
+    written: asyncio.Future[int]
+
+
+class Committer:
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._queue: list[_Item] = []
+        self._task: asyncio.Task[None] | None = None
+        self._came = 0  # in this turn of the loop
+        self._crowded = False  # several came in the last one
+
+    async def commit(self, chunk: ChunkId, record: Record, file: File | None, writes: Sequence[Write]) -> None:
+        """Do the writes, and make them, what was written to `file` before, and then the record durable.
+
+        An error of the disk means that the record was not written. One of the table means that its fate is unknown.
+        """
+        if self._comes_alone() and (file is None or file.sync_now(writes)):
+            number = self._store.write({chunk: record})
+        else:
+            written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._queue.append(_Item(chunk, record, file, writes, written))
+            if self._task is None:
+                self._task = asyncio.create_task(self._run())
+            number = await written
+        await self._store.flush(number)
+
+    def _comes_alone(self) -> bool:
+        """To be asked once for each: it counts."""
+        if not self._came:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._came += 1
+        return self._came == 1 and not self._crowded and self._task is None
+
+    def _end_turn(self) -> None:
+        self._crowded = self._came > 1
+        self._came = 0
+
+    async def _run(self) -> None:
+        while self._queue:
+            batch, self._queue = self._queue, []
+            try:
+                await self._commit(batch)
+            except Exception as error:
+                _fail(batch, error)
+        self._task = None
+
+    async def _commit(self, batch: list[_Item]) -> None:
+        files: dict[int, list[_Item]] = {}
+        for item in batch:
+            if item.file is not None:
+                files.setdefault(id(item.file), []).append(item)
+        groups = list(files.values())
+        if len(groups) == 1:  # without a task of its own
+            failures = [await _sync(groups[0])]
+        else:
+            failures = await asyncio.gather(*map(_sync, groups))
+        for items, failure in zip(groups, failures, strict=True):
+            if failure is not None:
+                _fail(items, failure)
+        good = [item for item in batch if not item.written.done()]
+        if good:
+            number = self._store.write({item.chunk: item.record for item in good})
+            for item in good:
+                item.written.set_result(number)
+
+
+async def _sync(items: list[_Item]) -> Exception | None:
+    file = items[0].file
+    assert file is not None
+    writes = [write for item in items for write in item.writes]
+    try:
+        if not file.sync_now(writes):
+            await file.sync(writes)
+    except Exception as error:
+        return error
+    return None
+
+
+def _fail(items: list[_Item], error: Exception) -> None:
+    for item in items:
+        if not item.written.done():
+            item.written.set_exception(error)

@@ -1,0 +1,237 @@
+"""Chunk records in a table, behind a bounded cache of decoded ones."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from threefs.errors import Corrupt, NoSpace, ThreefsError
+from threefs.ids import ChunkId
+from threefs.kv.engine_api import Pair
+from threefs.layout import FENCE_CHUNK
+from threefs_storage.engine.records import Record, Version, corrected, decode, encode
+
+_PAGE = 512
+_LAST_PAGE = 8
+_NOTES = b"\xff" * 14  # behind the keys of all chunks
+_IDENTITY_KEY = _NOTES + b"store"
+_IDENTITY_BYTES = 8
+#: The name under which the minutes of the chain's time are remembered.
+AGE = "age"
+_ANY_FENCE = 1 << 64
+
+
+class RecordTable(Protocol):
+    """What the store needs of threefs.kv.table.Table."""
+
+    written: int
+    durable: int
+    failure: ThreefsError | None
+    durable_change: int  # the newest change that survives a crash, counted since the table was made
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]: ...
+    def write(self, changes: Mapping[bytes, bytes | None]) -> int: ...
+    async def flush(self, number: int | None = None) -> None: ...
+    async def reopen(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class RecordStore:
+    """Every read sees every write at once; after a crash the table is as it was after some write, at least the last
+    one that was flushed.
+
+    The cache is two dictionaries: a hit costs one lookup and no bookkeeping. When the young one is full it becomes
+    the old one, and what is still used moves back from there.
+    """
+
+    def __init__(self, table: RecordTable, cached_records: int) -> None:
+        self.pending: set[ChunkId] = set()  # chunks that have a pending version
+        self.lost: set[ChunkId] = set()  # chunks that have a lost version
+        self.fences: dict[int, int] = {}  # by inode: writes that carry no higher number are refused
+        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # the table cannot be read any more
+        self._table = table
+        self._owed: dict[bytes, bytes] = {}  # to be kept, for which there was no room
+        self._half = max(1, cached_records // 2)
+        self._young: dict[ChunkId, Record | None] = {}
+        self._old: dict[ChunkId, Record | None] = {}
+
+    @property
+    def durable(self) -> int:
+        """Number of the newest write that survives a crash."""
+        return self._table.durable
+
+    @property
+    def generation(self) -> int:
+        """The newest change that survives a crash, counted since the store was made."""
+        return self._table.durable_change
+
+    @property
+    def failure(self) -> ThreefsError | None:
+        """Why the table takes no more writes."""
+        return self._table.failure
+
+    def get(self, chunk: ChunkId) -> Record | None:
+        """Raises Corrupt."""
+        try:
+            return self._young[chunk]
+        except KeyError:
+            pass
+        if chunk in self._old:
+            record = self._old[chunk]
+        else:
+            data = self._get(chunk.key())
+            record = None if data is None else decode(chunk, data)
+        self._remember(chunk, record)
+        return record
+
+    def stored(self, chunk: ChunkId) -> Record | None:
+        """Past the cache; an empty record if there is none, None if it cannot be read."""
+        data = self._get(chunk.key())
+        try:
+            return Record() if data is None else decode(chunk, data)
+        except Corrupt:
+            self._young.pop(chunk, None)
+            self._old.pop(chunk, None)
+            return None
+
+    def write(self, records: Mapping[ChunkId, Record | None]) -> int:
+        """The number of the write, for `flush`. Raises NoSpace, Unavailable or Corrupt; then nothing was changed."""
+        rows = {chunk.key(): None if record is None else encode(chunk, record) for chunk, record in records.items()}
+        try:
+            number = self._table.write(rows)
+        except Corrupt as error:  # damage that was met while sorting, which ends all writing
+            self.on_failure(error)
+            raise
+        for chunk, record in records.items():
+            self.note(chunk, record)
+            self._remember(chunk, record)
+        return number
+
+    async def identify(self, draw: Callable[[], int]) -> int:
+        """The identity of this table, drawn when it is opened for the first time."""
+        data = self._table.get(_IDENTITY_KEY)
+        if data is None:
+            data = draw().to_bytes(_IDENTITY_BYTES, "big")
+            await self._table.flush(self._table.write({_IDENTITY_KEY: data}))
+        return int.from_bytes(data, "big")
+
+    def recall(self, name: str) -> bytes | None:
+        """What was remembered under a name."""
+        return self._get(_NOTES + name.encode())
+
+    def remember(self, name: str, value: bytes | None) -> None:
+        """Beside the records; None: nothing any more. Not durable at once. Raises NoSpace, Unavailable."""
+        self._table.write({_NOTES + name.encode(): value})
+
+    async def keep(self, name: str, value: bytes) -> None:
+        """Durable when it returns. Raises NoSpace: then it is kept before any other change is taken again. Raises
+        Unavailable, Corrupt."""
+        key = _NOTES + name.encode()
+        self._owed[key] = value
+        await self._table.flush(self._table.write({key: value}))
+        if self._owed.get(key) is value:
+            del self._owed[key]
+
+    def note(self, chunk: ChunkId, record: Record | None) -> None:
+        """Keep `pending`, `lost` and `fences` true. To be called for every record when the table is opened."""
+        if chunk.number == FENCE_CHUNK:
+            self._note_fence(chunk.inode, record)
+        if record is not None and record.pending is not None:
+            self.pending.add(chunk)
+        else:
+            self.pending.discard(chunk)
+        if record is not None and any(v is not None and v.lost for v in (record.committed, record.pending)):
+            self.lost.add(chunk)
+        elif self.lost:
+            self.lost.discard(chunk)
+
+    def note_unreadable(self, chunk: ChunkId) -> None:
+        """A record is damaged. If it was a fence, nothing that is under one passes until it is repaired."""
+        if chunk.number == FENCE_CHUNK:
+            self.fences[chunk.inode] = _ANY_FENCE
+
+    def _note_fence(self, inode: int, record: Record | None) -> None:
+        """It counts as soon as it is pending: what was admitted before is finished before anybody relies on it."""
+        versions = () if record is None else (record.committed, record.pending)
+        lengths = [version.length for version in versions if version is not None and not version.removed]
+        if lengths:
+            self.fences[inode] = max(lengths)
+        else:
+            self.fences.pop(inode, None)
+
+    def corrected(self, chunk: ChunkId) -> Record | None:
+        """What a damaged record was, if only one of its bits has changed."""
+        data = self._get(chunk.key())
+        return None if data is None else corrected(chunk, data)
+
+    async def flush(self, number: int | None = None) -> None:
+        await self._table.flush(number)
+
+    async def reopen(self) -> None:
+        """After a full disk: take writes again. Raises NoSpace, Unavailable."""
+        await self._table.reopen()
+        if self._owed:
+            await self._table.flush(self._table.write(self._owed))
+            self._owed = {}
+
+    async def close(self) -> None:
+        await self._table.close()
+
+    def rows(self, begin: bytes, end: bytes) -> Iterator[tuple[ChunkId, bytes]]:
+        """Encoded records with begin <= key < end, in key order."""
+        while True:
+            pairs = self._scan(begin, end, _PAGE)
+            for key, value in pairs:
+                yield ChunkId.of_key(key), value
+            if len(pairs) < _PAGE:
+                return
+            begin = pairs[-1][0] + b"\0"
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[ChunkId, Record]]:
+        """In key order. Raises Corrupt at a damaged record."""
+        for chunk, data in self.rows(begin, end):
+            yield chunk, decode(chunk, data)
+
+    def last(self, begin: bytes, end: bytes) -> tuple[ChunkId, Record] | None:
+        """The highest chunk that exists in that range."""
+        while True:
+            pairs = self._scan(begin, end, _LAST_PAGE, reverse=True)
+            for key, value in pairs:
+                chunk = ChunkId.of_key(key)
+                record = decode(chunk, value)
+                if living(record):
+                    return chunk, record
+            if len(pairs) < _LAST_PAGE:
+                return None
+            end = pairs[-1][0]
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            return self._table.get(key)
+        except ThreefsError:
+            self._look_for_failure()
+            raise
+
+    def _scan(self, begin: bytes, end: bytes, limit: int, reverse: bool = False) -> list[Pair]:
+        try:
+            return self._table.scan(begin, end, limit, reverse)
+        except ThreefsError:
+            self._look_for_failure()
+            raise
+
+    def _look_for_failure(self) -> None:
+        failure = self._table.failure
+        if failure is not None and not isinstance(failure, NoSpace):
+            self.on_failure(failure)
+
+    def _remember(self, chunk: ChunkId, record: Record | None) -> None:
+        if len(self._young) >= self._half:
+            self._old = self._young
+            self._young = {}
+        self._young[chunk] = record
+
+
+def living(record: Record | None) -> Version | None:
+    """The committed version, if there is one and the chunk is not removed."""
+    if record is None or record.committed is None or record.committed.removed:
+        return None
+    return record.committed

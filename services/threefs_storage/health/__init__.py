@@ -1,0 +1,1 @@
+"""Damage and lack of room: found, mended, or kept away from the chain."""

@@ -1,0 +1,152 @@
+"""Whether what a target has committed is what its neighbours in the chain have (I3, I4).
+
+It always should be, but for what is on its way. A target that is found to be wrong, twice, leaves the chain and comes
+back by resync: one that is behind another one, or has other bytes under the same version as the one before it, which is
+the authority in a resync. Only numbers and checksums are compared; that the bytes are those is for each target to see.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from threefs.env.clock import Clock
+from threefs.errors import ThreefsError, Unavailable
+from threefs.ids import ChunkId, TargetId
+from threefs.routing import Routing
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.methods import SCAN_CHUNKS
+from threefs.wire import storage_pb2 as pb
+from threefs_storage.chunk_listing import GOOD, REMOVED, catalog
+from threefs_storage.targets import Target
+
+_CALL_S = 5.0
+_SECOND_LOOK_S = 2.0
+
+
+class Row(NamedTuple):
+    """What is committed."""
+
+    version: int
+    length: int  # bytes
+    checksum: int
+    removed: bool = False
+
+
+#: No record, as of a chunk that never was. What is removed may be forgotten, here sooner than there.
+_NOTHING = Row(0, 0, 0, removed=True)
+
+
+class Comparison:
+    """Compares the targets of this process with others."""
+
+    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock) -> None:
+        self._peers = peers
+        self._routing = routing
+        self._clock = clock
+
+    async def wrong_here(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
+        """Chunks behind `after`, up to and with `last` (None: to the end), of which this target has not what it should.
+
+        Nothing where they cannot be compared now.
+        """
+        if not target.serving or len(target.chain.serving) < 2:
+            return []
+        try:
+            return await self._look_twice(target, after, last)
+        except ThreefsError:
+            return []
+
+    async def _look_twice(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
+        suspects: set[ChunkId] = set()
+        for neighbour, before in _neighbours(target):
+            suspects |= await self._differing(target, neighbour, before, after, last)
+        if not suspects:
+            return []
+        await self._clock.sleep(_SECOND_LOOK_S)
+        wrong: set[ChunkId] = set()
+        for chunk in sorted(suspects):
+            for neighbour, before in _neighbours(target):
+                wrong |= await self._differing(target, neighbour, before, _before(chunk), chunk)
+        return sorted(wrong & suspects)
+
+    async def _differing(
+        self, target: Target, neighbour: TargetId, before: bool, after: ChunkId | None, last: ChunkId | None
+    ) -> set[ChunkId]:
+        chain_version = target.chain.version
+        target.check(chain_version)
+        mine = _own_rows(target, after, last)
+        theirs = await self._rows(target, neighbour, after, last)
+        target.check(chain_version)
+        still = _own_rows(target, after, last)
+        found = set()
+        for chunk in mine.keys() | theirs.keys():
+            own, other = mine.get(chunk, _NOTHING), theirs.get(chunk, _NOTHING)
+            settled = own is not None and other is not None and own == still.get(chunk, _NOTHING)
+            if settled and chunk not in target.locks and is_wrong(own, other, before=before):
+                found.add(chunk)
+        return found
+
+    async def _rows(
+        self, target: Target, neighbour: TargetId, after: ChunkId | None, last: ChunkId | None
+    ) -> dict[ChunkId, Row | None]:
+        address = self._routing().address_of(neighbour)
+        if not address:
+            raise Unavailable(f"the storage process of target {neighbour} has not registered yet")
+        found: dict[ChunkId, Row | None] = {}
+        while True:
+            request = pb.ScanChunksRequest(target=neighbour, chain_version=target.chain.version, removed=True)
+            if after is not None:
+                request.behind, request.inode, request.index = True, after.inode, after.number
+            reply = await self._peers.call(address, SCAN_CHUNKS, request, timeout_s=_CALL_S)
+            found |= _rows(reply, last)
+            after = ChunkId(reply.last_inode, reply.last_index)
+            if not reply.more or (last is not None and after >= last):
+                return found
+
+
+def is_wrong(own: Row | None, other: Row | None, *, before: bool) -> bool:
+    """Whether a target has not what it should, by what its neighbour before it in the chain, or behind it, has."""
+    if own is None or other is None or own == other or (own.removed and other.removed):
+        return False
+    return other.version >= own.version if before else other.version > own.version
+
+
+def _neighbours(target: Target) -> list[tuple[TargetId, bool]]:
+    """Those that serve, and whether they stand before this one."""
+    serving = target.chain.serving
+    place = serving.index(target.target_id)
+    return [(t, True) for t in serving[place - 1 : place]] + [(t, False) for t in serving[place + 1 : place + 2]]
+
+
+def _own_rows(target: Target, after: ChunkId | None, last: ChunkId | None) -> Mapping[ChunkId, Row | None]:
+    found: dict[ChunkId, Row | None] = {}
+    while True:
+        reply = catalog(target, after, 0, removed=True)
+        found |= _rows(reply, last)
+        after = ChunkId(reply.last_inode, reply.last_index)
+        if not reply.more or (last is not None and after >= last):
+            return found
+
+
+def _rows(reply: pb.ScanChunksReply, last: ChunkId | None) -> dict[ChunkId, Row | None]:
+    """None: something is on its way, or known to be damaged."""
+    columns = zip(
+        reply.inode, reply.index, reply.version, reply.length, reply.checksum, reply.pending, reply.health, strict=True
+    )
+    return {
+        ChunkId(inode, index): _row(version, length, checksum, pending, health)
+        for inode, index, version, length, checksum, pending, health in columns
+        if last is None or ChunkId(inode, index) <= last
+    }
+
+
+def _row(version: int, length: int, checksum: int, pending: bool, health: int) -> Row | None:
+    if pending or health not in (GOOD, REMOVED):
+        return None
+    return Row(version, length, checksum, health == REMOVED)
+
+
+def _before(chunk: ChunkId) -> ChunkId | None:
+    """The last possible chunk in front of one."""
+    if chunk.number:
+        return ChunkId(chunk.inode, chunk.number - 1)
+    return ChunkId(chunk.inode - 1, 0xFFFFFFFF) if chunk.inode else None

@@ -1,0 +1,61 @@
+import os
+from pathlib import Path
+
+import pytest
+from threefs_cli import tree_copy
+from threefs_cli.local_tree import LocalTree
+from threefs_cli.remote_tree import RemoteTree
+from threefs_client import AsyncFileSystem, FileSystem
+
+from threefs.errors import InvalidArgument
+
+
+def test_into_a_directory_or_under_a_new_name() -> None:
+    assert tree_copy.destinations(("a/b/",), "/d", into=True) == [("a/b/", "/d/b")]
+    assert tree_copy.destinations(("a/b",), "/d", into=False) == [("a/b", "/d")]
+    assert tree_copy.destinations(("x", "y"), "/", into=True) == [("x", "/x"), ("y", "/y")]
+    with pytest.raises(InvalidArgument, match="not a directory"):
+        tree_copy.destinations(("x", "y"), "/d", into=False)
+    with pytest.raises(InvalidArgument, match="no name"):
+        tree_copy.destinations((".",), "/d", into=True)
+
+
+def test_there_and_back_again(fs: FileSystem, tmp_path: Path) -> None:
+    source, back = tmp_path / "source", tmp_path / "back"
+    (source / "deep" / "er").mkdir(parents=True)
+    contents = {
+        "empty": b"",
+        "deep/small": b"small",
+        "deep/er/chunk": os.urandom(1 << 20),
+        "deep/er/medium": os.urandom((3 << 20) + 17),
+        "large": os.urandom(tree_copy.PIECE_BYTES * 2 + 4097),
+        "deep/ünïcode \n": b"odd name",
+    }
+    for name, content in contents.items():
+        (source / name).write_bytes(content)
+    (source / "large").chmod(0o640)
+    (source / "link").symlink_to("deep/small")
+    remote = AsyncFileSystem(fs._link())
+    moved: list[tuple[int, int]] = []
+
+    def tell(files: int, size: int) -> None:
+        moved.append((files, size))
+
+    for _ in range(2):  # the second time over what is there
+        tree = LocalTree()
+        tree.add(str(source), "/copying", recursive=True)
+        moved.clear()
+        fs._run(tree_copy.put(remote, tree, tell))
+        assert sum(files for files, _ in moved) == len(contents) + 1
+        assert sum(size for _, size in moved) == tree.length_bytes
+        found = RemoteTree()
+        fs._run(found.add(remote, "/copying", str(back), recursive=True))
+        moved.clear()
+        fs._run(tree_copy.get(remote, found, tell))
+        assert sum(files for files, _ in moved) == len(contents) + 1
+        assert sum(size for _, size in moved) == tree.length_bytes
+    for name, content in contents.items():
+        assert (back / name).read_bytes() == content, name
+    assert (back / "large").stat().st_mode & 0o777 == 0o640
+    assert os.readlink(back / "link") == "deep/small"
+    assert sorted(os.listdir(back / "deep")) == sorted(os.listdir(source / "deep"))

@@ -1,0 +1,230 @@
+"""The lease of a client: when it calls, what it reports, and what it finds lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client.metadata.lease import Lease
+
+from threefs.errors import Unavailable
+from threefs.wire import meta_pb2 as pb
+
+
+class PacedClock:
+    """Sleepers wake when the test lets time pass."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ns(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.now + seconds, future))
+        await future
+
+    async def advance(self, seconds: float) -> None:
+        until = self.now + seconds
+        await asyncio.sleep(0)
+        while self.now < until:
+            self.now = min(until, min([at for at, _ in self._sleepers if at > self.now], default=until))
+            for _, future in [one for one in self._sleepers if one[0] <= self.now]:
+                if not future.done():
+                    future.set_result(None)
+            self._sleepers = [one for one in self._sleepers if one[0] > self.now]
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+
+class Meta:
+    def __init__(self) -> None:
+        self.clock = PacedClock()
+        self.requests: list[pb.RenewRequest] = []
+        self.number = 7
+        self.away = False
+        self.patience: list[float] = []
+        self.lease = Lease(b"c" * 16, self.renew, lambda: 10.0, timeout_s=60.0, clock=self.clock)
+
+    async def renew(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+        await asyncio.sleep(0)
+        self.patience.append(timeout_s)
+        if self.away:
+            raise Unavailable("away")
+        self.requests.append(request)
+        return pb.RenewReply(lease=0 if request.end else self.number)
+
+    async def open(self) -> None:
+        await self.lease.enter()
+        self.lease.entered(self.number)
+
+
+def run(test: Callable[[Meta], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        meta = Meta()
+        await test(meta)
+        await meta.lease.close()
+
+    asyncio.run(whole())
+
+
+def test_it_is_renewed_while_something_is_held_and_given_up_after_that() -> None:
+    async def test(meta: Meta) -> None:
+        await meta.open()
+        await meta.clock.advance(100)
+        assert len(meta.requests) == 10 and meta.lease.certain
+        meta.lease.leave()
+        await meta.clock.advance(100)
+        assert [request.end for request in meta.requests[10:]] == [7]
+        await meta.clock.advance(1000)
+        assert len(meta.requests) == 11, "an idle client is silent"
+        meta.number = 8
+        await meta.open()
+        assert meta.lease.number == 8 and meta.lease.certain
+        await meta.clock.advance(10)
+        assert len(meta.requests) == 12
+
+    run(test)
+
+
+def test_a_file_that_is_read_quickly_is_never_reported() -> None:
+    async def test(meta: Meta) -> None:
+        for _ in range(50):
+            meta.lease.reading(1)
+            await meta.clock.advance(4)
+            meta.lease.read(1)
+        assert meta.requests == []
+
+    run(test)
+
+
+def test_files_that_stay_open_are_reported_in_time_and_dropped_later() -> None:
+    async def test(meta: Meta) -> None:
+        for inode in range(5000):
+            meta.lease.reading(inode)
+        meta.lease.reading(3)
+        await meta.clock.advance(20)
+        assert [len(request.hold) for request in meta.requests][:5] == [1024, 1024, 1024, 1024, 904]
+        assert sum(len(request.hold) for request in meta.requests) == 5000
+        await meta.clock.advance(20)
+        assert sum(len(request.hold) for request in meta.requests) == 5000, "once is enough"
+        for inode in range(5000):
+            meta.lease.read(inode)
+        await meta.clock.advance(10)
+        assert sum(len(request.drop) for request in meta.requests) == 4999, "one is still open by another handle"
+        meta.lease.read(3)
+        await meta.clock.advance(30)
+        assert sum(len(request.drop) for request in meta.requests) == 5000 and meta.requests[-1].end == 7
+
+    run(test)
+
+
+def test_after_a_silence_it_asks_before_anything_is_written() -> None:
+    async def test(meta: Meta) -> None:
+        await meta.open()
+        meta.lease.reading(1)
+        await meta.clock.advance(20)
+        meta.away = True
+        await meta.clock.advance(31)
+        assert not meta.lease.certain
+        with pytest.raises(Unavailable):
+            await meta.lease.confirm()
+        meta.away = False
+        await meta.lease.confirm()
+        assert meta.lease.certain and meta.lease.number == 7
+        assert meta.patience[-2:] == [60.0, 60.0], "an operation waits as long as for anything else"
+        assert set(meta.patience[:-2]) == {10.0}
+
+    run(test)
+
+
+def test_a_lease_that_ran_out_is_another_one_and_files_are_reported_anew() -> None:
+    async def test(meta: Meta) -> None:
+        await meta.open()
+        meta.lease.reading(1)
+        await meta.clock.advance(20)
+        meta.number = 9
+        await meta.clock.advance(10)
+        assert meta.lease.number == 9
+        count = len(meta.requests)
+        await meta.clock.advance(10)
+        assert list(meta.requests[count].hold) == [1]
+
+    run(test)
+
+
+def test_who_asks_while_it_is_given_up_waits_for_that() -> None:
+    async def test(meta: Meta) -> None:
+        await meta.open()
+        meta.lease.leave()
+        released = asyncio.Event()
+        renew = meta.renew
+
+        async def slowly(request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+            await released.wait()
+            return await renew(request, timeout_s)
+
+        meta.lease._renew = slowly
+        await meta.clock.advance(10)
+        entering = asyncio.create_task(meta.lease.enter())
+        await asyncio.sleep(0)
+        assert not entering.done()
+        meta.lease._renew = renew
+        released.set()
+        meta.number = 8
+        await entering
+        assert meta.requests[0].end == 7
+        meta.lease.entered(8)
+        await meta.clock.advance(10)
+        assert meta.requests[-1].end == 0, "it is renewed from then on"
+
+    run(test)
+
+
+def test_closing_gives_everything_up_at_once() -> None:
+    async def test(meta: Meta) -> None:
+        await meta.open()
+        await meta.lease.close()
+        assert meta.requests[-1].end == 7
+        await meta.open()
+        meta.away = True
+
+    run(test)
+
+
+def test_who_holds_something_is_told_at_once_that_it_is_lost() -> None:
+    async def test(meta: Meta) -> None:
+        told: list[int] = []
+        meta.lease.lapsed.append(lambda: told.append(meta.lease.number))
+        await meta.open()
+        await meta.lease.reconfirm()
+        assert told == []
+        meta.number += 1
+        await meta.lease.reconfirm()
+        assert told == [meta.number]
+        meta.lease.entered(meta.number + 1)
+        assert told == [meta.number, meta.number + 1]
+
+    run(test)
+
+
+def test_who_is_cancelled_before_anything_was_asked_for_holds_nothing() -> None:
+    """The lease was kept for as long as the process lived."""
+
+    async def test(meta: Meta) -> None:
+        await meta.open()
+        meta.lease.leave()
+        async with meta.lease._turn:  # a renewal, or the old one is being given up
+            entering = asyncio.create_task(meta.lease.enter())
+            await asyncio.sleep(0)
+            entering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await entering
+        await meta.clock.advance(25)
+        assert meta.requests and meta.requests[-1].end == meta.number, "it is given up"
+
+    run(test)

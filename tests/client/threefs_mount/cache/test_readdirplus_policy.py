@@ -1,0 +1,58 @@
+from threefs_mount.cache.readdirplus_policy import MOST_PROGRAMS, ReaddirplusPolicy
+
+
+def listings(habits: ReaddirplusPolicy, program: int = 1) -> int:
+    """How many come with attributes before the next one without."""
+    count = 0
+    while habits.wants_attributes(program):
+        count += 1
+    return count
+
+
+def test_who_does_not_look_gets_names_alone_after_two_listings() -> None:
+    habits = ReaddirplusPolicy()
+    assert [habits.wants_attributes(1) for _ in range(50)] == [True] * 2 + [False] * 48
+
+
+def test_who_looks_again_and_again_gets_attributes_for_longer_each_time() -> None:
+    habits = ReaddirplusPolicy()
+    counts = []
+    for _ in range(5):
+        counts.append(listings(habits))
+        habits.looked(1)
+    assert counts == [2, 15, 60, 240, 255]
+
+
+def test_who_has_stopped_to_look_starts_again() -> None:
+    habits = ReaddirplusPolicy()
+    for _ in range(3):
+        listings(habits)
+        habits.looked(1)
+    assert listings(habits) == 240 and listings(habits) == 0
+    habits.looked(1)
+    assert listings(habits) == 15
+
+
+def test_several_looks_count_as_one() -> None:
+    habits = ReaddirplusPolicy()
+    listings(habits)
+    for _ in range(5):
+        habits.looked(1)
+    assert listings(habits) == 15
+
+
+def test_each_program_has_habits_of_its_own() -> None:
+    habits = ReaddirplusPolicy()
+    listings(habits, 1)
+    listings(habits, 2)
+    habits.looked(2)
+    habits.looked(3)
+    assert not habits.wants_attributes(1) and habits.wants_attributes(2) and habits.wants_attributes(3)
+
+
+def test_programs_that_listed_long_ago_are_forgotten() -> None:
+    habits = ReaddirplusPolicy()
+    listings(habits, 0)
+    for program in range(1, MOST_PROGRAMS + 1):
+        habits.wants_attributes(program)
+    assert len(habits._programs) == MOST_PROGRAMS and habits.wants_attributes(0)

@@ -1,0 +1,311 @@
+from collections.abc import Iterable
+
+import pytest
+from threefs_mount.cache import statahead
+from threefs_mount.cache.invalidation import MOST_TOUCHED
+from threefs_mount.cache.statahead import FIRST_LOOKS, MOST_KEPT, PrefetchRequest, StatAhead
+
+from threefs.wire import meta_pb2 as pb
+
+CACHE_S = 1.0
+
+
+def inode(number: int, kind: pb.InodeType = pb.FILE, nlink: int = 1, mode: int = 0o644) -> pb.Inode:
+    return pb.Inode(inode=number, type=kind, nlink=nlink, mode=mode)
+
+
+def name(number: int) -> bytes:
+    return b"%06d" % number
+
+
+def entry(number: int, *, nlink: int = 1, mode: int = 0o644) -> tuple[bytes, pb.Inode]:
+    return name(number), inode(1000 + number, nlink=nlink, mode=mode)
+
+
+class Scene:
+    """A directory 7 with files 1, 2, 3 ...; time stands still unless it is set."""
+
+    def __init__(self, cache_s: float = CACHE_S) -> None:
+        self.wishes: list[PrefetchRequest] = []
+        self.ahead = StatAhead(cache_s, self.wishes.append)
+        self.now_s = 100.0
+
+    def asked(self, numbers: Iterable[int], directory: int = 7) -> None:
+        for number in numbers:
+            self.ahead.asked(directory, name(number), inode(1000 + number), self.now_s)
+
+    def walked(self) -> PrefetchRequest:
+        """Enough looks for a page to be wished for."""
+        self.asked(range(1, FIRST_LOOKS + 1))
+        return self.wishes.pop()
+
+    def listed(self, directory: int = 7, program: int = 1) -> None:
+        """A program has listed the directory without attributes."""
+        while self.ahead.listed(directory, program):
+            pass
+        self.ahead.named(directory, program, self.now_s)
+
+    def arrived(self, wish: PrefetchRequest, numbers: Iterable[int], *, more: bool = True, mode: int = 0o644) -> None:
+        found = [entry(number, mode=mode) for number in numbers]
+        self.ahead.arrived(wish, found, found[-1][0] if more else b"", self.now_s)
+
+    def mode(self, number: int) -> int | None:
+        known = self.ahead.find(7, name(number), self.now_s)
+        return None if known is None else known.inode.mode
+
+
+def test_after_some_looks_what_follows_is_known() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    assert (wish.directory, wish.after) == (7, name(FIRST_LOOKS)) and wish.limit > 100
+    assert scene.mode(9) is None
+    scene.arrived(wish, range(9, 100))
+    known = scene.ahead.find(7, name(50), scene.now_s)
+    assert known is not None and (known.inode.inode, known.since_s) == (1050, 100.0)
+    assert scene.ahead.find(8, name(50), scene.now_s) is None and scene.mode(100) is None
+    assert scene.ahead.count(7) == 91 and scene.ahead.count(8) == 0
+
+
+def test_looks_at_the_same_name_fetch_what_is_behind_it_only_once() -> None:
+    """As those of a program that replaces a file again and again."""
+    scene = Scene()
+    for _ in range(5 * FIRST_LOOKS):
+        scene.asked([50])
+        for wish in scene.wishes[-1:]:
+            if not scene.ahead.count(7):
+                scene.arrived(wish, range(51, 60))
+    assert len(scene.wishes) == 1
+    scene.now_s += 2 * CACHE_S
+    scene.asked([50])
+    assert len(scene.wishes) == 2
+
+
+def test_few_looks_fetch_nothing_nor_do_those_for_what_is_not_kept() -> None:
+    scene = Scene()
+    scene.asked(range(FIRST_LOOKS - 1))
+    for number in range(100):
+        scene.ahead.asked(7, name(number), None, 100.0)
+        scene.ahead.asked(7, name(number), inode(5, nlink=2), 100.0)
+    assert not scene.wishes
+    scene.asked([200])
+    assert scene.wishes
+
+
+def test_files_with_more_names_are_asked_for() -> None:
+    scene = Scene()
+    directory = b"d", inode(9, pb.DIRECTORY, 1)
+    scene.ahead.arrived(scene.walked(), [entry(9, nlink=2), entry(10, nlink=0), entry(11), directory], b"", 100.0)
+    assert scene.mode(9) is None and scene.mode(10) is None and scene.mode(11) is not None
+    assert scene.ahead.find(7, b"d", 100.0) is not None
+
+
+def test_a_directory_changes_with_its_entries() -> None:
+    scene = Scene()
+    directory = b"d", inode(9, pb.DIRECTORY, 2)
+    scene.ahead.arrived(scene.walked(), [directory], b"", 100.0)
+    scene.ahead.touch_name(9, b"new")
+    assert scene.ahead.find(7, b"d", 100.0) is None
+
+
+def test_without_a_cache_no_attributes_come_with_a_listing() -> None:
+    scene = Scene(cache_s=0)
+    assert not scene.ahead.listed(7, 1)
+    scene.ahead.named(7, 1, 100.0)
+    scene.asked([1])
+    assert not scene.wishes and not scene.ahead.listed(7, 1)
+
+
+def test_a_look_at_an_entry_that_was_listed_without_attributes_brings_those_of_all() -> None:
+    scene = Scene()
+    scene.listed()
+    scene.asked([5])
+    [wish] = scene.wishes
+    assert (wish.directory, wish.after) == (7, b"") and wish.limit >= 128
+    scene.arrived(wish, range(1, 10), more=False)
+    assert scene.mode(1) is not None
+
+
+def test_the_program_that_listed_gets_attributes_from_then_on_whoever_looks() -> None:
+    scene = Scene()
+    scene.listed(7, program=1)
+    scene.listed(8, program=2)
+    scene.asked([5], 7)
+    assert scene.ahead.listed(9, 1) and not scene.ahead.listed(9, 2)
+
+
+def test_who_looks_much_later_did_not_come_from_the_listing() -> None:
+    scene = Scene()
+    scene.listed()
+    scene.now_s += CACHE_S
+    scene.asked([5])
+    assert not scene.wishes and not scene.ahead.listed(8, 1)
+
+
+def test_fewer_looks_show_a_walk_behind_a_listing() -> None:
+    scene = Scene()
+    scene.ahead.listed(7, 1)
+    scene.asked(range(1, FIRST_LOOKS // 2))
+    assert scene.wishes
+
+
+def test_it_is_known_for_as_long_as_the_kernel_may_keep_it_since_the_call_was_sent() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    scene.now_s += 0.75
+    scene.arrived(wish, range(9, 20))
+    scene.now_s += 0.2
+    known = scene.ahead.find(7, name(9), scene.now_s)
+    assert known is not None and known.since_s == 100.0
+    scene.now_s += 0.05
+    assert scene.mode(9) is None
+    assert scene.ahead.expire(scene.now_s) is None
+
+
+def test_without_a_cache_nothing_is_fetched() -> None:
+    scene = Scene(cache_s=0)
+    scene.asked(range(100))
+    assert not scene.wishes
+
+
+def test_what_was_changed_is_not_known_any_more() -> None:
+    scene = Scene()
+    scene.arrived(scene.walked(), range(9, 20))
+    scene.ahead.touch(1009)
+    scene.ahead.touch_name(7, name(10))
+    scene.ahead.touch_name(8, name(11))
+    assert scene.mode(9) is None and scene.mode(10) is None and scene.mode(11) is not None
+    scene.ahead.touch(1010)
+    scene.ahead.touch_name(7, name(9))
+
+
+def test_a_page_under_way_does_not_bring_back_what_was_changed() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    scene.ahead.touch(1009)
+    scene.ahead.touch_name(7, name(10))
+    scene.ahead.asked(7, name(11), None, scene.now_s)
+    scene.ahead.asked(7, name(12), inode(5), scene.now_s)
+    scene.arrived(wish, range(9, 20))
+    assert [scene.mode(number) for number in (9, 10, 11, 12)] == [None] * 4
+    assert scene.mode(13) is not None
+    assert scene.ahead.find(7, name(12), scene.now_s) is None
+
+
+def test_a_page_behind_too_many_changes_is_not_believed() -> None:
+    scene = Scene()
+    wish = scene.walked()
+    for number in range(MOST_TOUCHED + 1):
+        scene.ahead.touch(100_000 + number)
+    scene.arrived(wish, range(9, 20))
+    assert scene.mode(9) is None and not scene.ahead.count(7)
+
+
+def test_a_later_page_counts_more() -> None:
+    scene = Scene()
+    scene.arrived(scene.walked(), range(9, 300), mode=0o600)
+    scene.asked([500])
+    later = scene.wishes.pop()
+    scene.ahead.arrived(later, [entry(20), (name(600), inode(1009))], b"", scene.now_s)
+    assert scene.mode(20) == 0o644 and scene.mode(21) == 0o600
+    assert scene.mode(9) is None and scene.mode(600) is not None
+    later = PrefetchRequest(7, b"", 10, scene.now_s, scene.ahead.touches.mark)
+    scene.ahead.arrived(later, [(name(600), inode(77))], name(600), scene.now_s)
+    scene.ahead.touch(1009)
+    known = scene.ahead.find(7, name(600), scene.now_s)
+    assert known is not None and known.inode.inode == 77
+
+
+def test_the_next_page_is_fetched_while_one_is_used_and_never_two_at_once() -> None:
+    scene = Scene()
+    scene.arrived(scene.walked(), range(9, 109))
+    for number in range(9, 30):
+        scene.mode(number)
+    (wish,) = scene.wishes
+    assert wish.after == name(108)
+    scene.asked([5000])
+    assert len(scene.wishes) == 1
+    scene.ahead.failed(wish)
+    scene.asked([5000])
+    assert len(scene.wishes) == 2
+
+
+@pytest.mark.parametrize("per_s", [50, 500, 2000, 20_000])
+@pytest.mark.parametrize("programs", [1, 4])
+def test_what_is_fetched_is_looked_at_before_it_is_too_old(per_s: int, programs: int) -> None:
+    """Several programs walk through parts of one directory, some quickly and some slowly."""
+    scene = Scene()
+    fetched = asked = 0
+    steps = 6 * per_s  # of each
+    for step in range(1, steps):
+        for program in range(programs):
+            number = program * 200_000 + step
+            if scene.mode(number) is None:
+                asked += 1
+                scene.asked([number])
+            for wish in scene.wishes:
+                fetched += wish.limit
+                scene.arrived(wish, range(int(wish.after) + 1, int(wish.after) + 1 + wish.limit))
+            scene.wishes.clear()
+        scene.now_s += 1 / per_s
+    looks = steps * programs
+    assert fetched < 1.5 * looks + 1200 * programs
+    assert asked < 0.1 * looks + 20 * programs
+
+
+def test_the_end_of_a_directory_is_known() -> None:
+    scene = Scene()
+    scene.arrived(scene.walked(), range(9, 30), more=False)
+    for number in range(9, 30):
+        scene.mode(number)
+    scene.asked([40] * 100)
+    assert not scene.wishes
+
+
+def test_looks_without_use_fetch_little() -> None:
+    """A directory of a million, looked into here and there."""
+    scene = Scene()
+    fetched = 0
+    for look in range(20_000):
+        scene.asked([1 + look * 7919 % 1_000_000])
+        if scene.wishes:
+            wish = scene.wishes.pop()
+            first = int(wish.after) + 1
+            fetched += wish.limit
+            scene.arrived(wish, range(first, first + wish.limit))
+        scene.now_s += 0.0002
+    assert fetched < 20_000 * 4
+
+
+def test_a_walk_in_the_order_of_numbers_is_mostly_known() -> None:
+    """ "f2" is looked at long before "f10", and comes behind "f1999"."""
+    names = sorted(b"f%d" % number for number in range(5000))
+    scene = Scene()
+    asked = 0
+    for number in range(5000):
+        this = b"f%d" % number
+        if scene.ahead.find(7, this, scene.now_s) is None:
+            asked += 1
+            scene.ahead.asked(7, this, inode(1000 + number), scene.now_s)
+        for wish in scene.wishes:
+            page = [one for one in names if one > wish.after][: wish.limit]
+            found = [(one, inode(int(one[1:]) + 1000)) for one in page]
+            scene.ahead.arrived(wish, found, b"" if page[-1:] == names[-1:] else page[-1], scene.now_s)
+        del scene.wishes[:]
+    assert asked < 500
+
+
+def test_memory_is_bounded() -> None:
+    scene = Scene()
+    for directory in range(1000):
+        scene.asked(range(FIRST_LOOKS), directory)
+    assert len(scene.ahead._directories) <= 2 * statahead._MOST_DIRECTORIES or scene.wishes
+    numbers = iter(range(10**6))
+    for wish in scene.wishes:
+        page = [next(numbers) for _ in range(200)]
+        scene.arrived(wish, page)
+        assert len(scene.ahead._places) <= MOST_KEPT
+    assert scene.ahead._pages and all(at.wish is None for at in scene.ahead._directories.values())
+    scene.ahead.expire(scene.now_s + CACHE_S)
+    assert not scene.ahead._places and not scene.ahead._pages
+    scene.asked([1], 10**6)
+    assert len(scene.ahead._directories) < 1000

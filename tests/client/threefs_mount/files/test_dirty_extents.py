@@ -1,0 +1,73 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_mount.files.dirty_extents import DirtyExtents, clip, covers, overlay
+
+CHUNK = 16
+
+
+def content(extents: list[tuple[int, memoryview]], size: int) -> bytes:
+    whole = bytearray(size)
+    for offset, data in extents:
+        whole[offset : offset + len(data)] = data
+    return bytes(whole)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20))
+def test_it_holds_what_was_written_last(writes: list[tuple[int, bytes]]) -> None:
+    held, model = DirtyExtents(CHUNK), bytearray(100)
+    size = 0
+    for offset, data in writes:
+        size += held.add(offset, data)
+        model[offset : offset + len(data)] = data
+        assert held.size == size
+    assert held.end == max((offset + len(data) for offset, data in writes), default=0)
+    extents = held.take()
+    assert sum(len(data) for _, data in extents) == size
+    assert all(offset // CHUNK == (offset + len(data) - 1) // CHUNK for offset, data in extents)
+    assert content(extents, 100) == bytes(model)
+    assert held.size == held.end == 0 and held.take() == []
+
+
+def test_small_pieces_become_one() -> None:
+    held = DirtyExtents(CHUNK)
+    for number in range(CHUNK):
+        held.add(number, b"x")
+    assert [(offset, bytes(data)) for offset, data in held.take()] == [(0, b"x" * CHUNK)]
+
+
+def test_what_is_held_is_a_copy() -> None:
+    held, data = DirtyExtents(CHUNK), bytearray(b"x" * CHUNK)
+    held.add(CHUNK, memoryview(data))
+    data[:] = b"y" * CHUNK
+    assert bytes(held.take()[0][1]) == b"x" * CHUNK
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20),
+    st.integers(0, 90),
+    st.integers(1, 30),
+)
+def test_a_range_is_read_with_what_is_held_of_it(writes: list[tuple[int, bytes]], offset: int, length: int) -> None:
+    held, model, written = DirtyExtents(CHUNK), bytearray(200), bytearray(200)
+    for at, data in writes:
+        held.add(at, data)
+        model[at : at + len(data)] = data
+        written[at : at + len(data)] = b"w" * len(data)
+    view = memoryview(bytearray(length))
+    over = held.over(offset, length)
+    assert covers(over, offset, length) == (written[offset : offset + length] == b"w" * length)
+    overlay(over, offset, view)
+    assert bytes(view) == bytes(model[offset : offset + length])
+    held.add(offset, b"later")  # which what was found of it knows nothing of
+    overlay(over, offset, view)
+    assert bytes(view) == bytes(model[offset : offset + length])
+    overlay(clip(held.take(), offset, length), offset, view)
+    model[offset : offset + 5] = b"later"
+    assert bytes(view) == bytes(model[offset : offset + length])
+
+
+def test_what_lies_beside_is_not_found() -> None:
+    held = DirtyExtents(CHUNK)
+    held.add(10, b"ab")
+    assert not held.over(8, 2) and not held.over(12, 5)
+    assert [(at, bytes(data)) for at, data in (*held.over(11, 1), *held.over(0, 11))] == [(11, b"b"), (10, b"a")]

@@ -1,0 +1,187 @@
+import asyncio
+import inspect
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from threefs_fuse import replies
+from threefs_fuse.replies import Entry, Page
+from threefs_mount.cache.cached_listing import SMALL, CachedListing
+from threefs_mount.cache.dirent_columns import Attributes, DirentPage, ListedAttributes
+from threefs_mount.open_directories import OpenDirectories
+
+NAMES = [b"a", b"b", b"c", b"d"]
+
+
+class Known:
+    """What is known without asking: of some names, and of those that are listed with attributes."""
+
+    def __init__(self, *known: bytes) -> None:
+        self._known = known
+
+    def names(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
+        return [replies.packed(Entry(9)) if name in self._known else None for name in names]
+
+    def listed(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
+        return [replies.packed(Entry(number)) for number in listed.numbers[first : first + count]]
+
+
+def begin_with(names: list[bytes], pages: int = 3, *, with_attributes: bool = False) -> Any:
+    attributes = Attributes((), 0.0, 0)
+    listed = ListedAttributes(7, b"", range(100, 100 + len(names)), attributes, ()) if with_attributes else None
+
+    async def fetch(after: bytes) -> DirentPage:
+        rest = [name for name in names if name > after]
+        page = rest[:pages]
+        joined = b"".join(name + b"\0" for name in page)
+        return DirentPage(joined, bytes(8 * len(page)), bytes(len(page)), rest != page, 1)
+
+    async def begin(inode: int, program: int) -> tuple[CachedListing, ListedAttributes | None]:
+        assert (inode, program) == (7, 1)
+        return CachedListing(await fetch(b""), fetch, lambda listing, size: None), listed
+
+    return begin
+
+
+async def settled(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def read(room: int, *, plus: bool, start: int = 0) -> bytes:
+    async def scene() -> bytes:
+        directories = OpenDirectories(begin_with(NAMES, 9, with_attributes=True), Known(b"b"))
+        page = await settled(directories.get(directories.add(7, 1)).read(start, Page(room, plus=plus)))
+        return b"".join(map(bytes, page.parts))
+
+    return asyncio.run(scene())
+
+
+def inodes_of(page: bytes) -> set[int]:
+    """Those that come with attributes, and 0 for entries without. Each entry takes 160 bytes."""
+    return {struct.unpack_from("=Q", page, at)[0] for at in range(0, len(page), 160)}
+
+
+def test_without_attributes() -> None:
+    packed = read(4096, plus=False)
+    assert len(packed) == 6 * 32
+    assert packed[24:25] == b"." and packed[56:58] == b".." and packed[64 + 24 : 64 + 25] == b"a"
+
+
+def inodes_in_order(packed: bytes) -> list[int]:
+    return [struct.unpack_from("=Q", packed, at)[0] for at in range(0, len(packed), 160)]
+
+
+def test_with_the_attributes_that_came_along() -> None:
+    assert inodes_in_order(read(4096, plus=True)) == [0, 0, 100, 101, 102, 103]
+    assert inodes_in_order(read(500, plus=True, start=3)) == [101, 102, 103]
+
+
+def test_with_the_attributes_that_were_fetched_ahead() -> None:
+    async def scene() -> None:
+        directories = OpenDirectories(begin_with(NAMES, 9), Known(b"b"))
+        opened = directories.get(directories.add(7, 1))
+        await settled(opened.read(0, Page(160, plus=True)))
+        rest = await settled(opened.read(2, Page(4096, plus=True)))
+        assert inodes_in_order(rest.parts[0]) == [0, 9, 0, 0]
+
+    asyncio.run(scene())
+
+
+def test_the_first_page_has_attributes_only_if_they_came_with_the_names() -> None:
+    """That they are known does not say that they are wanted again."""
+
+    async def scene() -> None:
+        names = [b"%03d" % number for number in range(SMALL)]
+        for came in (True, False):
+            begin = begin_with(names, 1000, with_attributes=came)
+            directories = OpenDirectories(begin, Known(*names))
+            opened = directories.get(directories.add(7, 1))
+            first = (await settled(opened.read(0, Page(1 << 20, plus=True)))).parts[0]
+            assert len(inodes_of(first)) == (1 + SMALL if came else 1) and len(first) == 160 * (2 + SMALL)
+            if not came:
+                rest = (await settled(opened.read(2, Page(1 << 20, plus=True)))).parts[0]
+                assert inodes_of(rest) == {9}  # the kernel asks like that if somebody looks at names
+
+    asyncio.run(scene())
+
+
+def test_the_first_page_of_a_larger_directory_is_empty() -> None:
+    """Of a small one all come at once: the room for attributes is cheaper than to be asked again."""
+
+    async def scene() -> None:
+        for count, here in ((0, 0), (1, 1), (SMALL, SMALL), (SMALL + 1, 0)):
+            names = [b"%03d" % number for number in range(count)]
+            directories = OpenDirectories(begin_with(names, 1000), Known())
+            directory = directories.get(directories.add(7, 1))
+            first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
+            assert len(first) == 160 * (2 + here)
+            rest = (await settled(directory.read(2 + here, Page(1 << 20, plus=False)))).parts[0]
+            assert len(rest) == 32 * (count - here)
+
+    asyncio.run(scene())
+
+
+def test_pages_that_are_there_are_given_out_together() -> None:
+    async def scene() -> None:
+        directories = OpenDirectories(begin_with(NAMES, 1), Known())
+        directory = directories.get(directories.add(7, 1))
+        await settled(directory.read(0, Page(4096, plus=False)))
+        page = directory.read(2, Page(4096, plus=False))
+        assert isinstance(page, Page) and len(page.parts[0]) == 32 * len(NAMES)
+
+    asyncio.run(scene())
+
+
+def test_the_end_is_answered_at_once() -> None:
+    """Every listing ends with a request for what comes behind the last entry."""
+
+    async def scene() -> None:
+        for plus in (False, True):
+            directories = OpenDirectories(begin_with(NAMES, 9), Known())
+            directory = directories.get(directories.add(7, 1))
+            await settled(directory.read(0, Page(4096, plus=plus)))
+            page = directory.read(2 + len(NAMES), Page(4096, plus=plus))
+            assert isinstance(page, Page) and page.parts == (b"",)
+
+    asyncio.run(scene())
+
+
+def test_it_goes_on_where_the_room_ended() -> None:
+    packed = read(64, plus=False, start=3)
+    assert len(packed) == 64 and packed[24:25] == b"b" and packed[56:57] == b"c"
+    assert read(4096, plus=False, start=6) == b"" and read(160, plus=True, start=5)[128 + 24 :][:1] == b"d"
+
+
+def test_positions_lead_through_all_entries() -> None:
+    async def scene() -> None:
+        names = [b"%03d" % number for number in range(100)]
+        directories = OpenDirectories(begin_with(names, 7), Known())
+        directory = directories.get(directories.add(7, 1))
+        for room in (32, 64, 100, 4096):
+            seen, start = [], 0
+            while packed := b"".join(map(bytes, (await settled(directory.read(start, Page(room, plus=False)))).parts)):
+                for at in range(0, len(packed), 32):
+                    start, length = struct.unpack_from("=QI", packed, at + 8)
+                    seen.append(packed[at + 24 : at + 24 + length])
+            assert seen == [b".", b"..", *names]
+
+    asyncio.run(scene())
+
+
+def test_whoever_begins_again_sees_what_is_new() -> None:
+    async def scene() -> None:
+        names = list(NAMES)
+        directories = OpenDirectories(begin_with(names), Known())
+        directory = directories.get(directories.add(7, 1))
+        await settled(directory.read(0, Page(4096, plus=False)))
+        names.append(b"e")
+        assert len((await settled(directory.read(0, Page(4096, plus=False)))).parts[0]) == 7 * 32
+
+    asyncio.run(scene())
+
+
+def test_numbers_are_given_up() -> None:
+    directories = OpenDirectories(begin_with([]), Known())
+    number = directories.add(7, 1)
+    directories.remove(number)
+    assert directories.add(7, 1) != number

@@ -1,0 +1,103 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_storage.engine.content_plan import (
+    Kind,
+    Plan,
+    Update,
+    covering,
+    expected_checksum,
+    extended_checksums,
+    plan,
+)
+from threefs_storage.engine.records import Version
+
+from threefs.checksums import block_crcs, combine, crc32c
+from threefs.errors import InvalidArgument
+from threefs.wire import storage_pb2
+
+SIZE = 4096
+
+
+def version_of(data: bytes) -> Version:
+    crcs = block_crcs(data, SIZE)
+    return Version(1, 1, len(data), crc32c(data), None, SIZE, crcs)
+
+
+def test_kinds_are_those_of_the_wire() -> None:
+    assert {kind.name: kind.value for kind in Kind} == {
+        name: number for name, number in storage_pb2.WriteKind.items() if number and name not in ("FORGET", "COLLECT")
+    }, "to forget and to collect are no changes: they leave no version"
+
+
+@pytest.mark.parametrize(
+    ("kind", "offset", "length", "expected"),
+    [
+        (Kind.WRITE, 0, 10, Plan(100, 100, 0, 10)),
+        (Kind.WRITE, 95, 10, Plan(105, 100, 95, 10)),
+        (Kind.WRITE, 200, 10, Plan(210, 100, 200, 10)),
+        (Kind.TRUNCATE, 0, 40, Plan(40, 40, 0, 0)),
+        (Kind.TRUNCATE, 0, 140, Plan(140, 100, 0, 0)),
+        (Kind.EXTEND, 0, 40, Plan(100, 100, 0, 0)),
+        (Kind.EXTEND, 0, 140, Plan(140, 100, 0, 0)),
+        (Kind.REMOVE, 0, 0, Plan(0, 0, 0, 0)),
+        (Kind.REPLACE, 0, 7, Plan(7, 0, 0, 7)),
+    ],
+)
+def test_plans(kind: Kind, offset: int, length: int, expected: Plan) -> None:
+    assert plan(100, Update(kind, 1, 1, offset, length)) == expected
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "appends", "whole"),
+    [(0, 10, False, False), (99, 1, False, False), (100, 1, True, False), (150, 1, True, False), (0, 100, False, True)],
+)
+def test_appends_and_whole_writes(offset: int, length: int, appends: bool, whole: bool) -> None:
+    made = plan(100, Update(Kind.WRITE, 1, 1, offset, length))
+    assert made.appends(100) is appends
+    assert made.whole is whole
+
+
+def test_a_cut_is_no_append_and_an_extension_is() -> None:
+    assert not plan(100, Update(Kind.TRUNCATE, 1, 1, 0, 99)).appends(100)
+    assert plan(100, Update(Kind.TRUNCATE, 1, 1, 0, 100)).appends(100)
+    assert plan(100, Update(Kind.EXTEND, 1, 1, 0, 101)).appends(100)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        Update(Kind.WRITE, 1, 1, 90, 11, chunk_bytes=100),
+        Update(Kind.TRUNCATE, 1, 1, 0, 101, chunk_bytes=100),
+        Update(Kind.WRITE, 1, 1, -1, 5),
+        Update(Kind.TRUNCATE, 1, 1, 0, -1),
+        Update(9, 1, 1),
+        Update(Kind.WRITE, 1, 1, 0, 5, chunk_bytes=(64 << 20) + 1),
+    ],
+)
+def test_what_does_not_fit_is_refused(update: Update) -> None:
+    with pytest.raises(InvalidArgument):
+        plan(0, update)
+
+
+@given(old=st.integers(1, 10_000), zeros=st.integers(0, 9_000), new=st.integers(0, 9_000))
+def test_checksums_of_an_append_follow_from_the_new_bytes(old: int, zeros: int, new: int) -> None:
+    first, second = bytes([7]) * old, bytes([9]) * new
+    whole = first + bytes(zeros) + second
+    crcs, checksum = extended_checksums(version_of(first), bytes(zeros), memoryview(second))
+    assert (crcs, checksum) == (block_crcs(whole, SIZE), crc32c(whole))
+
+
+@given(data=st.data(), length=st.integers(1, 40_000))
+def test_the_checksum_of_covering_blocks(data: st.DataObject, length: int) -> None:
+    content = bytes(i * 31 % 251 for i in range(length))
+    version = version_of(content)
+    offset = data.draw(st.integers(0, length - 1))
+    count = data.draw(st.integers(1, length - offset))
+    begin, end = covering(version, offset, count)
+    assert begin % SIZE == 0
+    assert begin <= offset < begin + SIZE
+    assert end == length or end % SIZE == 0
+    assert offset + count <= end < offset + count + SIZE
+    assert expected_checksum(version, begin, end) == crc32c(content[begin:end])
+    assert combine(version.block_checksums, SIZE, (length - 1) % SIZE + 1) == version.checksum

@@ -1,0 +1,32 @@
+from threefs_storage.engine.ghost_cache import Ghosts
+from threefs_storage.engine.records import Block, Version
+
+
+def version(slot: int, number: int = 1) -> Version:
+    return Version(number, 1, 1 << 20, 0, Block(20, slot), 4096, b"")
+
+
+def test_what_is_wanted_again_is_cached() -> None:
+    ghosts = Ghosts()
+    assert not ghosts.cached(version(1), 0)
+    assert not ghosts.seen(version(1), 0)
+    assert not ghosts.cached(version(1), 0)
+    assert ghosts.seen(version(1), 0)
+    assert ghosts.cached(version(1), 0)
+
+
+def test_other_parts_blocks_and_versions_are_apart() -> None:
+    ghosts = Ghosts()
+    ghosts.seen(version(1), 0)
+    assert not ghosts.seen(version(1), 512 << 10)
+    assert not ghosts.seen(version(2), 0)
+    assert not ghosts.seen(version(1, number=2), 0)
+
+
+def test_it_is_bounded_and_forgets_what_is_old() -> None:
+    ghosts = Ghosts(most=4)
+    for slot in range(100):
+        assert not ghosts.seen(version(slot), 0)
+    assert not ghosts.seen(version(0), 0)
+    assert ghosts.seen(version(99), 0)
+    assert len(ghosts._young) + len(ghosts._old) <= 4

@@ -1,0 +1,52 @@
+"""Which manager is asked."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from threefs.cluster.manager_client import Managers
+from threefs.errors import InvalidArgument, NotPrimary, ThreefsError, Unavailable
+from threefs.rpc.methods import GET_STATUS
+from threefs.wire import manager_pb2 as pb
+
+
+class Manager:
+    """Answers, or raises."""
+
+    def __init__(self, failure: ThreefsError | None = None) -> None:
+        self.failure = failure
+        self.asked = 0
+
+    async def call(self, method: Any, request: Any, *, timeout_s: float) -> Any:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return pb.GetStatusReply(manager_epoch=self.asked)
+
+
+def ask(managers: Managers) -> pb.GetStatusReply:
+    return asyncio.run(managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=1.0))
+
+
+def test_the_one_that_answered_is_asked_again_first() -> None:
+    standby, gone, primary = Manager(NotPrimary()), Manager(Unavailable()), Manager()
+    managers = Managers([standby, gone, primary])
+    assert [ask(managers).manager_epoch for _ in range(3)] == [1, 2, 3]
+    assert (standby.asked, gone.asked, primary.asked) == (1, 1, 3)
+    primary.failure, standby.failure = NotPrimary(), None
+    ask(managers)
+    ask(managers)
+    assert (standby.asked, gone.asked, primary.asked) == (3, 1, 4)
+
+
+def test_what_the_primary_refuses_is_final() -> None:
+    primary, other = Manager(InvalidArgument("no such thing")), Manager()
+    with pytest.raises(InvalidArgument, match="no such thing"):
+        ask(Managers([primary, other]))
+    assert not other.asked
+
+
+def test_when_none_answers_the_last_reason_is_told() -> None:
+    with pytest.raises(Unavailable, match="cut off"):
+        ask(Managers([Manager(NotPrimary()), Manager(Unavailable("cut off"))]))

@@ -1,0 +1,30 @@
+from pathlib import Path
+
+import pytest
+
+from threefs.errors import Corrupt, NoSpace, Unavailable
+from threefs.kv.rocksdb_store import error_of, open_store
+
+
+def test_a_store_keeps_what_was_written_and_is_open_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "deep" / "store")
+    store.put(b"key", b"value")
+    with pytest.raises(Unavailable, match="in use"):
+        open_store(tmp_path / "deep" / "store")
+    store.close()
+    again = open_store(tmp_path / "deep" / "store")
+    assert again.get(b"key") == b"value"
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("IO error: No space left on device: While appending to file: 000004.log", NoSpace),
+        ("Corruption: block checksum mismatch", Corrupt),
+        ("IO error: While lock file: /x/LOCK: Resource temporarily unavailable", Unavailable),
+        ("IO error: While fdatasync: 000004.log: Input/output error", Unavailable),
+    ],
+)
+def test_what_the_store_says_is_told_apart(text: str, kind: type[Exception], tmp_path: Path) -> None:
+    assert type(error_of(Exception(text), tmp_path)) is kind

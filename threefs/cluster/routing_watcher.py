@@ -1,0 +1,144 @@
+"""The routing of a cluster, kept up to date by a long poll at a manager."""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+
+from threefs import routing as routing_module
+from threefs.background import BackgroundTasks
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
+from threefs.errors import Retry, ThreefsError, Unavailable, WrongCluster
+from threefs.routing import EMPTY, Routing
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.methods import GET_ROUTING
+from threefs.telemetry.library_logging import LibraryLogger
+from threefs.wire import manager_pb2 as pb
+
+LONGEST_POLL_MS = 20_000
+_POLLS_PER_T = 5  # a manager that is cut off is noticed before a lease ends
+_ANSWER_S = 0.5  # beyond the time that the poll itself may take, at least
+_LONGEST_PAUSE_S = 1.0
+_START_PAUSE_S = 0.1
+_START_ATTEMPT_S = 2.0  # of one manager, which may be gone without a word
+
+_LOG = LibraryLogger(__name__)
+
+
+async def _nowhere(routing: Routing) -> None:
+    pass
+
+
+class RoutingWatcher:
+    """Follows the manager that answers as primary. `routing` is always a whole snapshot, and its version only rises."""
+
+    def __init__(
+        self, peers: ConnectionPool, manager_addresses: Sequence[str], *, clock: Clock = CLOCK, random: Random = RANDOM
+    ) -> None:
+        self.routing: Routing = EMPTY
+        #: Is waited for with every new snapshot before it becomes `routing`. Must not raise.
+        self.keep: Callable[[Routing], Awaitable[None]] = _nowhere
+        self._peers = peers
+        self._addresses = tuple(manager_addresses)
+        self._last = 0  # which of them answered
+        self._clock = clock
+        self._random = random
+        self._changed = asyncio.Event()
+        self._callbacks: list[Callable[[Routing], None]] = []
+        self._background = BackgroundTasks()
+
+    @property
+    def manager(self) -> str:
+        """The address of the manager that answered last."""
+        return self._addresses[self._last]
+
+    async def start(self, timeout_s: float) -> None:
+        """Wait for the first snapshot. Raises Unavailable, which says what to start, or why no manager took us."""
+        deadline = self._clock.monotonic() + timeout_s
+        while not self.routing.version:
+            failure = (
+                f"the manager at {', '.join(self._addresses)} has no plan yet; `threefs up` or `init` gives it one"
+            )
+            try:
+                await self._poll_any(0, min(_START_ATTEMPT_S, max(0.1, deadline - self._clock.monotonic())))
+            except Unavailable as error:
+                failure = (
+                    f"no cluster answers at {', '.join(self._addresses)} ({error}); "
+                    "`threefs up` starts one on this machine"
+                )
+            if not self.routing.version:
+                if self._clock.monotonic() + _START_PAUSE_S > deadline:
+                    raise Unavailable(failure)
+                await self._clock.sleep(_START_PAUSE_S)
+        self._background.start("following of the routing", self._follow())
+
+    async def refresh(self, newer_than: int, timeout_s: float) -> Routing:
+        """Wait until the snapshot is newer than that version, at most `timeout_s`; the newest there is."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.routing.version <= newer_than:
+                    changed = self._changed
+                    await changed.wait()
+        except TimeoutError:
+            pass
+        return self.routing
+
+    def on_change(self, callback: Callable[[Routing], None]) -> None:
+        """Call back with every new snapshot, in the step in which it becomes `routing`."""
+        self._callbacks.append(callback)
+
+    async def close(self) -> None:
+        await self._background.stop()
+
+    async def _follow(self) -> None:
+        pause_s = 0.05
+        while True:
+            try:
+                wait_ms = min(LONGEST_POLL_MS, self.routing.lease_ms // _POLLS_PER_T or LONGEST_POLL_MS)
+                await self._poll_any(wait_ms, wait_ms / 1000 + max(_ANSWER_S, self.routing.lease_s / _POLLS_PER_T))
+                pause_s = 0.05
+                continue
+            except ThreefsError as error:
+                _LOG.info("routing cannot be followed now", error=str(error))
+            except Exception:  # a snapshot that cannot be read must not end the following without a word
+                _LOG.exception("routing cannot be followed")
+            await self._clock.sleep(self._random.uniform(pause_s / 2, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _poll_any(self, wait_ms: int, timeout_s: float) -> None:
+        request = pb.GetRoutingRequest(known_version=self.routing.version, wait_ms=wait_ms)
+        failure: ThreefsError = Unavailable("no manager address is known")
+        for turn in range(len(self._addresses)):
+            number = (self._last + turn) % len(self._addresses)
+            address = self._addresses[number]
+            try:
+                reply = await self._peers.call(address, GET_ROUTING, request, timeout_s=timeout_s)
+            except ThreefsError as error:
+                failure = error
+                continue
+            self._last = number
+            if reply.HasField("routing"):
+                await self._take(address, routing_module.from_wire(reply.routing))
+            return
+        if failure.retry is not Retry.NEVER:  # nobody answers, or nobody is primary just now
+            raise Unavailable(str(failure))
+        raise failure
+
+    async def _take(self, address: str, routing: Routing) -> None:
+        known = self.routing
+        if known.cluster_id and routing.cluster_id != known.cluster_id:
+            other = routing.cluster_id or "none yet"
+            raise WrongCluster(f"the manager at {address} now speaks for cluster {other}, not {known.cluster_id}")
+        if routing.version <= known.version:
+            raise Unavailable(f"the manager at {address} knows routing {routing.version}, older than {known.version}")
+        await self.keep(routing)
+        self.routing = routing
+        if not self._peers.identity.cluster_id:
+            self._peers.identity = dataclasses.replace(self._peers.identity, cluster_id=routing.cluster_id)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        for callback in self._callbacks:
+            try:
+                callback(routing)
+            except Exception:  # it is the callback's fault; the others still want to know
+                _LOG.exception("a callback failed on new routing", version=routing.version)

@@ -1,0 +1,122 @@
+"""The RocksDB below a table: how it is opened, recovered if need be, and what its errors mean."""
+
+import os
+import shutil
+from pathlib import Path
+
+from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
+
+from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.kv.wal_recovery import cut_torn_tails, flushed, gaps, put_aside, rotated, unreadable
+
+_BLOCK_CACHE_BYTES = 64 << 20
+_WRITE_BUFFER_BYTES = 32 << 20
+_LARGEST_WAL_BYTES = 256 << 20
+_KEEP_LOGS_S = 3600  # a backup that was away for longer begins anew with a snapshot
+_KEEP_LOGS_MIB = 1024
+_BLOOM_BITS_PER_KEY = 10
+_ROOM_TO_OPEN_BYTES = 1 << 20  # beside what the logs hold
+
+
+def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
+    """Create the directory if need be, and recover. With `keep_logs` logs stay for backups for a while.
+
+    Raises Unavailable (in use, unreadable), Corrupt, NoSpace."""
+    directory.mkdir(parents=True, exist_ok=True)
+    parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+    if unreadable(directory) and not (cut_torn_tails(directory) and not unreadable(directory)):
+        raise Corrupt(
+            f"the table {directory} is damaged: its log has a gap, a record of no known kind, or one that "
+            "is too long, and what had been flushed lies behind it"
+        )
+    try:
+        if rotated(directory):
+            return _open_rotated(directory, keep_logs)
+        return Rdict(str(directory), _options(keep_logs))
+    except Exception as error:
+        failure = error if isinstance(error, ThreefsError) else error_of(error, directory)
+        if not isinstance(failure, Corrupt) or rotated(directory) or not cut_torn_tails(directory):
+            raise failure from error
+    try:
+        return Rdict(str(directory), _options(keep_logs))
+    except Exception as error:
+        raise error_of(error, directory) from error
+
+
+def _open_rotated(directory: Path, keep_logs: bool) -> Rdict:
+    """Take the logs in up to the first gap, if nothing that was flushed lies behind it."""
+    needed = flushed(directory)
+    cut_torn_tails(directory)
+    for log, first in gaps(directory):
+        found = _last_change_before(directory, log)
+        if found + 1 >= first:
+            continue  # sorted files have what the log before has lost
+        if found < needed:
+            raise Corrupt(f"the table {directory} is damaged: change {needed} was flushed, the logs end with {found}")
+        put_aside(directory, log)
+        break
+    return Rdict(str(directory), _options(keep_logs))
+
+
+def _last_change_before(directory: Path, log: Path) -> int:
+    """Which change the table would end with if it had not this log nor later ones."""
+    trial = directory / "trial"
+    shutil.rmtree(trial, ignore_errors=True)
+    trial.mkdir()
+    for path in directory.iterdir():
+        later = path.suffix == ".log" and int(path.stem) >= int(log.stem)
+        if path.is_file() and path.name not in ("LOCK", "LOG") and not later:
+            os.link(path, trial / path.name)
+    try:
+        store = Rdict(str(trial), _options(), access_type=AccessType.read_only())
+        try:
+            return store.latest_sequence_number()
+        finally:
+            store.close()
+    finally:
+        shutil.rmtree(trial)
+
+
+def check_room(directory: Path) -> None:
+    """Raises NoSpace if what lies in the logs might find no room in sorted files."""
+    logs = sum(log.stat().st_size for log in directory.glob("*.log"))
+    status = os.statvfs(directory)
+    if status.f_bavail * status.f_frsize < 2 * logs + _ROOM_TO_OPEN_BYTES:
+        raise NoSpace(f"the disk of {directory} is full")
+
+
+def _options(keep_logs: bool = False) -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+    blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(blocks)
+    options.set_compression_type(DBCompressionType.none())
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_max_total_wal_size(_LARGEST_WAL_BYTES)
+    if keep_logs:
+        options.set_wal_ttl_seconds(_KEEP_LOGS_S)
+        options.set_wal_size_limit_mb(_KEEP_LOGS_MIB)
+    # A crash cuts the newest WAL anywhere. Damage before its end is an error, and never skipped.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_paranoid_checks(True)
+    options.set_keep_log_file_num(3)
+    options.set_stats_dump_period_sec(0)
+    return options
+
+
+def error_of(error: Exception, directory: Path) -> ThreefsError:
+    """What an error of the store means."""
+    text = str(error)
+    if "No space left" in text:
+        return NoSpace(f"the disk of {directory} is full; the table takes no more writes until it is opened again")
+    if "Corruption" in text:
+        return Corrupt(f"the table {directory} is damaged: {text}")
+    if "lock" in text.lower() and "LOCK" in text:
+        return Unavailable(f"the table {directory} is in use by another process")
+    return Unavailable(f"the table {directory} failed and is closed to all: {text}")

@@ -1,0 +1,117 @@
+"""Reads the writes of a table from its logs, in their order, while the table is in use.
+
+The logs are those of RocksDB: the ones that it still needs, and those that it keeps behind them for a while. Only what
+is durable may be read: a power cut could take the rest away again.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from threefs.errors import TooOld
+from threefs.kv.wal_recovery import BLOCK_BYTES, KEPT, logs, records
+
+_PIECE_BYTES = 4 << 20  # more than the largest write has
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Changes that happen together."""
+
+    first: int  # the number of its first change
+    changes: int
+    batch: bytes  # as in the log: a kind, a key and, unless it is removed, a value for each
+
+
+@dataclass(slots=True)
+class _Place:
+    log: str
+    offset: int  # where the record of the change after `change` begins, or zeros
+    change: int
+
+
+class LogReader:
+    """Remembers where it was, so that whoever goes on from there need not look for it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._place: _Place | None = None
+
+    def read(self, after: int, durable: int, limit_bytes: int) -> list[Write]:
+        """Durable writes behind that change, until they have about `limit_bytes`; none if there is none.
+
+        Raises TooOld if the logs do not go back so far, or never held that change.
+        """
+        if after > durable:
+            raise TooOld(f"the store has {durable} changes, and {after} are known: it is an older copy of itself")
+        place = self._place
+        if place is None or place.change != after:
+            place = self._find(after)
+        writes: list[Write] = []
+        size = 0
+        while place.change < durable and size < limit_bytes:
+            found = self._next(place, durable)
+            if not found:
+                break
+            writes += found
+            size += sum(len(write.batch) for write in found)
+        if place.change == after < durable:
+            raise TooOld(f"the logs of the store have no change {after + 1}, and it has {durable}")
+        self._place = place
+        return writes
+
+    def _find(self, after: int) -> _Place:
+        """A place from which all writes behind `after` can be read."""
+        for log in reversed(logs(self._directory)):
+            found = self._piece(log.name, 0)
+            if found and found[0][0].first <= after + 1:
+                return _Place(log.name, 0, after)
+        oldest = next(iter(logs(self._directory)), None)
+        if oldest is None:
+            raise TooOld("the store has no log")
+        return _Place(oldest.name, 0, after)
+
+    def _next(self, place: _Place, durable: int) -> list[Write]:
+        """Some writes behind the place, which moves on. Raises TooOld."""
+        while True:
+            number = int(Path(place.log).stem)
+            # Looked for first: a log that has a following one grows no more.
+            following = next((log for log in logs(self._directory) if int(log.stem) > number), None)
+            piece = self._piece(place.log, place.offset)
+            writes: list[Write] = []
+            for write, end in piece:
+                last = write.first + write.changes - 1
+                if last > durable:
+                    return writes
+                place.offset = end
+                if last <= place.change:
+                    continue
+                if write.first != place.change + 1:
+                    raise TooOld(f"the logs of the store go from change {place.change} to {write.first}")
+                place.change = last
+                writes.append(write)
+            if writes:
+                return writes
+            if not piece:
+                if following is None:
+                    return []
+                place.log, place.offset = following.name, 0
+
+    def _piece(self, log: str, offset: int) -> list[tuple[Write, int]]:
+        """The whole records of a part of a log, each with where it ends."""
+        content = b""
+        base = offset - offset % BLOCK_BYTES
+        for directory in (self._directory, self._directory / KEPT, self._directory):  # it may be put aside just now
+            try:
+                descriptor = os.open(directory / log, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            try:
+                content = os.pread(descriptor, _PIECE_BYTES, base)
+            finally:
+                os.close(descriptor)
+            break
+        view = memoryview(content)
+        return [
+            (Write(first, changes, batch), base + end) for first, changes, batch, end in records(view, offset - base)
+        ]

@@ -1,0 +1,409 @@
+"""The calling side of a connection. A call is a future; no task, no thread, no copy of payload."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from threefs.env.clock import Clock
+from threefs.env.net import Buffer, Stream
+from threefs.errors import (
+    Cancelled,
+    ConnectionLost,
+    DeadlineExceeded,
+    LimitExceeded,
+    Overloaded,
+    ProtocolError,
+    Stopping,
+    ThreefsError,
+)
+from threefs.rpc import frames, handshake
+from threefs.rpc.frame_stream import FrameStream
+from threefs.rpc.frames import Header
+from threefs.rpc.handshake import ClientHandshake
+from threefs.rpc.identity import Identity
+from threefs.rpc.limits import Limits
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.window import Window
+from threefs.wire.common_pb2 import Hello
+
+#: Told the reply and the length of its payload, returns writable views that are together exactly that long.
+Sink = Callable[[Any, int], Sequence[memoryview]]
+
+_LATEST_MS = 2**32 - 1
+_NOWHERE = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
+
+
+class _Pending:
+    """A call that waits for its answer."""
+
+    __slots__ = (
+        "behind",
+        "deadline",
+        "forget",
+        "future",
+        "index",
+        "method",
+        "offset",
+        "remaining",
+        "reply",
+        "sink",
+        "size",
+        "unsent",
+        "views",
+    )
+
+    def __init__(
+        self,
+        future: "asyncio.Future[Any]",
+        method: Method[Any, Any],
+        sink: Sink | None,
+        deadline: float,
+        forget: Callable[["asyncio.Future[Any]"], None],
+        size: int,
+        behind: int,
+    ):
+        self.future = future
+        self.forget = forget  # called when the future is done by anything but the answer
+        future.add_done_callback(forget)
+        self.method = method
+        self.sink = sink
+        self.deadline = deadline
+        self.size = size  # bytes of payload that it sends
+        self.behind = behind
+        self.unsent: Callable[[], None] | None = None  # sends it: it waits for its turn
+        self.reply: Message | None = None
+        self.views: Sequence[memoryview] = ()
+        self.remaining = 0  # payload that has not been asked for yet
+        self.index = 0
+        self.offset = 0
+
+    def place(self, length: int) -> list[memoryview]:
+        """Where the next `length` bytes of payload go."""
+        if length > self.remaining:
+            raise ProtocolError(f"more payload for {self.method} than was announced")
+        self.remaining -= length
+        places = []
+        while length:
+            view = self.views[self.index]
+            here = min(len(view) - self.offset, length)
+            places.append(view if here == len(view) else view[self.offset : self.offset + here])
+            self.offset += here
+            length -= here
+            if self.offset == len(view):
+                self.index += 1
+                self.offset = 0
+        return places
+
+
+class ClientConnection:
+    """Made by `Peers`. `cluster_id` is what the server said in its HELLO."""
+
+    def __init__(self, stream: Stream, address: str, identity: Identity, clock: Clock, limits: Limits) -> None:
+        self.address = address
+        self.cluster_id = ""
+        self.outstanding = 0  # calls without an answer
+        self.frames = 0  # received: a service from which nothing comes may hang
+        self.closing = False  # no new calls: the server is stopping, or the link is closed
+        #: Told why the connection is lost; if it is this side that closes it, before the peer can know.
+        self.on_lost: Callable[[ThreefsError], None] | None = None
+        self._handshake = ClientHandshake(identity, stream.service, address, limits=limits)
+        self._clock = clock
+        self._limits = limits
+        self._window: Window[_Pending] = Window(limits.calls, limits.inflight_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[int, _Pending] = {}
+        self._last_id = 0
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
+        self._hello: asyncio.Future[Hello] = self._loop.create_future()
+        self._pong: asyncio.Future[None] | None = None
+        self._link = FrameStream(stream, limits, self, hear_out=True)
+
+    async def shake_hands(self, timeout_s: float) -> None:
+        """Exchange HELLO. Raises what the server refused with, or Unavailable."""
+        self._link.send(handshake.frame(self._handshake.begin()))
+        try:
+            async with asyncio.timeout(timeout_s):
+                hello = await self._hello
+        except TimeoutError:
+            error = DeadlineExceeded(f"{self.address} did not say HELLO within {timeout_s:.1f} s")
+            self.close(error)
+            raise error from None
+        self.cluster_id = hello.cluster_id
+        self._limits = self._limits.told(hello)
+        self._window.most_calls = self._limits.calls
+        self._window.most_bytes = self._limits.inflight_bytes
+
+    def call(
+        self,
+        method: Method[Req, Rep],
+        request: Req,
+        *,
+        timeout_s: float,
+        payload: Sequence[Buffer] = (),
+        sink: Sink | None = None,
+        request_id: int = 0,
+        behind: int | None = None,
+    ) -> "asyncio.Future[Rep]":
+        """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
+
+        A call for which the service has no room now waits for its turn. `behind` is for services that pass on what they
+        have taken from somebody else: how many more processes the call passes (see `Window`).
+
+        The future raises the error that the service answered with, or ConnectionLost, DeadlineExceeded, Stopping,
+        Overloaded (its time was over before its turn came: it had no effect), ConnectionIdle (the service let go of the
+        connection before the call came: it had no effect), LimitExceeded. Cancelling it cancels the
+        call at the service.
+        """
+        future: asyncio.Future[Rep] = self._loop.create_future()
+        body = request.SerializeToString()
+        length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
+        error = self._refusal(len(body), length)
+        if error is not None:
+            future.set_exception(error)
+            return future
+        call_id = self._next_id()
+        deadline = self._clock.monotonic() + timeout_s
+        flags = frames.passed_on(behind)
+        behind = behind or 0
+        pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, behind)
+        self._pending[call_id] = pending
+        self.outstanding += 1
+        self._watch(deadline)
+        window = self._window
+        if not length and not behind and window.calls < window.most_calls:
+            window.calls += 1  # as try_take does it, on the hottest path
+            self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
+        elif window.try_take(length, behind):
+            self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
+        else:
+            pending.unsent = partial(self._send_late, call_id, pending, flags, body, payload, request_id)
+            window.wait(pending, length, behind)
+        return future
+
+    def _send(
+        self,
+        call_id: int,
+        pending: _Pending,
+        flags: int,
+        body: bytes,
+        payload: Sequence[Buffer],
+        timeout_s: float,
+        request_id: int,
+    ) -> None:
+        remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
+        size = pending.size
+        head = frames.encode(
+            frames.REQUEST, pending.method.number, flags, call_id, body, size, remaining_ms, request_id
+        )
+        if self.outstanding == 1 and not size:
+            self._link.send_now(head)
+        else:
+            self._link.send(head, call_id, payload, size, owner=pending.future)
+
+    def _send_late(
+        self, call_id: int, pending: _Pending, flags: int, body: bytes, payload: Sequence[Buffer], request_id: int
+    ) -> None:
+        self._send(call_id, pending, flags, body, payload, pending.deadline - self._clock.monotonic(), request_id)
+
+    def _leave_window(self, pending: _Pending) -> None:
+        """A call has ended: its place is for those that wait."""
+        window = self._window
+        if pending.unsent is not None:
+            pending.unsent = None
+            window.withdraw(pending)
+        else:
+            window.give(pending.size, pending.behind)
+        while window.waiting and (turn := window.next()) is not None:
+            send, turn.unsent = turn.unsent, None
+            assert send is not None, "who waits was not sent"
+            send()
+
+    async def ping(self, timeout_s: float) -> None:
+        """Raises ConnectionLost, and ends the connection with it for all its calls, if the service does not answer: it
+        hangs, or its machine is gone without a word."""
+        if self._link.closed:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        if self._pong is None:
+            self._pong = self._loop.create_future()
+            self._link.send(frames.encode(frames.PING))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._pong)  # others may wait for it too
+        except TimeoutError:
+            error = ConnectionLost(f"{self.address} is silent")
+            self.close(error)
+            raise error from None
+
+    def _refusal(self, body_bytes: int, payload_bytes: int) -> ThreefsError | None:
+        if self._link.closed:
+            return ConnectionLost(f"the connection to {self.address} is closed")
+        if self.closing:
+            return Stopping(f"{self.address} is stopping")
+        if body_bytes > self._limits.body_bytes or payload_bytes > self._limits.payload_bytes:
+            return LimitExceeded(
+                f"a call of {body_bytes} bytes and {payload_bytes} bytes of payload is over the limit of "
+                f"{self._limits.body_bytes} and {self._limits.payload_bytes}"
+            )
+        return None
+
+    def _next_id(self) -> int:
+        while True:
+            self._last_id = self._last_id % (2**32 - 1) + 1
+            if self._last_id not in self._pending:
+                return self._last_id
+
+    def _forget(self, call_id: int, _: object) -> None:
+        """The future is done without an answer: the service should stop, and its answer must find no place."""
+        self.outstanding -= 1
+        pending = self._pending.pop(call_id, None)
+        if pending is None or self._link.closed:
+            return
+        if pending.unsent is None:
+            self._link.divert(call_id)
+            self._link.send(frames.encode(frames.CANCEL, call_id=call_id))
+        self._leave_window(pending)
+
+    # ---- deadlines: one timer for all calls
+
+    def _watch(self, deadline: float) -> None:
+        if self._sweep is not None:
+            if deadline >= self._sweep_at:
+                return
+            self._sweep.cancel()
+        self._sweep_at = deadline
+        self._sweep = self._loop.call_later(max(0.0, deadline - self._clock.monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        self._sweep = None
+        now = self._clock.monotonic()
+        earliest = None
+        for pending in list(self._pending.values()):
+            if pending.future.done():
+                continue
+            if pending.deadline <= now:
+                pending.future.set_exception(self._late(pending))
+            elif earliest is None or pending.deadline < earliest:
+                earliest = pending.deadline
+        if earliest is not None:
+            self._watch(earliest)
+
+    def _late(self, pending: _Pending) -> ThreefsError:
+        if pending.unsent is None:
+            return DeadlineExceeded(f"{self.address} did not answer {pending.method} within the deadline")
+        return Overloaded(
+            f"{self.address} had no room for {pending.method} within the deadline: {self._window.calls} calls of this "
+            f"process were under way there, and others waited before it; try again later"
+        )
+
+    # ---- what the link receives
+
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        self.frames += 1
+        if self._pong is not None:  # anything is an answer
+            self._pong.set_result(None)
+            self._pong = None
+        if header.kind == frames.RESPONSE:
+            return self._response(header, body)
+        if header.kind == frames.SEGMENT:
+            pending = self._pending.get(header.call_id)
+            if pending is None or pending.future.done():
+                return _nowhere(header)
+            self._link.owner = pending.future
+            return pending.place(header.payload_bytes)
+        if header.kind == frames.HELLO and not self._hello.done():
+            hello, answer = self._handshake.answer(body)
+            if answer:
+                self._link.send(handshake.frame(answer))
+            self._hello.set_result(hello)
+            return ()
+        if header.kind == frames.GOAWAY:
+            self._goaway(frames.error_from(body))
+            return ()
+        if header.kind == frames.PONG:
+            return ()
+        raise ProtocolError(f"{self.address} sent a frame that only a client sends")
+
+    def _response(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        pending = self._pending.get(header.call_id)
+        if pending is None or pending.future.done():  # cancelled, or out of time
+            return _nowhere(header)
+        if pending.reply is not None:
+            raise ProtocolError(f"{self.address} answered {pending.method} twice")
+        if header.flags & frames.FAILED:
+            self._finish(header.call_id, frames.error_from(body))
+            return _nowhere(header)
+        try:
+            pending.reply = pending.method.reply.FromString(body)
+        except DecodeError:
+            raise ProtocolError(f"the answer to {pending.method} cannot be read") from None
+        if not header.payload_bytes:
+            self._finish(header.call_id)
+            return ()
+        if pending.sink is None:
+            raise ProtocolError(f"{self.address} answered {pending.method} with payload")
+        try:
+            pending.views = pending.sink(pending.reply, header.payload_bytes)
+        except ThreefsError as error:  # the reply does not fit what was asked
+            self._finish(header.call_id, error)
+            return _nowhere(header)
+        if sum(len(view) for view in pending.views) != header.payload_bytes:
+            raise ProtocolError(f"{self.address} answered {pending.method} with {header.payload_bytes} bytes")
+        pending.remaining = header.payload_bytes
+        self._link.owner = pending.future
+        return pending.place(header.inline_bytes)
+
+    def payload_done(self, header: Header) -> None:
+        pending = self._pending.get(header.call_id)
+        if pending is not None and pending.reply is not None and pending.remaining == 0:
+            self._finish(header.call_id)
+
+    def _finish(self, call_id: int, error: ThreefsError | None = None) -> None:
+        pending = self._pending[call_id]
+        future = pending.future
+        if future.done():
+            return
+        del self._pending[call_id]
+        self.outstanding -= 1
+        window = self._window
+        if pending.size or pending.behind or window.waiting:
+            self._leave_window(pending)
+        else:
+            window.calls -= 1
+        future.remove_done_callback(pending.forget)  # it would take a step of the loop of its own
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(pending.reply)
+
+    def _goaway(self, error: ThreefsError) -> None:
+        self.closing = True
+        if not isinstance(error, Stopping):  # a stopping server still answers what it has begun
+            self.close(error)
+
+    def lost(self, error: ThreefsError) -> None:
+        if self.on_lost is not None:
+            self.on_lost(error)
+        self.closing = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        if not self._hello.done():
+            self._hello.set_exception(error)
+            self._hello.exception()  # nobody may be waiting any more
+        if self._pong is not None:
+            self._pong.set_exception(error)
+            self._pong.exception()
+        for pending in list(self._pending.values()):
+            if not pending.future.done():
+                pending.future.set_exception(error)
+        self._pending.clear()
+
+    def close(self, error: ThreefsError | None = None) -> None:
+        self._link.close(error or Cancelled("the connection was closed by this side"))
+
+
+def _nowhere(header: Header) -> Sequence[memoryview]:
+    return [_NOWHERE[: header.inline_bytes]] if header.payload_bytes else ()

@@ -1,0 +1,136 @@
+"""The connections of one process: one per address, made when first needed, made again after a loss."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.env.net import Buffer, Net
+from threefs.errors import ConnectionIdle, ConnectionLost, DeadlineExceeded, NotAuthorised, ThreefsError, Unavailable
+from threefs.rpc.client_connection import ClientConnection, Sink
+from threefs.rpc.identity import Identity
+from threefs.rpc.limits import Limits
+from threefs.rpc.methods import Method, Rep, Req
+
+_DEFAULT_LIMITS = Limits()
+
+
+class ConnectionPool:
+    """Calls to any address."""
+
+    def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
+        self.identity = identity
+        #: Told of every connection that is lost: the address, and why. If it is this side that closes it, before the
+        #: peer can know.
+        self.on_lost: Callable[[str, ThreefsError], None] | None = None
+        self._net = net
+        self._clock = clock
+        self._limits = limits
+        self._proven = False  # somebody has proven the key to this side: so the cluster has this key
+        self._live: dict[str, ClientConnection] = {}
+        self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
+
+    def live(self, address: str) -> ClientConnection | None:
+        """The open connection to `address`, for hot paths that must not wait."""
+        connection = self._live.get(address)
+        return connection if connection is not None and not connection.closing else None
+
+    async def connect(self, address: str, timeout_s: float) -> ClientConnection:
+        """Raises Unavailable, or what the server refused the HELLO with.
+
+        Once a service has proven the key, one that does not is none of the cluster: somebody has taken the port of a
+        dead one. That is Unavailable, for the service comes back, or another one takes its place.
+        """
+        connection = self.live(address)
+        if connection is not None:
+            return connection
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.create_task(self._open(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda done: self._opened(address, done))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(task)  # others may wait for it too
+        except TimeoutError:
+            raise Unavailable(f"cannot connect to {address}: no answer within {timeout_s:.1f} s") from None
+        except asyncio.CancelledError:
+            waiter = asyncio.current_task()
+            if task.cancelled() and waiter is not None and not waiter.cancelling():  # it was not meant for the caller
+                raise Unavailable(f"cannot connect to {address}: this side is closing") from None
+            raise
+
+    async def _open(self, address: str) -> ClientConnection:
+        stream = await self._net.connect(address, self._limits.connect_s)
+        connection = ClientConnection(stream, address, self.identity, self._clock, self._limits)
+        try:
+            await connection.shake_hands(self._limits.connect_s)
+        except (ConnectionLost, DeadlineExceeded) as error:  # nothing was sent yet: safe to try again
+            connection.close()
+            raise Unavailable(f"cannot connect to {address}: {error}") from None
+        except BaseException as error:
+            connection.close()
+            if self._is_a_stranger(error):
+                raise Unavailable(f"no service of this cluster listens at {address}: {error}") from None
+            raise
+        self._proven = bool(self.identity.token)
+        return connection
+
+    def _is_a_stranger(self, error: BaseException) -> bool:
+        return self._proven and isinstance(error, NotAuthorised)
+
+    def _opened(self, address: str, task: "asyncio.Task[ClientConnection]") -> None:
+        wanted = self._connecting.pop(address, None) is task
+        if not task.cancelled() and task.exception() is None:
+            connection = task.result()
+            if not wanted:  # all were closed in the same moment
+                connection.close()
+                return
+            self._live[address] = connection
+            if self.on_lost is not None:
+                connection.on_lost = partial(self.on_lost, address)
+
+    async def call(
+        self,
+        address: str,
+        method: Method[Req, Rep],
+        request: Req,
+        *,
+        timeout_s: float,
+        payload: Sequence[Buffer] = (),
+        sink: Sink | None = None,
+        request_id: int = 0,
+        behind: int | None = None,
+    ) -> Rep:
+        """Connect if need be, then `Connection.call`; once more if the service was just letting go of the connection
+        as idle: it has not begun the call."""
+        deadline = self._clock.monotonic() + timeout_s
+        again = False
+        connection = self.live(address) or await self.connect(address, timeout_s)
+        while True:
+            left = deadline - self._clock.monotonic()
+            try:
+                return await connection.call(
+                    method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id, behind=behind
+                )
+            except ConnectionIdle:
+                if again:
+                    raise
+                again = True
+            connection = await self.connect(address, deadline - self._clock.monotonic())
+
+    def abandon(self) -> None:
+        """In a forked child: let go of connections that belong to the parent, without a word to the peers."""
+        self._live.clear()
+        self._connecting.clear()
+
+    async def close(self) -> None:
+        connecting = list(self._connecting.values())
+        self._connecting.clear()
+        for task in connecting:
+            task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+        error: ThreefsError = ConnectionLost("this side is closing")
+        for connection in list(self._live.values()):
+            connection.close(error)
+        self._live.clear()

@@ -1,0 +1,500 @@
+"""Frames over one stream, both ways: bytes in and out, nothing about calls.
+
+Inbound, headers and bodies pass through a small ring; payload goes from the kernel straight to where the receiver wants
+it. Outbound, long payloads take turns segment by segment, so a small reply never waits for a large one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from threefs.env.net import MOST_PIECES, Buffer, Stream
+from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsError
+from threefs.rpc import frames
+from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
+from threefs.rpc.incoming import BodyRoom, fill
+from threefs.rpc.limits import Limits
+from threefs.rpc.send_queue import Outgoing, Owner, Queued
+
+_RING_BYTES = 16 << 10
+_TURN_BYTES = 512 << 10  # handed to the kernel at once
+_READS_PER_WAKE = 16  # then other connections get their turn
+_TURN_S = 0.005  # and then too, if what was read is more work than that
+#: A message of that size was much work, and is as much for the peer, who can begin with it while the next one is made.
+_LARGE_BYTES = 2 << 10
+_ROOM_S = 0.05  # between looks for room for a body
+_NEVER = 1 << 62
+_NOTHING = memoryview(b"")
+#: Where payload goes that nobody wants. Never read.
+_NOWHERE = memoryview(bytearray(SEGMENT_BYTES))
+
+
+class Receiver(Protocol):
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        """A frame came. Where its inline payload goes: views that are together header.inline_bytes long."""
+        ...
+
+    def payload_done(self, header: Header) -> None:
+        """The inline payload of that frame is in its place."""
+        ...
+
+    def lost(self, error: ThreefsError) -> None:
+        """The link is closed; called once."""
+        ...
+
+
+class FrameStream:
+    """Owns the stream. Everything happens on the loop that made it."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        limits: Limits,
+        receiver: Receiver,
+        queued: Queued | None = None,
+        most_queued_bytes: int = _NEVER,
+        now: Callable[[], float] | None = None,
+        hear_out: bool = False,
+        bodies: BodyRoom | None = None,
+    ) -> None:
+        """`queued` counts what all links of a process have to send. While this one has more than `most_queued_bytes` to
+        send, or memory for so much of it (`hold`), it takes nothing in: what the peer asks for next would only wait
+        too. With a clock (`now`, in seconds) other links get their turn after some milliseconds of its frames.
+        `hear_out`: when the peer takes nothing more, what it has said before still counts. A body that does not come in
+        one piece needs room among `bodies`."""
+        self.peer = stream.peer
+        self.limits = limits  # of what comes in
+        self.queued_bytes = 0  # to be sent
+        self.taken_bytes = 0  # by the kernel, ever
+        self.received_bytes = 0  # ever
+        self._queued = queued or Queued()
+        self._told_queued_bytes = 0  # to `_queued`: only what the kernel did not take at once is worth telling
+        self._most_queued_bytes = self._room_bytes = most_queued_bytes
+        self._paused = False
+        self._waits = False  # paused for a time
+        self._now = now
+        self._hear_out = hear_out
+        self._turn_ends = 0.0
+        self.closed = False
+        self._stream = stream
+        self._receiver = receiver
+        #: Of the places that the receiver has just given for a payload. Nothing more comes into them when it is done.
+        self.owner: Owner | None = None
+        self._loop = asyncio.get_running_loop()
+        # inbound
+        self._ring = memoryview(bytearray(_RING_BYTES))
+        self._start = 0
+        self._end = 0
+        self._header: Header | None = None  # whose body or payload is being received
+        self._body: bytearray | None = None  # a body that does not fit the ring
+        self._checksum = 0  # of the header of that
+        self._bodies = bodies or BodyRoom(_NEVER)
+        self._wanted: deque[memoryview] = deque()
+        # outbound
+        self._queue: deque[Outgoing] = deque()
+        self._pieces: deque[Buffer] = deque()
+        self._finished: list[Callable[[], None]] = []
+        self._lent: list[tuple[Owner, int, int]] = []  # which pieces of this turn are in memory of a call
+        self._popped = 0  # pieces of this turn that the kernel has taken
+        self._flushing = False  # or it will be at the end of this turn of the loop
+        self._blocked = False
+        self._closing: ThreefsError | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        stream.on_readable(self._readable)
+
+    # ---- outbound
+
+    def send(
+        self,
+        head: bytes,
+        call_id: int = 0,
+        payload: Sequence[Buffer] = (),
+        length: int = 0,
+        sent: Callable[[], None] | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        """Queue one message: `head` is its header and body. `sent` is called once the kernel has its last byte, or the
+        link is closed; until then the payload must not change. It is not looked at any more once `owner` is done: the
+        peer is to be told by a CANCEL that the rest does not come. Small messages of one turn of the loop go out
+        together: what is sent while frames are taken in with the last of these, else at the end of the turn."""
+        if self.closed:
+            if sent is not None:
+                sent()
+            return
+        self.queued_bytes += len(head) + length
+        if not length and sent is None and not self._queue:
+            self._pieces.append(head)
+            if len(head) >= _LARGE_BYTES and not self._blocked:
+                self._pump()
+                return
+        else:
+            views = [view if isinstance(view, memoryview) else memoryview(view) for view in payload]
+            self._queue.append(Outgoing(head, call_id, views, length, sent, owner))
+        if not self._flushing and not self._blocked:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def send_now(self, head: bytes) -> None:
+        """The same for a message without payload that nothing else will go with: another turn of the loop would cost
+        more than the message."""
+        if self._flushing or self._blocked or self.closed:
+            self.send(head)
+            return
+        self.queued_bytes += len(head)
+        self._pieces.append(head)
+        self._pump()
+
+    def _tell_queued(self) -> None:
+        self._queued.total_bytes += self.queued_bytes - self._told_queued_bytes
+        self._told_queued_bytes = self.queued_bytes
+
+    @property
+    def sending(self) -> bool:
+        """Something is still to be handed to the kernel."""
+        return bool(self._queue or self._pieces)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if not self._blocked:
+            self._pump()
+
+    def _writable(self) -> None:
+        self._blocked = False
+        self._stream.on_writable(None)
+        if self._lent:
+            self._blank()
+        self._pump()
+
+    def _blank(self) -> None:
+        """Zeros go out in the place of what the kernel has not taken of a call that has lost its memory: the frame has
+        to have its length, and the call is over."""
+        for owner, begin, end in self._lent:
+            if owner.done():
+                for place in range(max(0, begin - self._popped), end - self._popped):
+                    self._pieces[place] = bytes(len(self._pieces[place]))
+
+    def _pump(self) -> None:
+        while not self.closed:
+            if not self._pieces and not self._take_turn():
+                if self._closing is not None:
+                    self.close(self._closing)
+                return
+            if not self._send_pieces():
+                self._blocked = not self.closed
+                if self._blocked:
+                    self._tell_queued()
+                    self._stream.on_writable(self._writable)
+                    if self._paused:
+                        self._go_on_reading()
+                return
+            self._popped = 0
+            if self._lent:
+                self._lent.clear()
+            if self._told_queued_bytes:
+                self._tell_queued()
+            finished, self._finished = self._finished, []
+            for sent in finished:
+                sent()
+            if self._paused:
+                self._go_on_reading()
+
+    def hold(self, size: int) -> None:
+        """So much more memory, or less, is held for what will have to be sent."""
+        self._room_bytes -= size
+        if self._paused:
+            self._go_on_reading()
+
+    def _go_on_reading(self) -> None:
+        room_bytes = self._room_bytes - self._most_queued_bytes // 2
+        if self.queued_bytes <= room_bytes and not self._waits and not self.closed:
+            self._paused = False
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if not self.closed and self._closing is None and not self._paused:
+            self._stream.on_readable(self._readable)
+            self._readable(again=True)
+
+    def _take_turn(self) -> bool:
+        """Collect the next frames, one of each message in turn. False when nothing is queued."""
+        pieces: list[Buffer] = []
+        queue = self._queue
+        total = 0
+        while queue and total < _TURN_BYTES and len(pieces) < MOST_PIECES:
+            message = queue.popleft()
+            if not message.head:  # a SEGMENT
+                self.queued_bytes += HEADER_BYTES
+            owner = message.owner
+            if owner is not None and owner.done():
+                self.queued_bytes -= message.remaining + len(message.head)
+                continue
+            begin = len(pieces) + 1  # behind the header
+            total += message.next_frame(pieces)
+            if owner is not None:
+                self._lent.append((owner, begin, len(pieces)))
+            if message.remaining:
+                queue.append(message)
+            elif message.sent is not None:
+                self._finished.append(message.sent)
+        self._pieces.extend(pieces)
+        return total > 0
+
+    def _send_pieces(self) -> bool:
+        """Hand all collected pieces to the kernel. False when it takes no more, or the link broke."""
+        pieces = self._pieces
+        while pieces:
+            batch = [pieces[i] for i in range(MOST_PIECES)] if len(pieces) > MOST_PIECES else list(pieces)
+            try:
+                taken = self._stream.send(batch)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                self._break(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
+                return False
+            self.queued_bytes -= taken
+            self.taken_bytes += taken
+            while taken:
+                first = pieces[0]
+                if len(first) <= taken:
+                    taken -= len(first)
+                    pieces.popleft()
+                    self._popped += 1
+                else:
+                    pieces[0] = memoryview(first)[taken:]
+                    taken = 0
+        return True
+
+    def _break(self, error: ThreefsError) -> None:
+        """The peer takes nothing more. It may have answered before, and have said why it goes."""
+        if self._hear_out and not self._flushing:  # else frames are being taken in now
+            self._blocked = True  # nothing goes out any more
+            try:
+                while not self.closed and self._receive():
+                    pass
+            except ThreefsError as refused:
+                error = refused
+        self.close(error)
+
+    # ---- inbound
+
+    def divert(self, call_id: int) -> None:
+        """If payload of this call is being received, let the rest of it go nowhere: its place has lost its owner."""
+        if self._header is not None and self._header.call_id == call_id and self._body is None:
+            self._divert()
+
+    def _divert(self) -> None:
+        self.owner = None
+        self._wanted = deque(_NOWHERE[: len(view)] for view in self._wanted)
+
+    @property
+    def awaited_bytes(self) -> int:
+        """Of a body that has begun to come; 1 if any other part of a frame has."""
+        if self._body is not None:
+            return sum(map(len, self._wanted))
+        return not self._paused and (self._header is not None or self._start != self._end)
+
+    def _readable(self, *, again: bool = False) -> None:
+        """`again`: there may be something in the ring yet."""
+        self._flushing = True  # what is sent from here on goes out below
+        self._turn_ends = 0.0
+        try:
+            if again:
+                self._parse()
+            for _ in range(_READS_PER_WAKE):
+                if self.closed or self._paused or self._must_pause() or not self._receive():
+                    break
+        except ThreefsError as error:
+            self.refuse(error)
+        except Exception as error:  # a part of what came is lost: nobody shall wait for the rest
+            self.close(ConnectionLost(f"what {self.peer} sent was not understood: {type(error).__name__}"))
+            raise
+        finally:
+            self._flushing = False
+        if not self._blocked and (self._pieces or self._queue):
+            self._pump()
+
+    def _is_turn_over(self) -> bool:
+        """To be asked after the first frame of several, and after each that follows."""
+        assert self._now is not None
+        now = self._now()
+        if not self._turn_ends:
+            self._turn_ends = now + _TURN_S
+        return now >= self._turn_ends
+
+    def _give_turn(self, pause_s: float = 0.0) -> None:
+        """The frames that have come are much work: others go first, then the rest of them."""
+        if not self._wanted and not self._paused and not self.closed:
+            self._paused = self._waits = True
+            self._stream.on_readable(None)
+            self._loop.call_later(pause_s, self._after_turn)
+
+    def _after_turn(self) -> None:
+        self._waits = False
+        if not self._must_pause():
+            self._paused = False
+            self._resume()
+
+    def _must_pause(self) -> bool:
+        if self.queued_bytes <= self._room_bytes or self.closed or self._wanted:
+            return False
+        if not self._paused:
+            self._paused = True
+            self._stream.on_readable(None)
+        return True
+
+    def _receive(self) -> bool:
+        """Read once and take in what came. False when there is nothing more to read now: the kernel had less than it
+        was asked for, and tells when more comes."""
+        if self.owner is not None and self.owner.done():
+            self._divert()
+        wanted = self._wanted
+        if wanted:
+            views = [wanted[i] for i in range(MOST_PIECES - 1)] if len(wanted) >= MOST_PIECES else list(wanted)
+            if len(views) == len(wanted):
+                views.append(self._ring)
+        else:
+            if self._start == self._end:
+                self._start = self._end = 0
+            elif self._end > _RING_BYTES - 2 * HEADER_BYTES:
+                self._compact()
+            views = [self._ring[self._end :]]
+        try:
+            count = self._stream.recv_into(views)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.close(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
+            return False
+        if count == 0:
+            self.close(PeerClosed(f"{self.peer} closed the connection"))
+            return False
+        self.received_bytes += count
+        if wanted:
+            rest = fill(wanted, count)
+            if wanted:
+                return True  # long payload: more of it has mostly come meanwhile
+            self._start = 0
+            self._end = rest
+            self._landed()
+        else:
+            self._end += count
+        full = self._end == _RING_BYTES
+        self._parse()
+        return full
+
+    def _compact(self) -> None:
+        rest = bytes(self._ring[self._start : self._end])
+        self._ring[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
+
+    def _parse(self) -> None:
+        """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
+        while not self._wanted and not self.closed:
+            if self.queued_bytes > self._room_bytes and self._must_pause():  # with what is in the ring
+                return
+            start = self._start
+            have = self._end - start
+            if have < HEADER_BYTES:
+                return
+            header = frames.decode(self._ring, start, self.limits)
+            size = HEADER_BYTES + header.body_bytes
+            if have >= size:
+                body = frames.body_at(self._ring, start, header)
+                self._start = start + size
+                self._begin(header, body)
+                if self._start != self._end and self._now is not None and self._is_turn_over():
+                    self._give_turn()
+                    return
+            elif not self._has_room(header.body_bytes):
+                return
+            else:
+                self._header = header
+                self._body = bytearray(header.body_bytes)
+                self._checksum = frames.header_checksum(self._ring, start)
+                self._start += HEADER_BYTES
+                self._want([memoryview(self._body)])
+
+    def _has_room(self, size: int) -> bool:
+        """For a body; it is taken. Else it is looked for again after a while."""
+        if self._bodies.take(size):
+            if not self.closed:
+                return True
+            self._bodies.give(size)  # to make room, it was this very connection that was let go of
+        self._give_turn(_ROOM_S)
+        return False
+
+    def _begin(self, header: Header, body: bytes) -> None:
+        self._header = header
+        views = self._receiver.frame(header, body)
+        if header.payload_bytes and not self.closed:
+            if sum(len(view) for view in views) != header.inline_bytes:
+                raise ProtocolError(f"{self.peer} sent {header.inline_bytes} bytes of payload that do not fit")
+            self._want(views)
+        else:
+            self._header = None  # nothing of it is still to come
+
+    def _want(self, views: Sequence[memoryview]) -> None:
+        """Receive into views, first from what the ring holds already."""
+        wanted = self._wanted
+        wanted.extend(view for view in views if len(view))
+        while wanted and self._start < self._end:
+            view = wanted[0]
+            take = min(len(view), self._end - self._start)
+            view[:take] = self._ring[self._start : self._start + take]
+            self._start += take
+            if take == len(view):
+                wanted.popleft()
+            else:
+                wanted[0] = view[take:]
+        if not wanted:
+            self._landed()
+
+    def _landed(self) -> None:
+        """The body or payload that was being received is complete."""
+        header, self._header = self._header, None
+        assert header is not None
+        if self._body is not None:
+            body, self._body = bytes(self._body), None
+            self._bodies.give(len(body))
+            frames.check_body(header, self._checksum, body)
+            self._begin(header, body)
+        else:
+            self.owner = None
+            self._receiver.payload_done(header)
+
+    # ---- the end
+
+    def refuse(self, error: ThreefsError) -> None:
+        """Tell the peer why, then close."""
+        if self.closed or self._closing is not None:
+            return
+        self._closing = error
+        self._stream.on_readable(None)
+        body = frames.error_body(error)
+        self.send(frames.encode(frames.GOAWAY, body=body))
+        # A peer that does not read must not keep us.
+        self._patience = self._loop.call_later(self.limits.hello_s, self.close, error)
+
+    def close(self, error: ThreefsError) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._patience is not None:
+            self._patience.cancel()  # it would keep this link, and all that it holds, until its time
+        self._receiver.lost(error)  # before the peer can know
+        self._stream.close()
+        finished = [*self._finished, *(m.sent for m in self._queue if m.sent is not None)]
+        self._queue.clear()
+        self._pieces.clear()
+        self._lent.clear()
+        self._finished.clear()
+        self._wanted.clear()
+        self.queued_bytes = 0
+        self._tell_queued()
+        # Whoever still knows this link, as cycles do until they are collected, keeps no memory by it.
+        self._ring, self._start, self._end = _NOTHING, 0, 0
+        self._bodies.give(len(self._body or b""))
+        self._header = self._body = self.owner = None
+        for sent in finished:
+            sent()

@@ -1,0 +1,208 @@
+"""The control plane's binding: the same methods and handlers over gRPC, with health and reflection.
+
+For services and tools in other languages. The client library must not import this: gRPC does not survive a fork. With a
+key every call needs a proof of it (`control_proofs`), those of health and reflection too.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import _async as health_aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from threefs.errors import (
+    DeadlineExceeded,
+    Internal,
+    NotAuthorised,
+    ProtocolError,
+    ThreefsError,
+    Unavailable,
+    error_of,
+)
+from threefs.rpc import grpc_proofs
+from threefs.rpc.grpc_proofs import Gate, Proof
+from threefs.rpc.handshake import NEEDS_KEY
+from threefs.rpc.methods import Method, Rep, Req
+
+#: Trailing metadata of a failed call, so that the caller gets the same error class.
+_CODE_KEY = "threefs-error-code"
+_CHALLENGE_KEY = "threefs-challenge"
+_PROOF_KEY = "threefs-proof"  # of a call, and of its answer
+_REPLY_BYTES = 16 << 20  # routing, of thousands of disks
+_REQUEST_BYTES = 4 << 20  # the plan of as many
+
+_LOG = structlog.get_logger()
+_OPTIONS = [("grpc.max_receive_message_length", _REQUEST_BYTES), ("grpc.so_reuseport", 0)]
+
+
+class _Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Lets a call pass that has a proof, whatever it is."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return None  # there is no such method
+        try:
+            self._gate.admit(details.method, _metadata(details.invocation_metadata, _PROOF_KEY))
+        except NotAuthorised as error:
+            return _refusal(handler, error, self._gate.challenge())
+        return handler
+
+
+def _refusal(handler: Any, error: ThreefsError, challenge: str) -> Any:
+    """A handler that fails, and answers as the other would."""
+
+    async def refuse(_: Any, context: Any) -> Any:
+        context.set_trailing_metadata(((_CODE_KEY, str(error.code)), (_CHALLENGE_KEY, challenge)))
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+
+    # As a stream of requests, whatever it is: else the request would be taken in before it is refused.
+    if handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(refuse)
+    return grpc.stream_unary_rpc_method_handler(refuse)
+
+
+class ControlServer:
+    """Serves unary methods over gRPC. `token` is the text of the cluster's key; empty: it has none."""
+
+    def __init__(self, token: str = "") -> None:
+        self._token = token
+        self._server = grpc.aio.server(options=_OPTIONS, interceptors=[_Doorkeeper(Gate(token))] if token else [])
+        self._handlers: dict[str, dict[str, Any]] = {}
+        self._health = health_aio.HealthServicer()
+
+    def serve(self, method: Method[Req, Rep], handler: Callable[[Req], Awaitable[Rep]]) -> None:
+        """Serve `method` by a coroutine function; a ThreefsError it raises reaches the caller as the same class."""
+
+        async def answer(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+            proof = grpc_proofs.read(_metadata(context.invocation_metadata(), _PROOF_KEY))
+            try:
+                reply = (await handler(self._request(method, body, proof))).SerializeToString()
+            except ThreefsError as error:
+                return await self._fail(context, grpc.StatusCode.FAILED_PRECONDITION, error, proof)
+            except Exception as error:
+                _LOG.exception("a call failed unexpectedly", method=str(method))
+                failure = Internal(f"{method} failed: {type(error).__name__}")
+                return await self._fail(context, grpc.StatusCode.INTERNAL, failure, proof)
+            context.set_trailing_metadata(self._proven(proof, reply))
+            return reply
+
+        self._handlers.setdefault(method.service, {})[method.name] = grpc.unary_unary_rpc_method_handler(answer)
+
+    def _request(self, method: Method[Req, Any], body: bytes, proof: Proof | None) -> Req:
+        if self._token and (proof is None or not grpc_proofs.fits(proof, body)):
+            raise NotAuthorised(f"the proof of the call of {method} is of another request")
+        try:
+            return method.request.FromString(body)
+        except DecodeError:
+            raise ProtocolError(f"the request of {method} cannot be read") from None
+
+    async def _fail(self, context: Any, status: Any, error: ThreefsError, proof: Proof | None) -> bytes:
+        said = grpc_proofs.of_error(error.code, error.message)
+        context.set_trailing_metadata(((_CODE_KEY, str(error.code)), *self._proven(proof, said)))
+        await context.abort(status, error.message)
+        raise AssertionError("abort raises")
+
+    def _proven(self, call: Proof | None, reply: bytes) -> tuple[tuple[str, str], ...]:
+        """Metadata of an answer."""
+        if not self._token or call is None:
+            return ()
+        return ((_PROOF_KEY, grpc_proofs.of_reply(self._token, call, reply)),)
+
+    async def start(self, host: str, port: int) -> str:
+        """Listen; "host:port" with the real port. Raises Unavailable."""
+        for service, handlers in self._handlers.items():
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [*self._handlers, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, self._server)
+        name = f"[{host}]" if ":" in host else host
+        try:
+            bound = self._server.add_insecure_port(f"{name}:{port}")
+        except RuntimeError as error:
+            raise Unavailable(f"cannot listen on {name}:{port}: {error}") from None
+        await self._server.start()
+        for service in ("", *self._handlers):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        return f"{name}:{bound}"
+
+    async def stop(self, grace_s: float) -> None:
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)
+
+
+class ControlClient:
+    """Calls a ControlServer; reconnects by itself. `token` is the text of the cluster's key."""
+
+    def __init__(self, address: str, token: str = "") -> None:
+        self.address = address
+        self._token = token
+        self._challenge = ""
+        options = [("grpc.max_receive_message_length", _REPLY_BYTES), ("grpc.max_reconnect_backoff_ms", 2000)]
+        self._channel = grpc.aio.insecure_channel(address, options=options)
+
+    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
+        """Raises what the handler raised, or Unavailable, DeadlineExceeded, NotAuthorised."""
+        body = request.SerializeToString()
+        while True:
+            challenge = self._challenge
+            try:
+                return method.reply.FromString(await self._once(method, body, timeout_s))
+            except NotAuthorised:
+                if not self._token or self._challenge == challenge:
+                    raise
+            except DecodeError:
+                raise ProtocolError(f"the answer of {self.address} to {method} cannot be read") from None
+
+    def metadata(self, path: str, body: bytes = b"") -> tuple[Proof | None, tuple[tuple[str, str], ...] | None]:
+        """The proof of a call and how it is sent."""
+        if not self._token:
+            return None, None
+        proof = grpc_proofs.prove(self._token, self._challenge, path, body)
+        return proof, ((_PROOF_KEY, proof.text()),)
+
+    async def _once(self, method: Method[Any, Any], body: bytes, timeout_s: float) -> bytes:
+        path = f"/{method.service}/{method.name}"
+        proof, metadata = self.metadata(path, body)
+        call = self._channel.unary_unary(path, None, None)(body, timeout=timeout_s, metadata=metadata)
+        try:
+            reply: bytes = await call
+            trailer = await call.trailing_metadata()
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(method, error, proof) from None
+        if not self._proves(trailer, proof, reply):
+            raise Unavailable(f"{self.address} did not prove that it knows the key of the cluster")
+        return reply
+
+    def _translated(self, method: Method[Any, Any], error: grpc.aio.AioRpcError, proof: Proof | None) -> ThreefsError:
+        trailer, message = error.trailing_metadata(), error.details() or ""
+        code = _metadata(trailer, _CODE_KEY)
+        if code == str(NotAuthorised.code):
+            self._challenge = _metadata(trailer, _CHALLENGE_KEY) or self._challenge
+            return NotAuthorised(message if self._token else NEEDS_KEY)
+        if code.isdigit():
+            if not self._proves(trailer, proof, grpc_proofs.of_error(int(code), message)):
+                return Unavailable(f"{self.address} failed, without a proof that it knows the cluster's key: {message}")
+            return error_of(int(code), message)
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DeadlineExceeded(f"{self.address} did not answer {method} within the deadline")
+        return Unavailable(f"cannot reach {self.address} for {method}: {message}")
+
+    def _proves(self, trailer: Any, call: Proof | None, reply: bytes) -> bool:
+        if call is None:
+            return True
+        return grpc_proofs.is_of_reply(_metadata(trailer, _PROOF_KEY), self._token, call, reply)
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+
+def _metadata(pairs: Iterable[Any] | None, key: str) -> str:
+    return next((str(value) for name, value in pairs or () if name == key), "")

@@ -1,0 +1,419 @@
+"""The answering side of a connection: one peer's calls, from their first byte to the last byte of the answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic
+
+from google.protobuf.message import DecodeError
+
+from threefs.env.net import Buffer, Stream
+from threefs.errors import (
+    DeadlineExceeded,
+    Internal,
+    LimitExceeded,
+    NotAuthorised,
+    Overloaded,
+    ProtocolError,
+    Stopping,
+    ThreefsError,
+    Unavailable,
+    UnknownMethod,
+)
+from threefs.rpc import frames, handshake
+from threefs.rpc.frame_stream import FrameStream
+from threefs.rpc.frames import Header
+from threefs.rpc.handshake import ServerHandshake
+from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.preencoded import Answer
+from threefs.rpc.reaper import Progress
+from threefs.wire.common_pb2 import Hello
+
+if TYPE_CHECKING:
+    from threefs.rpc.server import Server
+
+#: Answers by `call.reply` or `call.fail`, now or, when it is a coroutine function, later.
+Handler = Callable[["Call[Any, Any]"], Awaitable[None] | None]
+
+_NOTHING = memoryview(b"")
+_NOWHERE = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
+_SMALL_ANSWER_BYTES = 16 << 10  # all calls of a connection may have such ones at a time
+_LARGE_ANSWER_BYTES = 64 << 10  # there is always room for smaller ones
+_CALL_BYTES = 2 << 10  # what a call takes beside its request
+
+
+class Call(Generic[Req, Rep]):
+    """One call being answered.
+
+    `payload` lies in a pooled, page-aligned buffer. It is valid until the handler has finished and has replied.
+    `deadline` is a reading of the server's monotonic clock.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_header",
+        "_held",
+        "_received",
+        "_running",
+        "_session",
+        "answered",
+        "deadline",
+        "lost",
+        "method",
+        "payload",
+        "peer",
+        "receive_by",
+        "request",
+        "request_id",
+        "task",
+    )
+
+    def __init__(
+        self, session: "ServerConnection", header: Header, method: Method[Req, Rep], request: Req, deadline: float
+    ):
+        self.method = method
+        self.request = request
+        self.deadline = deadline
+        self.receive_by = deadline  # all of its payload
+        self.request_id = header.request_id
+        self.peer = session.hello
+        self.payload = _NOTHING
+        self.answered = False
+        self.lost: ThreefsError | None = None  # why nobody can be answered any more
+        self.task: asyncio.Future[None] | None = None
+        self._session = session
+        self._header = header
+        self._buffer: memoryview | None = None
+        self._held = 0
+        self._received = 0
+        self._running = True
+
+    def remaining_s(self) -> float:
+        return self.deadline - self._session.server.clock.monotonic()
+
+    def make_room(self, size: int, *, behind: int | None = None) -> None:
+        """To be called before so much memory is taken for the answer. Raises Overloaded. `behind` is not None for what
+        is asked for by another service: how many more it has to ask before it gives its memory back."""
+        self._session.server.make_room(size, behind=behind)
+        if size > _SMALL_ANSWER_BYTES:
+            self._held += size
+            self._session.link.hold(size)
+
+    def reply(
+        self,
+        message: Answer[Rep],
+        payload: Sequence[Buffer] = (),
+        sent: Callable[[], None] | None = None,
+    ) -> None:
+        """Answer. The payload must not change until `sent` is called: the kernel has it all, or the peer is gone."""
+        body = message.SerializeToString()
+        length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
+        if length + len(body) > _LARGE_ANSWER_BYTES:
+            try:
+                self._session.server.check_queued(length + len(body))
+            except Overloaded as error:
+                if sent is not None:
+                    sent()
+                self.fail(error)
+                return
+        self._answer(0, body, payload, length, sent)
+
+    def fail(self, error: ThreefsError) -> None:
+        self._answer(frames.FAILED, frames.error_body(error), (), 0, None)
+
+    def _answer(
+        self, flags: int, body: bytes, payload: Sequence[Buffer], length: int, sent: Callable[[], None] | None
+    ) -> None:
+        assert not self.answered, f"{self.method} was answered twice"
+        self.answered = True
+        header = self._header
+        head = frames.encode(frames.RESPONSE, header.method, flags, header.call_id, body, length, 0, header.request_id)
+        link = self._session.link
+        if not length and sent is None and len(self._session.calls) == 1:
+            link.send_now(head)
+        else:
+            link.send(head, header.call_id, payload, length, sent)
+        if not self._running:
+            self._session.end(self)
+
+    def handled(self) -> None:
+        """The handler has finished."""
+        self._running = False
+        if self.answered:
+            self._session.end(self)
+
+    # ---- receiving the payload, by the session only
+
+    def receive_into(self, buffer: memoryview, by: float) -> None:
+        self._buffer = buffer
+        self.receive_by = min(self.deadline, by)
+        self.payload = buffer[: self._header.payload_bytes]
+
+    def place(self, length: int) -> memoryview:
+        start = self._received
+        if start + length > len(self.payload):
+            raise ProtocolError(f"more payload for {self.method} than was announced")
+        self._received += length
+        return self.payload[start : start + length]
+
+    @property
+    def complete(self) -> bool:
+        return self._received == len(self.payload)
+
+    @property
+    def call_id(self) -> int:
+        return self._header.call_id
+
+    @property
+    def body_bytes(self) -> int:
+        return self._header.body_bytes
+
+    @property
+    def payload_bytes(self) -> int:
+        return self._header.payload_bytes
+
+    def take_buffer(self) -> memoryview | None:
+        """Give up the payload's buffer, and the room for the answer."""
+        if self._held:
+            self._session.link.hold(-self._held)
+        buffer, self._buffer = self._buffer, None
+        self.payload = _NOTHING
+        return buffer
+
+
+class ServerConnection:
+    """A peer at the server."""
+
+    def __init__(self, stream: Stream, server: "Server") -> None:
+        self.server = server
+        self.hello: Hello | None = None  # until it is certain who the peer is
+        self.refusal: ThreefsError | None = None  # what it is told when it says HELLO
+        self._handshake = ServerHandshake(stream.service, limits=server.limits)
+        self.calls: dict[int, Call[Any, Any]] = {}
+        self.progress = Progress(server.clock.monotonic())
+        self._inflight_bytes = 0
+        self._calls_bytes = 0
+        limits = server.limits
+        now = server.clock.monotonic
+        self.link = FrameStream(
+            stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now, bodies=server.bodies
+        )
+        self._impatience = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
+
+    # ---- how it gets on, for the reaper
+
+    @property
+    def taken_bytes(self) -> int:
+        return self.link.taken_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        return self.link.received_bytes
+
+    @property
+    def queued_bytes(self) -> int:
+        return self.link.queued_bytes
+
+    @property
+    def awaited_bytes(self) -> int:
+        if not self._inflight_bytes:
+            return self.link.awaited_bytes
+        awaited = sum(call.payload_bytes for call in self.calls.values() if not call.complete)
+        return max(awaited, self.link.awaited_bytes)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.calls)
+
+    def drop_late(self, now: float) -> None:
+        """Give up calls whose payload did not come in its time: they hold memory for it."""
+        if not self._inflight_bytes:
+            return
+        for call in [call for call in self.calls.values() if not call.complete and now >= call.receive_by]:
+            self.link.divert(call.call_id)
+            call.fail(DeadlineExceeded(f"the payload of {call.method} did not come in its time"))
+            self.end(call)
+
+    def let_go(self, error: ThreefsError) -> None:
+        if self.link.sending:  # it does not take what there is
+            self.link.close(error)
+        else:
+            self.link.refuse(error)
+
+    def _no_hello(self) -> None:
+        self.link.refuse(ProtocolError("no HELLO in time"))
+
+    # ---- what the link receives
+
+    def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        if self.hello is None:
+            self._greet(header, body)
+            return ()
+        if header.kind == frames.REQUEST:
+            return self._request(header, body)
+        if header.kind == frames.SEGMENT:
+            call = self.calls.get(header.call_id)
+            if call is None or call.complete:  # refused or cancelled before all of it came
+                return _nowhere(header)
+            return [call.place(header.payload_bytes)]
+        if header.kind == frames.CANCEL:
+            self._cancel(header.call_id)
+            return ()
+        if header.kind == frames.GOAWAY:
+            self.link.close(frames.error_from(body))
+            return ()
+        if header.kind == frames.PING:
+            if not self.link.sending:  # else what is being sent tells as much, and a peer that never reads gets no more
+                self.link.send(frames.encode(frames.PONG))
+            return ()
+        raise ProtocolError("a frame that only a server sends")
+
+    def _greet(self, header: Header, body: bytes) -> None:
+        if header.kind != frames.HELLO:
+            raise ProtocolError("the first frame of a connection must be HELLO")
+        if self.refusal is not None:
+            raise self.refusal
+        self.hello, answer = self._handshake.take(body, self.server.identity)
+        if answer:
+            self.link.send(handshake.frame(answer))
+        if self.hello is not None:
+            self._impatience.cancel()
+            self.server.greeted(self)
+            self.link.limits = self.server.limits
+
+    def _request(self, header: Header, body: bytes) -> Sequence[memoryview]:
+        if header.call_id in self.calls:
+            raise ProtocolError(f"call {header.call_id} is in flight already")
+        try:
+            call = self._admit(header, body)
+        except (ProtocolError, LimitExceeded, NotAuthorised):
+            raise
+        except ThreefsError as error:
+            self._refuse_call(header, error)
+            return _nowhere(header)
+        if self.link.closed:  # to make room, it was this very connection that was let go of
+            return ()
+        self.calls[header.call_id] = call
+        self._count(call.body_bytes + _CALL_BYTES)
+        if not header.payload_bytes:
+            self._run(call)
+            return ()
+        self._inflight_bytes += header.payload_bytes
+        by = self.server.clock.monotonic() + self.server.limits.payload_s
+        call.receive_into(self.server.pool.take(header.payload_bytes), by)
+        return [call.place(header.inline_bytes)]
+
+    def _count(self, size: int) -> None:
+        self._calls_bytes += size
+        self.server.calls_bytes += size
+
+    def _admit(self, header: Header, body: bytes) -> Call[Any, Any]:
+        limits = self.server.limits
+        if self.server.stopping:
+            raise Stopping("the service is stopping")
+        if not self.server.handlers:
+            raise Unavailable("the service is starting")
+        if len(self.calls) >= limits.calls:
+            raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
+        self.server.check_calls(self._calls_bytes, len(body), behind=frames.behind(header))
+        if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:
+            raise Overloaded(
+                f"{self._inflight_bytes} bytes of payload of this connection are in flight, and {header.payload_bytes} "
+                f"would come with this call: more than {limits.inflight_bytes}"
+            )
+        method = self.server.methods.get(header.method)
+        if method is None:
+            raise UnknownMethod(f"{self.server.identity.program or 'this service'} has no method {header.method}")
+        try:
+            request = method.request.FromString(body)
+        except DecodeError:
+            raise ProtocolError(f"the request of {method} cannot be read") from None
+        if header.payload_bytes:
+            self.server.make_room(header.payload_bytes, behind=frames.behind(header))
+        deadline = self.server.clock.monotonic() + header.deadline_ms / 1000
+        return Call(self, header, method, request, deadline)
+
+    def _refuse_call(self, header: Header, error: ThreefsError) -> None:
+        body = frames.error_body(error)
+        self.link.send(frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, body))
+
+    def payload_done(self, header: Header) -> None:
+        call = self.calls.get(header.call_id)
+        if call is not None and call.complete and call.task is None and not call.answered:
+            self._run(call)
+
+    # ---- running
+
+    def _run(self, call: Call[Any, Any]) -> None:
+        try:
+            later = self.server.handlers[call.method.number](call)
+        except ThreefsError as error:
+            self._failed(call, error)
+        except Exception as error:
+            self._broke(call, error)
+        else:
+            if later is not None:
+                call.task = asyncio.ensure_future(later)
+                call.task.add_done_callback(lambda task: self._ended(call, task))
+                return
+        call.handled()
+
+    def _ended(self, call: Call[Any, Any], task: "asyncio.Future[None]") -> None:
+        if task.cancelled():
+            call.answered = True  # nobody waits for an answer
+        elif (error := task.exception()) is not None:
+            if isinstance(error, ThreefsError):
+                self._failed(call, error)
+            else:
+                self._broke(call, error)
+        call.handled()
+
+    def _failed(self, call: Call[Any, Any], error: ThreefsError) -> None:
+        if not call.answered:
+            call.fail(error)
+
+    def _broke(self, call: Call[Any, Any], error: BaseException) -> None:
+        self.server.log_failure(call, error)
+        self._failed(call, Internal(f"{call.method} failed: {type(error).__name__}"))
+
+    def _cancel(self, call_id: int) -> None:
+        call = self.calls.get(call_id)
+        if call is None:
+            return
+        if call.task is not None:
+            _stop(call.task)
+        elif not call.complete:  # its payload will not come
+            self.link.divert(call_id)
+            self.end(call)
+
+    def end(self, call: Call[Any, Any]) -> None:
+        """Handler finished and answer given: the call is over."""
+        if self.calls.pop(call.call_id, None) is not None:
+            self._count(-call.body_bytes - _CALL_BYTES)
+        buffer = call.take_buffer()
+        if buffer is not None:
+            self._inflight_bytes -= call.payload_bytes
+            self.server.pool.give(buffer)
+        if self.link.closed and not self.calls:
+            self.server.session_ended(self)
+        else:
+            self.server.call_ended()
+
+    def lost(self, error: ThreefsError) -> None:
+        self._impatience.cancel()
+        for call in list(self.calls.values()):
+            call.lost = error
+            if call.task is not None:
+                _stop(call.task)
+            elif not call.complete:
+                self.end(call)
+        if not self.calls:  # what cannot be cut off, work for the disk, goes on: the server's stop has to wait for it
+            self.server.session_ended(self)
+
+
+def _stop(task: "asyncio.Future[None]") -> None:
+    """Cancel it, but not before its first step: work that was begun without it would not be told (`env.begun`)."""
+    asyncio.get_running_loop().call_soon(task.cancel)
+
+
+def _nowhere(header: Header) -> Sequence[memoryview]:
+    return [_NOWHERE[: header.inline_bytes]] if header.payload_bytes else ()
