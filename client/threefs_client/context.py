@@ -13,7 +13,7 @@ from threefs.errors import NotAuthorised, ThreefsError
 from threefs.ids import ClientId
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
-from threefs.rpc.methods import ACCESSED, CLOSE, RENEW
+from threefs.rpc.methods import CLOSE, RENEW_LEASE, REPORT_ATIME
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
 from threefs_client.data.reads import Reader
@@ -103,8 +103,8 @@ async def connect(
 
 
 def lease_of(client: ClientId, meta: MetaCalls, cluster: RoutingWatcher, timeout_s: float, clock: Clock) -> Lease:
-    def renew(request: pb.RenewRequest, timeout_s: float) -> Awaitable[pb.RenewReply]:
-        return meta.call(RENEW, request, timeout_s=timeout_s)
+    def renew(request: pb.RenewLeaseRequest, timeout_s: float) -> Awaitable[pb.RenewLeaseReply]:
+        return meta.call(RENEW_LEASE, request, timeout_s=timeout_s)
 
     return Lease(client, renew, lambda: cluster.routing.lease_s, timeout_s=timeout_s, clock=clock)
 
@@ -118,7 +118,7 @@ def endings_of(meta: MetaCalls, lease: Lease, clock: Clock) -> Endings:
 
 
 def access_of(meta: MetaCalls, options: Options, clock: Clock) -> AccessTimes:
-    def send(request: pb.AccessedRequest, timeout_s: float) -> Awaitable[pb.AccessedReply]:
-        return meta.call(ACCESSED, request, timeout_s=timeout_s)
+    def send(request: pb.ReportAtimeRequest, timeout_s: float) -> Awaitable[pb.ReportAtimeReply]:
+        return meta.call(REPORT_ATIME, request, timeout_s=timeout_s)
 
     return AccessTimes(send, enabled=not options.noatime, clock=clock)

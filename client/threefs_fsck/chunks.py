@@ -187,8 +187,8 @@ class ChunkCheck:
             self._tell("wrong_length", finding.detail, number, repaired)
 
     async def _is_short(self, number: int, end: int) -> Sequence[pb.FsckFinding]:
-        request = pb.FsckExamineRequest(subjects=[pb.FsckSubject(inode=number, end=end)])
-        return (await self._meta.call(methods.FSCK_EXAMINE, request, timeout_s=CALL_S)).findings
+        request = pb.FsckRecheckRequest(subjects=[pb.FsckSubject(inode=number, end=end)])
+        return (await self._meta.call(methods.FSCK_RECHECK, request, timeout_s=CALL_S)).findings
 
     async def _settle(self, inode: pb.Inode) -> bool:
         request = pb.SyncRequest(

@@ -175,10 +175,10 @@ class MetadataCheck:
     # ---- calls ----
 
     async def _call(self, subjects: Sequence[pb.FsckSubject], *, repair: bool) -> Sequence[pb.FsckFinding]:
-        request = pb.FsckExamineRequest(subjects=subjects, repair=repair)
+        request = pb.FsckRecheckRequest(subjects=subjects, repair=repair)
         if repair:
             request.mutation.CopyFrom(self._meta.mutation())
-        return (await self._meta.call(methods.FSCK_EXAMINE, request, timeout_s=CALL_S)).findings
+        return (await self._meta.call(methods.FSCK_RECHECK, request, timeout_s=CALL_S)).findings
 
     async def _pages(self, table: pb.FsckTable, wanted: Sequence[int] = ()) -> AsyncIterator[pb.FsckScanReply]:
         after, more = b"", True

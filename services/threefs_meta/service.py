@@ -62,7 +62,7 @@ _QUICK = frozenset(
         methods.CREATE,
         methods.OPEN,
         methods.CLOSE,
-        methods.CHANGE_MANY,
+        methods.BATCH,
         methods.SYNC,
         methods.MKDIR,
         methods.MKNOD,
@@ -72,8 +72,8 @@ _QUICK = frozenset(
         methods.LINK,
         methods.SET_ATTR,
         methods.RESERVE,
-        methods.CLAIM,
-        methods.UNCLAIM,
+        methods.DELEGATE,
+        methods.RETURN_DELEGATION,
     )
 )
 
@@ -112,7 +112,7 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.CREATE, create)
     add(methods.OPEN, open_inode)
     add(methods.CLOSE, close)
-    add(methods.CHANGE_MANY, change_many, lambda request: len(request.changes))
+    add(methods.BATCH, change_many, lambda request: len(request.changes))
     add(methods.SYNC, sync)
     add(methods.STAT, stat)
     add(methods.BATCH_STAT, batch_stat, lambda request: len(request.places) + len(request.paths))
@@ -128,15 +128,15 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.TRUNCATE, truncate)
     add(methods.SET_LAYOUT, set_layout)
     add(methods.STAT_FS, statfs)
-    add(methods.RENEW, renew)
+    add(methods.RENEW_LEASE, renew)
     add(methods.SET_QUOTA, set_quota)
     add(methods.SHOW_QUOTA, show_quota)
     add(methods.LIST_QUOTAS, list_quotas)
-    add(methods.ACCESSED, accessed)
+    add(methods.REPORT_ATIME, accessed)
     add(methods.SET_TRASH, set_trash)
     add(methods.LIST_TRASH, list_trash)
     add(methods.FSCK_SCAN, scan)
-    add(methods.FSCK_EXAMINE, examine)
+    add(methods.FSCK_RECHECK, examine)
     add(methods.ACCESS, access)
     add(methods.MKNOD, mknod)
     add(methods.GET_XATTR, get_xattr)
@@ -145,7 +145,7 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.REMOVE_XATTR, remove_xattr)
     add(methods.LOCK, lock)
     add(methods.RESERVE, reserve)
-    add(methods.FIND_LOCK, find_lock)
+    add(methods.QUERY_LOCK, find_lock)
     add(methods.STATISTICS, statistics)
-    add(methods.CLAIM, claim)
-    add(methods.UNCLAIM, unclaim)
+    add(methods.DELEGATE, claim)
+    add(methods.RETURN_DELEGATION, unclaim)

@@ -96,7 +96,7 @@ def test_prometheus_finds_what_the_service_does(cluster: LocalCluster) -> None:
         made = fs.create_many([f"/d/{number}" for number in range(300)])
         assert len(made) == 300
         after = scrape()
-    names = 'threefs_meta_calls_names_total{method="ChangeMany"}'
+    names = 'threefs_meta_calls_names_total{method="Batch"}'
     assert after[names] - before.get(names, 0) == 300
     assert after["threefs_meta_transactions_total"] > before["threefs_meta_transactions_total"]
     assert after["threefs_meta_removals_waiting"] == 0

@@ -53,7 +53,7 @@ def test_who_makes_or_renames_many_files_does_not_ask_for_each(cluster: LocalClu
     for number in range(MANY):
         make(here / str(number))
     made = calls(cluster.address)
-    assert made["Claim"] == before.get("Claim", 0) + 1
+    assert made["Delegate"] == before.get("Delegate", 0) + 1
     looks = made.get("Lookup", 0) + made.get("BatchStat", 0) - before.get("Lookup", 0) - before.get("BatchStat", 0)
     assert looks < MANY // 2
     assert len(os.listdir(two[1] / "many")) == MANY

@@ -14,7 +14,7 @@ import pytest
 from tests.support.cluster import LocalCluster
 from tests.support.mounts import Mount, need_mounts
 from threefs.errors import ThreefsError
-from threefs.rpc.methods import RENEW
+from threefs.rpc.methods import RENEW_LEASE
 from threefs.wire import meta_pb2 as pb
 
 need_mounts()
@@ -132,8 +132,8 @@ def test_a_python_program_is_told_too(lonely: LocalCluster, tmp_path: Path) -> N
         file.flush()
         file.write(b" held back")
         core = fs._core().link.lease
-        request = pb.RenewRequest(client=core._client, end=core.number)
-        fs._run(fs._link().meta.call(RENEW, request, timeout_s=10.0))  # as if it had run out
+        request = pb.RenewLeaseRequest(client=core._client, end=core.number)
+        fs._run(fs._link().meta.call(RENEW_LEASE, request, timeout_s=10.0))  # as if it had run out
         theirs = other.open("/a", "r+b")
         theirs.lock(wait_s=MOST_S)
         theirs.write(b"THEIRS")

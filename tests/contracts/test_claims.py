@@ -30,14 +30,14 @@ def test_nothing_that_is_there_is_said_to_be_absent(plan: Plan) -> None:
 
 class EndsWithoutWaiting(Service):
     @staticmethod
-    def may_end(claim: pb.Claim, seen_s: float, now_s: float) -> bool:
+    def may_end(claim: pb.Delegation, seen_s: float, now_s: float) -> bool:
         return claim.recalled
 
 
 class SecondDoesNotWait(Service):
     """Who finds the claim recalled takes it that somebody has waited."""
 
-    def seen_s(self, claim: pb.Claim, now_s: float) -> float:
+    def seen_s(self, claim: pb.Delegation, now_s: float) -> float:
         return now_s - 1.0 if claim.recalled else now_s
 
 
@@ -55,7 +55,7 @@ class ForgetsRecalls(Service):
     """The client may take again what it is to give up."""
 
     @staticmethod
-    def may_take(claim: pb.Claim, client: bytes, number: int, tick: int) -> bool:
+    def may_take(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
         return not claim.client or claim.client == client
 
 
@@ -63,7 +63,7 @@ class TakesAll(Service):
     """Also what is another client's."""
 
     @staticmethod
-    def may_take(claim: pb.Claim, client: bytes, number: int, tick: int) -> bool:
+    def may_take(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
         return True
 
 
@@ -71,7 +71,7 @@ class TakesOldClaims(Service):
     """In place of newer ones."""
 
     @staticmethod
-    def may_take(claim: pb.Claim, client: bytes, number: int, tick: int) -> bool:
+    def may_take(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
         return not claim.client or (claim.client == client and not claim.recalled)
 
 
@@ -79,7 +79,7 @@ class KnowsOnlyClients(Service):
     """What a client asked for is its own, however long ago."""
 
     @staticmethod
-    def standing(claim: pb.Claim, adder: Creator | None, directory: int, name: bytes) -> Standing:
+    def standing(claim: pb.Delegation, adder: Creator | None, directory: int, name: bytes) -> Standing:
         if not claim.client:
             return Standing.FREE
         return Standing.OURS if adder is not None and adder.client == claim.client else Standing.THEIRS

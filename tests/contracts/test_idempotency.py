@@ -94,7 +94,7 @@ def test_the_script_has_all_mutations() -> None:
         await script.run()
         every = [each for each in vars(methods).values() if isinstance(each, Method) and each.service.endswith("Meta")]
         mutations = {each.name for each in every if "mutation" in each.request.DESCRIPTOR.fields_by_name}
-        assert {one.method.name for one in script.asked} == mutations - {methods.CLAIM.name}
+        assert {one.method.name for one in script.asked} == mutations - {methods.DELEGATE.name}
 
     run(test)
 

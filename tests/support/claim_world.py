@@ -58,7 +58,7 @@ class Service:
     frees_at_once = False  # when it answers a holder that the claim is recalled
     lists_at_once = False  # does not wait for the grant
 
-    def seen_s(self, claim: pb.Claim, now_s: float) -> float:
+    def seen_s(self, claim: pb.Delegation, now_s: float) -> float:
         return now_s
 
 
@@ -68,7 +68,7 @@ class World:
         self.service = service
         self.mount = mount
         self.now_s = 1000.0
-        self.claim = pb.Claim()
+        self.claim = pb.Delegation()
         self.names: frozenset[bytes] = frozenset()
         self.messages: tuple[Message, ...] = ()
         self.done = [0] * plan.mounts  # steps of each
@@ -102,7 +102,7 @@ class World:
         other.plan, other.service, other.mount = self.plan, self.service, self.mount
         other.now_s, other.names, other.messages = self.now_s, self.names, self.messages
         other.ticks, other.losses = self.ticks, self.losses
-        other.claim = pb.Claim()
+        other.claim = pb.Delegation()
         other.claim.CopyFrom(self.claim)
         other.done, other.numbers, other.wanted = self.done[:], self.numbers[:], self.wanted[:]
         other.asked_s = dict(self.asked_s)

@@ -25,7 +25,7 @@ def rename_of(
     return pb.Change(rename=request)
 
 
-async def answered(fs: MetaBench, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+async def answered(fs: MetaBench, request: pb.BatchRequest) -> pb.BatchReply:
     return (await change_many(fs.context, request)).parsed()
 
 
@@ -33,7 +33,7 @@ async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | No
     """Codes."""
     fs._request += len(changes)
     identity = mutation or pb.Mutation(client=CLIENT, request=fs._request - len(changes) + 1)
-    request = pb.ChangeManyRequest(mutation=identity, changes=changes, caller=fs.caller)
+    request = pb.BatchRequest(mutation=identity, changes=changes, caller=fs.caller)
     return [result.code for result in (await answered(fs, request)).results]
 
 

@@ -100,12 +100,12 @@ class MemoryMeta:
         self.sessions.remove(request.session)
         return await self._sync(request)
 
-    async def _accessed(self, request: pb.AccessedRequest) -> pb.AccessedReply:
+    async def _accessed(self, request: pb.ReportAtimeRequest) -> pb.ReportAtimeReply:
         self.accessed += request.inode
-        return pb.AccessedReply()
+        return pb.ReportAtimeReply()
 
-    async def _changemany(self, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
-        reply = pb.ChangeManyReply()
+    async def _changemany(self, request: pb.BatchRequest) -> pb.BatchReply:
+        reply = pb.BatchReply()
         for change in request.changes:
             try:
                 kind = change.WhichOneof("kind")
@@ -119,10 +119,10 @@ class MemoryMeta:
                 reply.results.add(code=error.code)
         return reply
 
-    async def _renew(self, request: pb.RenewRequest) -> pb.RenewReply:
+    async def _renew(self, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
         self.held |= set(request.hold)
         self.held -= set(request.drop)
-        return pb.RenewReply(lease=0 if request.end else self.lease)
+        return pb.RenewLeaseReply(lease=0 if request.end else self.lease)
 
     async def _reserve(self, request: pb.ReserveRequest) -> pb.ReserveReply:
         inode = next(inode for inode in self.files.values() if inode.inode == request.inode)

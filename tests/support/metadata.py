@@ -218,8 +218,8 @@ class MetaBench:
 
     async def renew(
         self, client: bytes = CLIENT, *, hold: Sequence[int] = (), drop: Sequence[int] = (), end: int = 0
-    ) -> pb.RenewReply:
-        return await renew(self.context, pb.RenewRequest(client=client, hold=hold, drop=drop, end=end))
+    ) -> pb.RenewLeaseReply:
+        return await renew(self.context, pb.RenewLeaseRequest(client=client, hold=hold, drop=drop, end=end))
 
     async def mkdir(
         self, path: str, *, parents: bool = False, layout: pb.Layout | None = None, mode: int = 0o755, umask: int = 0

@@ -92,7 +92,7 @@ class Script:
         await self._do(methods.SET_LAYOUT, place=at("directory"), layout=pb.Layout(chunk_bytes=1 << 16))
         await self._do(methods.SET_QUOTA, place=at("directory"), limit_inodes=10)
         await self._do(methods.SET_TRASH, place=at("directory"), trash_s=3600)
-        await self._do(methods.FSCK_EXAMINE, repair=True, subjects=[pb.FsckSubject(inode=1)])
+        await self._do(methods.FSCK_RECHECK, repair=True, subjects=[pb.FsckSubject(inode=1)])
 
     async def _batch(self) -> None:
         """The last one is no such thing any more when it is asked for again."""
@@ -102,7 +102,7 @@ class Script:
             pb.Change(create=pb.CreateRequest(place=self._at("many-2"), mode=0o600, exclusive=True)),
             pb.Change(rename=pb.RenameRequest(source=self._at("many-1"), destination=self._at("many-3"))),
         ]
-        await self._do(methods.CHANGE_MANY, len(changes), changes=changes)
+        await self._do(methods.BATCH, len(changes), changes=changes)
         await self._do(methods.REMOVE, place=self._at("many-2"))
 
     async def repeat(self, call: Call) -> list[str]:
@@ -129,5 +129,5 @@ class Script:
         file = await call(methods.STAT, _as_root(pb.StatRequest(place=self._at("file"))))
         names = await call(methods.LIST_XATTR, _as_root(pb.ListXattrRequest(place=self._at("file"))))
         probe = pb.FileLock(kind=pb.RECORD_LOCK, type=pb.EXCLUSIVE, owner=2, start=0, end=100)
-        held = await call(methods.FIND_LOCK, pb.FindLockRequest(client=CLIENT, inode=file.inode.inode, lock=probe))
+        held = await call(methods.QUERY_LOCK, pb.QueryLockRequest(client=CLIENT, inode=file.inode.inode, lock=probe))
         return [*found, file, names, held]

@@ -176,7 +176,7 @@ class Layout(_message.Message):
     def __init__(self, chunk_bytes: _Optional[int] = ..., table_id: _Optional[int] = ..., stripe: _Optional[int] = ..., table_offset: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Inode(_message.Message):
-    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl", "claim", "change", "fence", "append_end", "appends", "cutting", "moves")
+    __slots__ = ("inode", "type", "mode", "uid", "gid", "nlink", "length", "truncate_version", "parent", "layout", "target", "atime_ns", "mtime_ns", "ctime_ns", "birth_ns", "name", "tree", "by_user", "trash_s", "trash", "unnamed", "chains_used", "rdev", "xattr_bytes", "access_acl", "default_acl", "delegation", "change", "fence", "append_end", "appends", "cutting", "moves")
     INODE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -203,7 +203,7 @@ class Inode(_message.Message):
     XATTR_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACCESS_ACL_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_ACL_FIELD_NUMBER: _ClassVar[int]
-    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    DELEGATION_FIELD_NUMBER: _ClassVar[int]
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     APPEND_END_FIELD_NUMBER: _ClassVar[int]
@@ -236,14 +236,14 @@ class Inode(_message.Message):
     xattr_bytes: int
     access_acl: Acl
     default_acl: Acl
-    claim: Claim
+    delegation: Delegation
     change: int
     fence: int
     append_end: int
     appends: _containers.RepeatedCompositeFieldContainer[Append]
     cutting: int
     moves: int
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., trash_s: _Optional[int] = ..., trash: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., change: _Optional[int] = ..., fence: _Optional[int] = ..., append_end: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., cutting: _Optional[int] = ..., moves: _Optional[int] = ...) -> None: ...
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., trash_s: _Optional[int] = ..., trash: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., delegation: _Optional[_Union[Delegation, _Mapping]] = ..., change: _Optional[int] = ..., fence: _Optional[int] = ..., append_end: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., cutting: _Optional[int] = ..., moves: _Optional[int] = ...) -> None: ...
 
 class Append(_message.Message):
     __slots__ = ("writer", "offset", "end")
@@ -255,7 +255,7 @@ class Append(_message.Message):
     end: int
     def __init__(self, writer: _Optional[int] = ..., offset: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
-class Claim(_message.Message):
+class Delegation(_message.Message):
     __slots__ = ("client", "number", "oldest", "recalled", "recalled_tick")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -551,7 +551,7 @@ class ListNamesReply(_message.Message):
     unchanged: bool
     def __init__(self, names: _Optional[bytes] = ..., inodes: _Optional[bytes] = ..., types: _Optional[bytes] = ..., attributes: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ..., token: _Optional[int] = ..., unchanged: _Optional[bool] = ...) -> None: ...
 
-class ClaimRequest(_message.Message):
+class DelegateRequest(_message.Message):
     __slots__ = ("mutation", "directory", "oldest")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
@@ -561,13 +561,13 @@ class ClaimRequest(_message.Message):
     oldest: int
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., directory: _Optional[int] = ..., oldest: _Optional[int] = ...) -> None: ...
 
-class ClaimReply(_message.Message):
+class DelegateReply(_message.Message):
     __slots__ = ("claim",)
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     claim: int
     def __init__(self, claim: _Optional[int] = ...) -> None: ...
 
-class UnclaimRequest(_message.Message):
+class ReturnDelegationRequest(_message.Message):
     __slots__ = ("client", "directories", "numbers")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
@@ -577,7 +577,7 @@ class UnclaimRequest(_message.Message):
     numbers: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, client: _Optional[bytes] = ..., directories: _Optional[_Iterable[int]] = ..., numbers: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class UnclaimReply(_message.Message):
+class ReturnDelegationReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -625,7 +625,7 @@ class RemoveReply(_message.Message):
     changed_ns: int
     def __init__(self, directory: _Optional[_Union[Inode, _Mapping]] = ..., changed_ns: _Optional[int] = ...) -> None: ...
 
-class ChangeManyRequest(_message.Message):
+class BatchRequest(_message.Message):
     __slots__ = ("mutation", "changes", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
@@ -649,29 +649,29 @@ class Change(_message.Message):
     rename: RenameRequest
     def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ..., close: _Optional[_Union[CloseRequest, _Mapping]] = ..., sync: _Optional[_Union[SyncRequest, _Mapping]] = ..., rename: _Optional[_Union[RenameRequest, _Mapping]] = ...) -> None: ...
 
-class ChangeManyReply(_message.Message):
+class BatchReply(_message.Message):
     __slots__ = ("results",)
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[Changed]
     def __init__(self, results: _Optional[_Iterable[_Union[Changed, _Mapping]]] = ...) -> None: ...
 
 class Changed(_message.Message):
-    __slots__ = ("code", "message", "create", "request", "alone", "file", "remove")
+    __slots__ = ("code", "message", "create", "request", "retry_alone", "file", "remove")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
-    ALONE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_ALONE_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
     create: CreateReply
     request: int
-    alone: bool
+    retry_alone: bool
     file: InodeReply
     remove: RemoveReply
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., alone: _Optional[bool] = ..., file: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., retry_alone: _Optional[bool] = ..., file: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
 
 class RenameRequest(_message.Message):
     __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange", "whiteout")
@@ -761,7 +761,7 @@ class TruncateRequest(_message.Message):
     session: bytes
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., length: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., session: _Optional[bytes] = ...) -> None: ...
 
-class AccessedRequest(_message.Message):
+class ReportAtimeRequest(_message.Message):
     __slots__ = ("inode", "ago_ms", "caller")
     INODE_FIELD_NUMBER: _ClassVar[int]
     AGO_MS_FIELD_NUMBER: _ClassVar[int]
@@ -771,7 +771,7 @@ class AccessedRequest(_message.Message):
     caller: Caller
     def __init__(self, inode: _Optional[_Iterable[int]] = ..., ago_ms: _Optional[_Iterable[int]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
-class AccessedReply(_message.Message):
+class ReportAtimeReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -805,7 +805,7 @@ class StatFsReply(_message.Message):
     replicas: int
     def __init__(self, capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., inodes: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
 
-class RenewRequest(_message.Message):
+class RenewLeaseRequest(_message.Message):
     __slots__ = ("client", "hold", "drop", "end", "number")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
@@ -819,7 +819,7 @@ class RenewRequest(_message.Message):
     number: int
     def __init__(self, client: _Optional[bytes] = ..., hold: _Optional[_Iterable[int]] = ..., drop: _Optional[_Iterable[int]] = ..., end: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
-class RenewReply(_message.Message):
+class RenewLeaseReply(_message.Message):
     __slots__ = ("lease", "gone")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     GONE_FIELD_NUMBER: _ClassVar[int]
@@ -907,7 +907,7 @@ class FsckSubject(_message.Message):
     ctime_ns: int
     def __init__(self, key: _Optional[bytes] = ..., inode: _Optional[int] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., queued: _Optional[_Iterable[bytes]] = ..., loop: _Optional[bool] = ..., end: _Optional[int] = ..., kept: _Optional[_Union[FsckUsage, _Mapping]] = ..., counted: _Optional[_Union[FsckUsage, _Mapping]] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
 
-class FsckExamineRequest(_message.Message):
+class FsckRecheckRequest(_message.Message):
     __slots__ = ("mutation", "repair", "subjects")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     REPAIR_FIELD_NUMBER: _ClassVar[int]
@@ -935,7 +935,7 @@ class FsckFinding(_message.Message):
     subject: int
     def __init__(self, kind: _Optional[_Union[FsckKind, str]] = ..., inode: _Optional[int] = ..., parent: _Optional[int] = ..., name: _Optional[bytes] = ..., detail: _Optional[str] = ..., repaired: _Optional[bool] = ..., subject: _Optional[int] = ...) -> None: ...
 
-class FsckExamineReply(_message.Message):
+class FsckRecheckReply(_message.Message):
     __slots__ = ("findings",)
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     findings: _containers.RepeatedCompositeFieldContainer[FsckFinding]
@@ -1258,7 +1258,7 @@ class LockReply(_message.Message):
     blocked: bool
     def __init__(self, lease: _Optional[int] = ..., held: _Optional[int] = ..., blocked: _Optional[bool] = ...) -> None: ...
 
-class FindLockRequest(_message.Message):
+class QueryLockRequest(_message.Message):
     __slots__ = ("client", "inode", "lock")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
@@ -1268,7 +1268,7 @@ class FindLockRequest(_message.Message):
     lock: FileLock
     def __init__(self, client: _Optional[bytes] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[FileLock, _Mapping]] = ...) -> None: ...
 
-class FindLockReply(_message.Message):
+class QueryLockReply(_message.Message):
     __slots__ = ("conflict", "same_client")
     CONFLICT_FIELD_NUMBER: _ClassVar[int]
     SAME_CLIENT_FIELD_NUMBER: _ClassVar[int]

@@ -24,7 +24,7 @@ _MOST_FILES = 1 << 16  # that wait; others are not told of
 
 _LOG = LibraryLogger(__name__)
 
-Send = Callable[[pb.AccessedRequest, float], Awaitable[pb.AccessedReply]]
+Send = Callable[[pb.ReportAtimeRequest, float], Awaitable[pb.ReportAtimeReply]]
 
 
 class Accessed(Protocol):
@@ -87,7 +87,7 @@ class AccessTimes:
         """All that is known. How long ago counts: clocks of two machines are not compared."""
         async with self._calls:
             while self._read_at:
-                request = pb.AccessedRequest()
+                request = pb.ReportAtimeRequest()
                 now = self._clock.monotonic()
                 self._going = list(islice(self._read_at, _PAGE))
                 for inode in self._going:

@@ -13,7 +13,7 @@ _MOST_BYTES = 1 << 20
 _CALLS_IN_FLIGHT = 4
 
 Outcome = pb.Changed | ThreefsError
-Send = Callable[[pb.ChangeManyRequest], Awaitable[pb.ChangeManyReply]]
+Send = Callable[[pb.BatchRequest], Awaitable[pb.BatchReply]]
 SendAlone = Callable[[pb.Change], Awaitable[pb.Changed]]
 
 
@@ -29,7 +29,7 @@ async def change_many(
 
     async def make(part: Sequence[pb.Change]) -> list[Outcome]:
         async with turns:
-            request = pb.ChangeManyRequest(mutation=meta.mutation(len(part)), changes=part)
+            request = pb.BatchRequest(mutation=meta.mutation(len(part)), changes=part)
             try:
                 reply = await send(request)
             except ThreefsError as error:

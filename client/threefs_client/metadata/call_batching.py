@@ -76,10 +76,10 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
         method, request = calls[0]
         return [await sender.send(method, request, timeout_s=key.timeout_s, caller=caller)]
     if key.changes:
-        changes = pb.ChangeManyRequest(mutation=sender.mutation(len(calls)))
+        changes = pb.BatchRequest(mutation=sender.mutation(len(calls)))
         for method, request in calls:
             getattr(changes.changes.add(), _CHANGES[method][0]).CopyFrom(request)
-        made = await sender.send(methods.CHANGE_MANY, changes, timeout_s=key.timeout_s, caller=caller)
+        made = await sender.send(methods.BATCH, changes, timeout_s=key.timeout_s, caller=caller)
         _check(len(made.results), len(calls))
         return [_outcome(method, one) for (method, _), one in zip(calls, made.results, strict=True)]
     looks = _looks(key, calls)

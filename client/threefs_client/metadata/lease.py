@@ -22,7 +22,7 @@ _FAREWELL_S = 2.0
 
 _LOG = LibraryLogger(__name__)
 
-Renew = Callable[[pb.RenewRequest, float], Awaitable[pb.RenewReply]]
+Renew = Callable[[pb.RenewLeaseRequest, float], Awaitable[pb.RenewLeaseReply]]
 
 
 class Lease:
@@ -151,14 +151,14 @@ class Lease:
         news = iter(hold)
         old = iter(drop)
         while True:
-            request = pb.RenewRequest(
+            request = pb.RenewLeaseRequest(
                 client=self._client, hold=islice(news, _MOST_FILES), drop=islice(old, _MOST_FILES)
             )
             await self._send(request, max(deadline - self._clock.monotonic(), self.length_s / RENEWALS))
             if len(request.hold) < _MOST_FILES and len(request.drop) < _MOST_FILES:
                 return
 
-    async def _send(self, request: pb.RenewRequest, timeout_s: float) -> None:
+    async def _send(self, request: pb.RenewLeaseRequest, timeout_s: float) -> None:
         self._serial += 1
         request.number = self._serial
         sent_at = self._clock.monotonic()
@@ -177,7 +177,7 @@ class Lease:
     async def _give_up(self) -> None:
         self._until = 0.0
         number, self.number = self.number, 0
-        await self._renew(pb.RenewRequest(client=self._client, end=number), _FAREWELL_S)
+        await self._renew(pb.RenewLeaseRequest(client=self._client, end=number), _FAREWELL_S)
 
     async def close(self) -> None:
         """Let go of everything at once, so that nobody has to wait for the end of the lease."""

@@ -145,8 +145,8 @@ class LockOwner:
     async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
         """A lock of somebody else that is in the way; its owner and pid are 0 if it is another client's."""
         lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
-        request = pb.FindLockRequest(client=bytes(self._link.client), inode=self._inode, lock=lock)
-        reply = await self._link.meta.call(methods.FIND_LOCK, request, timeout_s=self._link.options.timeout_s)
+        request = pb.QueryLockRequest(client=bytes(self._link.client), inode=self._inode, lock=lock)
+        reply = await self._link.meta.call(methods.QUERY_LOCK, request, timeout_s=self._link.options.timeout_s)
         if not reply.HasField("conflict"):
             return None
         if not reply.same_client:

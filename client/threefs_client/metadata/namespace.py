@@ -74,8 +74,8 @@ class NamespaceApi:
         outcomes = await bulk_changes.change_many(self.link.meta, self._change_many, self._change_alone, wanted)
         return [one if isinstance(one, ThreefsError) else None for one in outcomes]
 
-    async def _change_many(self, request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
-        return await self._call(methods.CHANGE_MANY, request)
+    async def _change_many(self, request: pb.BatchRequest) -> pb.BatchReply:
+        return await self._call(methods.BATCH, request)
 
     async def _change_alone(self, change: pb.Change) -> pb.Changed:
         if change.HasField("remove"):

@@ -91,9 +91,9 @@ class DelegationClient:
         if not self._sweeping:
             self._sweeping = True
             self._background.run("sweeping of claims", self._sweep())
-        request = pb.ClaimRequest(mutation=mutation, directory=directory, oldest=oldest)
+        request = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=oldest)
         try:
-            reply = await self._link.meta.call(methods.CLAIM, request, timeout_s=_PATIENCE_S)
+            reply = await self._link.meta.call(methods.DELEGATE, request, timeout_s=_PATIENCE_S)
             if not claims.answered(claim, reply.claim, asked_s, clock.monotonic()):
                 return
             after, more = b"", True
@@ -133,11 +133,11 @@ class DelegationClient:
         self._returning = False
 
     async def _unclaim(self, some: list[tuple[int, int]], timeout_s: float) -> None:
-        request = pb.UnclaimRequest(
+        request = pb.ReturnDelegationRequest(
             client=self._client, directories=[one for one, _ in some], numbers=[number for _, number in some]
         )
         with contextlib.suppress(ThreefsError):  # whoever needs it waits a moment
-            await self._link.meta.call(methods.UNCLAIM, request, timeout_s=timeout_s)
+            await self._link.meta.call(methods.RETURN_DELEGATION, request, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Nothing is asked any more."""

@@ -57,7 +57,7 @@ Reply = Serialized[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]
 
 
-async def change_many(context: Context, request: pb.ChangeManyRequest) -> Serialized[pb.ChangeManyReply]:
+async def change_many(context: Context, request: pb.BatchRequest) -> Serialized[pb.BatchReply]:
     count = len(request.changes)
     mutation = request.mutation
     if count > MOST_CHANGES:
@@ -66,13 +66,13 @@ async def change_many(context: Context, request: pb.ChangeManyRequest) -> Serial
         raise InvalidArgument(f"changes need the identity of their client in {keys.CLIENT_BYTES} bytes, and numbers")
     many = _Many(context, request)
     await many.settle(0, count)
-    return Serialized(pb.ChangeManyReply, many.results)
+    return Serialized(pb.BatchReply, many.results)
 
 
 class _Many:
     """All changes of a request. Results are pieces as of `outcomes`; None: there is none yet."""
 
-    def __init__(self, context: Context, request: pb.ChangeManyRequest) -> None:
+    def __init__(self, context: Context, request: pb.BatchRequest) -> None:
         self.context = context
         self.client = request.mutation.client
         self.first = request.mutation.request
@@ -138,9 +138,9 @@ class _Many:
         some = keys.replay(self.client, first), keys.replay(self.client, first + len(results))
         for key, value in await tx.get_range(*some):
             replay = records.decode(value, Replay, key)
-            if replay.method != methods.CHANGE_MANY.number:
+            if replay.method != methods.BATCH.number:
                 raise InvalidArgument("the identity of this request was used for another method before")
-            for result in pb.ChangeManyReply.FromString(replay.reply).results:
+            for result in pb.BatchReply.FromString(replay.reply).results:
                 if first <= result.request < first + len(results):
                     results[result.request - first] = outcomes.kept(result)
         return results
@@ -280,4 +280,4 @@ class _Attempt:
             key = keys.replay(self._many.client, next(iter(self._record)))
             tick = self._many.context.ticks.stamp()
             reply = b"".join(self._record.values())
-            self._tx.set(key, records.encode(Replay(method=methods.CHANGE_MANY.number, tick=tick, reply=reply)))
+            self._tx.set(key, records.encode(Replay(method=methods.BATCH.number, tick=tick, reply=reply)))

@@ -1,4 +1,4 @@
-"""What came of each of many changes, as the pieces of a ChangeManyReply: put together from what is serialized already,
+"""What came of each of many changes, as the pieces of a BatchReply: put together from what is serialized already,
 and the same in the reply and in the record that keeps it.
 """
 
@@ -7,7 +7,7 @@ from threefs.rpc.preencoded import head, number
 from threefs.wire import meta_pb2 as pb
 
 _MOST_MESSAGE_CHARS = 1024
-#: Of ChangeManyReply.results and of Changed.request, then of the reply in Changed, as protobuf writes them.
+#: Of BatchReply.results and of Changed.request, then of the reply in Changed, as protobuf writes them.
 _RESULT_TAG, _REQUEST_TAG = b"\x0a", b"\x20"
 _REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a", "rename": b"\x32", "close": b"\x32", "sync": b"\x32"}
 

@@ -32,11 +32,11 @@ class DelegationHeld(Exception):
         self.client = client
         self.number = number
 
-    def is_of(self, claim: pb.Claim) -> bool:
+    def is_of(self, claim: pb.Delegation) -> bool:
         return is_claim(claim, self.client, self.number)
 
 
-def is_claim(claim: pb.Claim, client: bytes, number: int) -> bool:
+def is_claim(claim: pb.Delegation, client: bytes, number: int) -> bool:
     return claim.client == client and claim.number == number
 
 
@@ -46,7 +46,7 @@ class Standing(Enum):
     THEIRS = 3
 
 
-def standing(claim: pb.Claim, adder: Creator | None, directory: int, name: bytes) -> Standing:
+def standing(claim: pb.Delegation, adder: Creator | None, directory: int, name: bytes) -> Standing:
     """Whose claim it is, for who is about to add that name.
 
     A client knows what it has asked for since it began to claim, and under which names: what comes of anything else,
@@ -60,7 +60,7 @@ def standing(claim: pb.Claim, adder: Creator | None, directory: int, name: bytes
     return Standing.OURS if expected else Standing.THEIRS
 
 
-def may_take(claim: pb.Claim, client: bytes, number: int, tick: int) -> bool:
+def may_take(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
     """Its own one a client may replace by a newer one: it asks only when it relies on none. An older one that was held
     up would be given back at once, and with it the one that the client relies on by now."""
     if claim.client:
@@ -68,16 +68,16 @@ def may_take(claim: pb.Claim, client: bytes, number: int, tick: int) -> bool:
     return not claim.recalled_tick or tick >= claim.recalled_tick + QUIET_TICKS
 
 
-def taken(client: bytes, number: int, oldest: int) -> pb.Claim:
-    return pb.Claim(client=client, number=number, oldest=oldest)
+def taken(client: bytes, number: int, oldest: int) -> pb.Delegation:
+    return pb.Delegation(client=client, number=number, oldest=oldest)
 
 
-def recall(claim: pb.Claim, tick: int) -> None:
+def recall(claim: pb.Delegation, tick: int) -> None:
     claim.recalled = True
     claim.recalled_tick = tick
 
 
-def may_end(claim: pb.Claim, seen_s: float, now_s: float) -> bool:
+def may_end(claim: pb.Delegation, seen_s: float, now_s: float) -> bool:
     """Without its client, by who has seen it recalled at that time of the own clock."""
     return claim.recalled and now_s - seen_s >= RECALL_S
 

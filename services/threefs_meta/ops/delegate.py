@@ -8,11 +8,11 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_mutation
 
 
-async def claim(context: Context, request: pb.ClaimRequest) -> pb.ClaimReply:
+async def claim(context: Context, request: pb.DelegateRequest) -> pb.DelegateReply:
     """Asked again, it says no: the claim of the first answer may have been recalled since."""
     mutation = request.mutation
 
-    async def work(names: Namespace) -> pb.ClaimReply:
+    async def work(names: Namespace) -> pb.DelegateReply:
         await names.directory(request.directory)
         inode = await names.named(request.directory)
         client, number = mutation.client, mutation.request
@@ -20,6 +20,6 @@ async def claim(context: Context, request: pb.ClaimRequest) -> pb.ClaimReply:
             inode.claim.CopyFrom(delegation.taken(client, number, request.oldest))
             names.put_inode_unseen(inode)
             names.claim = number
-        return pb.ClaimReply()
+        return pb.DelegateReply()
 
-    return await run_mutation(context, methods.CLAIM, mutation, work)
+    return await run_mutation(context, methods.DELEGATE, mutation, work)

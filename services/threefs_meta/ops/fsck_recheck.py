@@ -15,14 +15,14 @@ MOST_SUBJECTS = 256
 MOST_NAMES = 70_000  # more than any file may have
 
 
-async def examine(context: Context, request: pb.FsckExamineRequest) -> pb.FsckExamineReply:
+async def examine(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRecheckReply:
     if len(request.subjects) > MOST_SUBJECTS:
         raise InvalidArgument(f"at most {MOST_SUBJECTS} things are looked at at once, not {len(request.subjects)}")
     if sum(len(subject.names) for subject in request.subjects) > MOST_NAMES:
         raise InvalidArgument(f"at most {MOST_NAMES} names are looked at at once")
 
-    async def work(names: Namespace) -> pb.FsckExamineReply | NeedsChunkIo:
-        reply = pb.FsckExamineReply()
+    async def work(names: Namespace) -> pb.FsckRecheckReply | NeedsChunkIo:
+        reply = pb.FsckRecheckReply()
         for number, subject in enumerate(request.subjects):
             for verdict in await judge(names, subject):
                 await _tell(context, names, request, reply, number, verdict)
@@ -30,17 +30,17 @@ async def examine(context: Context, request: pb.FsckExamineRequest) -> pb.FsckEx
         return reply
 
     if request.repair:
-        return await run_mutation(context, methods.FSCK_EXAMINE, request.mutation, work)
+        return await run_mutation(context, methods.FSCK_RECHECK, request.mutation, work)
     found = await run_readonly(context, work)
-    assert isinstance(found, pb.FsckExamineReply), "nothing has to be done outside"
+    assert isinstance(found, pb.FsckRecheckReply), "nothing has to be done outside"
     return found
 
 
 async def _tell(
     context: Context,
     names: Namespace,
-    request: pb.FsckExamineRequest,
-    reply: pb.FsckExamineReply,
+    request: pb.FsckRecheckRequest,
+    reply: pb.FsckRecheckReply,
     number: int,
     verdict: Verdict,
 ) -> None:

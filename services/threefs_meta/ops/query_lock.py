@@ -8,15 +8,15 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
 
-async def find_lock(context: Context, request: pb.FindLockRequest) -> pb.FindLockReply:
+async def find_lock(context: Context, request: pb.QueryLockRequest) -> pb.QueryLockReply:
     locks.check(request.lock)
 
-    async def work(names: Namespace) -> pb.FindLockReply:
+    async def work(names: Namespace) -> pb.QueryLockReply:
         mine, others = await held(names, request.inode, request.client)
         own = [one for one in mine.locks if not locks.same_owner(one, request.lock)]
         found = locks.first_conflict(own, request.lock)
         if found is not None:
-            return pb.FindLockReply(conflict=found, same_client=True)
-        return pb.FindLockReply(conflict=locks.first_conflict(others, request.lock))
+            return pb.QueryLockReply(conflict=found, same_client=True)
+        return pb.QueryLockReply(conflict=locks.first_conflict(others, request.lock))
 
     return await run_readonly(context, work)

@@ -18,16 +18,16 @@ from threefs_meta.store import keys
 MOST_HOLDS = 1024  # in one request
 
 
-async def renew(context: Context, request: pb.RenewRequest) -> pb.RenewReply:
+async def renew(context: Context, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
     if len(request.hold) > MOST_HOLDS or len(request.drop) > MOST_HOLDS:
         raise InvalidArgument(f"at most {MOST_HOLDS} files at a time")
 
-    async def attempt(tx: Transaction) -> pb.RenewReply:
+    async def attempt(tx: Transaction) -> pb.RenewLeaseReply:
         if request.end:
             await leases.end(tx, request.client, request.end)
-            return pb.RenewReply()
+            return pb.RenewLeaseReply()
         if request.number < await leases.last_number(tx, request.client):
-            return pb.RenewReply(lease=await leases.number(tx, request.client))
+            return pb.RenewLeaseReply(lease=await leases.number(tx, request.client))
         stamp = context.ticks.stamp()
         lease = await leases.join(tx, request.client, stamp)
         leases.renew(tx, request.client, stamp, request.number)
@@ -38,6 +38,6 @@ async def renew(context: Context, request: pb.RenewRequest) -> pb.RenewReply:
             tx.set(keys.hold(number, request.client), hold)
         for number in request.drop:
             tx.clear(keys.hold(number, request.client))
-        return pb.RenewReply(lease=lease, gone=gone)
+        return pb.RenewLeaseReply(lease=lease, gone=gone)
 
     return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)

@@ -10,17 +10,17 @@ from threefs_meta.lease import delegation
 MOST = 256
 
 
-async def unclaim(context: Context, request: pb.UnclaimRequest) -> pb.UnclaimReply:
+async def unclaim(context: Context, request: pb.ReturnDelegationRequest) -> pb.ReturnDelegationReply:
     if len(request.directories) > MOST or len(request.directories) != len(request.numbers):
         raise InvalidArgument(f"at most {MOST} directories, with a number each")
 
-    async def attempt(tx: Transaction) -> pb.UnclaimReply:
+    async def attempt(tx: Transaction) -> pb.ReturnDelegationReply:
         names = context.names(tx)
         for directory, number in zip(request.directories, request.numbers, strict=True):
             inode = await names.inode(directory)
             if inode is not None and delegation.is_claim(inode.claim, request.client, number):
                 delegation.end(inode)
                 names.put_inode_unseen(inode)
-        return pb.UnclaimReply()
+        return pb.ReturnDelegationReply()
 
     return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)

@@ -233,7 +233,7 @@ class Namespace:
             self.count(parent, inode.inode)
         self.touch(parent, now_ns)
 
-    def _pass_claim(self, claim: pb.Claim, parent: int, name: bytes) -> None:
+    def _pass_claim(self, claim: pb.Delegation, parent: int, name: bytes) -> None:
         standing = delegation.standing(claim, self.adder, parent, name)
         if standing is delegation.Standing.THEIRS:
             raise DelegationHeld(parent, claim.client, claim.number)

@@ -416,7 +416,7 @@ def test_a_file_without_a_name_that_is_closed_during_the_check_is_right() -> Non
 
         async def close(request: object) -> None:
             nonlocal open_still
-            if open_still and isinstance(request, pb.FsckExamineRequest):
+            if open_still and isinstance(request, pb.FsckRecheckRequest):
                 open_still = False
                 bench.clock.advance(0.001)
                 await bench.close(made, SESSION)

@@ -237,7 +237,7 @@ def test_the_lease_is_asked_about_after_the_fence() -> None:
         fenced(files)
         asked = len(files.peers.meta_calls)
         await handle.write(0, memoryview(b"two"))
-        assert [name for _, name, _ in files.peers.meta_calls[asked:]] == ["Stat", "Renew"]
+        assert [name for _, name, _ in files.peers.meta_calls[asked:]] == ["Stat", "RenewLease"]
 
     play(scene)
 

@@ -15,19 +15,19 @@ from threefs.wire import meta_pb2 as pb
 class Bench:
     def __init__(self, enabled: bool = True) -> None:
         self.clock = SteppedClock()
-        self.requests: list[pb.AccessedRequest] = []
+        self.requests: list[pb.ReportAtimeRequest] = []
         self.failures = 0
         self.answers = asyncio.Event()
         self.answers.set()
         self.times = AccessTimes(self._send, enabled=enabled, clock=self.clock)
 
-    async def _send(self, request: pb.AccessedRequest, timeout_s: float) -> pb.AccessedReply:
+    async def _send(self, request: pb.ReportAtimeRequest, timeout_s: float) -> pb.ReportAtimeReply:
         if self.failures:
             self.failures -= 1
             raise Unavailable("away")
         self.requests.append(request)
         await self.answers.wait()
-        return pb.AccessedReply()
+        return pb.ReportAtimeReply()
 
     @property
     def told(self) -> list[int]:

@@ -26,13 +26,13 @@ def created(path: bytes) -> pb.Change:
 def test_identities_follow_each_other_and_no_call_is_too_large() -> None:
     async def test() -> None:
         meta = meta_calls()
-        requests: list[pb.ChangeManyRequest] = []
+        requests: list[pb.BatchRequest] = []
 
-        async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+        async def send(request: pb.BatchRequest) -> pb.BatchReply:
             requests.append(request)
             await asyncio.sleep(0)
             numbers = range(len(request.changes))
-            return pb.ChangeManyReply(results=[pb.Changed(request=request.mutation.request + n) for n in numbers])
+            return pb.BatchReply(results=[pb.Changed(request=request.mutation.request + n) for n in numbers])
 
         wanted = [created(b"%d" % number) for number in range(600)]
         outcomes = await bulk_changes.change_many(meta, send, never, wanted)
@@ -55,11 +55,11 @@ def test_identities_follow_each_other_and_no_call_is_too_large() -> None:
 
 def test_an_error_is_of_its_change_and_that_of_a_call_is_of_all_in_it() -> None:
     async def test() -> None:
-        async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+        async def send(request: pb.BatchRequest) -> pb.BatchReply:
             if len(request.changes) < bulk_changes.MOST_CHANGES:
                 raise OutcomeUnknown("who knows")
             failed = pb.Changed(code=AlreadyExists.code, message="/0 is there")
-            return pb.ChangeManyReply(results=[failed] + [pb.Changed()] * (len(request.changes) - 1))
+            return pb.BatchReply(results=[failed] + [pb.Changed()] * (len(request.changes) - 1))
 
         outcomes = await bulk_changes.change_many(
             meta_calls(), send, never, [created(b"n")] * (bulk_changes.MOST_CHANGES + 2)
@@ -74,8 +74,8 @@ def test_an_error_is_of_its_change_and_that_of_a_call_is_of_all_in_it() -> None:
 
 def test_what_was_left_out_is_sent_by_itself() -> None:
     async def test() -> None:
-        async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
-            return pb.ChangeManyReply(results=[pb.Changed(alone=True), pb.Changed(), pb.Changed(alone=True)])
+        async def send(request: pb.BatchRequest) -> pb.BatchReply:
+            return pb.BatchReply(results=[pb.Changed(alone=True), pb.Changed(), pb.Changed(alone=True)])
 
         async def send_alone(change: pb.Change) -> pb.Changed:
             if change == created(b"2"):
@@ -91,8 +91,8 @@ def test_what_was_left_out_is_sent_by_itself() -> None:
 
 
 def test_a_wrong_number_of_answers_is_an_error() -> None:
-    async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
-        return pb.ChangeManyReply()
+    async def send(request: pb.BatchRequest) -> pb.BatchReply:
+        return pb.BatchReply()
 
     with pytest.raises(ProtocolError, match="0 answers to 1"):
         asyncio.run(bulk_changes.change_many(meta_calls(), send, never, [created(b"a")]))
@@ -105,20 +105,20 @@ def test_no_call_goes_on_behind_the_end_of_all(how: str) -> None:
     async def test() -> None:
         under_way = 0
 
-        async def send(request: pb.ChangeManyRequest) -> pb.ChangeManyReply:
+        async def send(request: pb.BatchRequest) -> pb.BatchReply:
             nonlocal under_way
             under_way += 1
             try:
                 await asyncio.sleep(0.001)
                 if how == "one fails" and request.mutation.request == 1:
-                    return pb.ChangeManyReply()  # without answers
+                    return pb.BatchReply()  # without answers
                 await asyncio.sleep(0.01)
             except asyncio.CancelledError:
                 await asyncio.sleep(request.mutation.request / 100_000)  # it takes a while to give up
                 raise
             finally:
                 under_way -= 1
-            return pb.ChangeManyReply(results=[pb.Changed()] * len(request.changes))
+            return pb.BatchReply(results=[pb.Changed()] * len(request.changes))
 
         work = asyncio.create_task(
             bulk_changes.change_many(meta_calls(), send, never, [created(b"%d" % number) for number in range(600)])

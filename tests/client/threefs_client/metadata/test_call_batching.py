@@ -76,7 +76,7 @@ def test_changes() -> None:
     results = [pb.Changed(create=made), pb.Changed(), pb.Changed(code=AlreadyExists.code), pb.Changed(file=closed)]
     moved = pb.InodeReply(inode=pb.Inode(inode=9))
     results += [pb.Changed(alone=True), pb.Changed(file=closed), pb.Changed(file=moved)]
-    reply = pb.ChangeManyReply(results=results)
+    reply = pb.BatchReply(results=results)
     create = pb.CreateRequest(place=pb.Place(path=b"/a"), exclusive=True)
     remove = pb.RemoveRequest(place=pb.Place(path=b"/b"))
     close, sync = pb.CloseRequest(inode=3), pb.SyncRequest(inode=4)
@@ -99,7 +99,7 @@ def test_changes() -> None:
     assert outcomes[6] == moved
     assert isinstance(outcomes[2], AlreadyExists)
     ((method, request, _, caller),) = sender.sent
-    assert method is methods.CHANGE_MANY and caller is None
+    assert method is methods.BATCH and caller is None
     assert request.mutation == sender.mutation(7)
     assert list(request.changes) == [
         pb.Change(create=create),
@@ -135,4 +135,4 @@ def test_a_wrong_number_of_answers_is_an_error() -> None:
     with pytest.raises(ProtocolError, match="0 answers to 2"):
         together(pb.BatchStatReply(), stat, stat)
     with pytest.raises(ProtocolError, match="0 answers to 2"):
-        together(pb.ChangeManyReply(), remove, remove)
+        together(pb.BatchReply(), remove, remove)

@@ -44,19 +44,19 @@ class PacedClock:
 class Meta:
     def __init__(self) -> None:
         self.clock = PacedClock()
-        self.requests: list[pb.RenewRequest] = []
+        self.requests: list[pb.RenewLeaseRequest] = []
         self.number = 7
         self.away = False
         self.patience: list[float] = []
         self.lease = Lease(b"c" * 16, self.renew, lambda: 10.0, timeout_s=60.0, clock=self.clock)
 
-    async def renew(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+    async def renew(self, request: pb.RenewLeaseRequest, timeout_s: float) -> pb.RenewLeaseReply:
         await asyncio.sleep(0)
         self.patience.append(timeout_s)
         if self.away:
             raise Unavailable("away")
         self.requests.append(request)
-        return pb.RenewReply(lease=0 if request.end else self.number)
+        return pb.RenewLeaseReply(lease=0 if request.end else self.number)
 
     async def open(self) -> None:
         await self.lease.enter()
@@ -164,7 +164,7 @@ def test_who_asks_while_it_is_given_up_waits_for_that() -> None:
         released = asyncio.Event()
         renew = meta.renew
 
-        async def slowly(request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+        async def slowly(request: pb.RenewLeaseRequest, timeout_s: float) -> pb.RenewLeaseReply:
             await released.wait()
             return await renew(request, timeout_s)
 

@@ -24,12 +24,12 @@ class LockMeta:
 
     async def answer(self, name: str, request: Any) -> Any:
         self.requests.append(request)
-        if name == "Renew":
-            return pb.RenewReply(lease=1)
+        if name == "RenewLease":
+            return pb.RenewLeaseReply(lease=1)
         lock = request.lock
-        if name == "FindLock":
+        if name == "QueryLock":
             held = pb.FileLock(type=pb.EXCLUSIVE, owner=self.holder, pid=9)
-            return pb.FindLockReply(conflict=held if self.holder not in (0, lock.owner) else None)
+            return pb.QueryLockReply(conflict=held if self.holder not in (0, lock.owner) else None)
         if self.error is not None:
             error, self.error = self.error, None
             raise error

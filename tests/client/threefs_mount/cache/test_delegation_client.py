@@ -29,8 +29,8 @@ from threefs.rpc.methods import Method
 from threefs.wire import meta_pb2 as pb
 
 OPERATIONS: dict[Method[Any, Any], Callable[[Context, Any], Awaitable[Any]]] = {
-    methods.CLAIM: claim,
-    methods.UNCLAIM: unclaim,
+    methods.DELEGATE: claim,
+    methods.RETURN_DELEGATION: unclaim,
     methods.LIST_NAMES: list_names,
     methods.CREATE: create,
     methods.RENAME: rename,
@@ -153,7 +153,7 @@ def test_a_directory_in_which_names_come_again_and_again_is_claimed(monkeypatch:
         await asyncio.sleep(1.1 * CLAIM_S)
         assert not found.here.absent("x")
         await found.here.create("more")
-        assert found.here.absent("x") and found.here.calls.made.count("Claim") == 1
+        assert found.here.absent("x") and found.here.calls.made.count("Delegate") == 1
 
     play(scene)
 
@@ -203,7 +203,7 @@ def test_what_is_used_no_more_is_given_back_in_one_call() -> None:
     async def scene(found: Scene) -> None:
         await found.hold()
         await asyncio.sleep(2.5)
-        assert not await found.claimed() and found.here.calls.made.count("Unclaim") == 1
+        assert not await found.claimed() and found.here.calls.made.count("ReturnDelegation") == 1
         await found.hold("second")
 
     play(scene)
@@ -222,7 +222,7 @@ def test_what_fails_claims_nothing() -> None:
         found.here.calls.call = cut_off  # type: ignore[method-assign]
         await found.here.create("last")
         await asyncio.sleep(0.01)
-        assert found.here.calls.made[-3:] == ["Claim", "ListNames", "Unclaim"]
+        assert found.here.calls.made[-3:] == ["Delegate", "ListNames", "ReturnDelegation"]
         assert not found.here.absent("x") and not await found.claimed()
         found.here.calls.failing = True
         with pytest.raises(Unavailable):

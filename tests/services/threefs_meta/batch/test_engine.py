@@ -98,7 +98,7 @@ def test_each_change_is_made_once_however_often_it_is_asked_for(seed: int) -> No
         mutation = pb.Mutation(client=CLIENT, request=1000)
         changes = [create_of(f"/a/{number % 5}/{number}", parents=True, exclusive=True) for number in range(20)]
         changes += [remove_of("/closed/f"), remove_of("/none"), create_of("/a/f", session=SESSION)]
-        request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
+        request = pb.BatchRequest(mutation=mutation, changes=changes)
         copies = await asyncio.gather(*(answered(fs, request) for _ in range(3)))
         codes = [0] * 21 + [NotFound.code, 0]
         inodes = [result.create.inode for result in copies[0].results]
@@ -119,7 +119,7 @@ def test_what_has_to_wait_for_chunks_is_left_out_for_good() -> None:
         await fs.write(file, 0, b"content")
         file = await fs.close(file, SESSION, length_hint=7, written=True)
         changes = [create_of("/a", truncate=True), create_of("/new")]
-        request = pb.ChangeManyRequest(mutation=pb.Mutation(client=CLIENT, request=1000), changes=changes)
+        request = pb.BatchRequest(mutation=pb.Mutation(client=CLIENT, request=1000), changes=changes)
         for _ in range(2):
             reply = await answered(fs, request)
             assert [result.alone for result in reply.results] == [True, False]
@@ -181,7 +181,7 @@ def test_what_changes_where_paths_lead_is_left_out() -> None:
             rename_of("/x", "/new", whiteout=True),
             rename_of("/a/f", "/a/moved"),
         ]
-        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes)
+        request = pb.BatchRequest(mutation=fs.mutation(), changes=changes)
         for _ in range(2):
             assert [result.alone for result in (await answered(fs, request)).results] == [True] * 3 + [False]
         assert await fs.names("/a") == ["b", "link", "moved", "y", "z"]
@@ -196,7 +196,7 @@ def test_files_are_renamed_once_however_often_it_is_asked_for(seed: int) -> None
         for number in range(8):
             await fs.create(f"/a/{number}")
         changes = [rename_of(f"/a/{number}", f"/a/{(number + 1) % 8}") for number in range(8)]
-        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes)
+        request = pb.BatchRequest(mutation=fs.mutation(), changes=changes)
         first, *others = await asyncio.gather(*(answered(fs, request) for _ in range(3)))
         assert others == [first, first] and not any(result.code for result in first.results)
         assert [name for name in await fs.names("/a") if name.isdigit()] == ["0"]
@@ -209,7 +209,7 @@ def test_a_claim_is_told_to_who_renames_among_others() -> None:
         directory = (await fs.mkdir("/d")).inode
         for name in ("/d/1", "/d/2"):
             await fs.create(name)
-        number = (await claim(fs.context, pb.ClaimRequest(mutation=fs.mutation(), directory=directory))).claim
+        number = (await claim(fs.context, pb.DelegateRequest(mutation=fs.mutation(), directory=directory))).claim
         moves = [
             pb.RenameRequest(
                 source=pb.Place(base=directory, path=old), destination=pb.Place(base=directory, path=b"new " + old)
@@ -219,7 +219,7 @@ def test_a_claim_is_told_to_who_renames_among_others() -> None:
         changes = [pb.Change(rename=move) for move in moves]
         fs._request += len(changes)
         mutation = pb.Mutation(client=CLIENT, request=fs._request - 1)
-        request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
+        request = pb.BatchRequest(mutation=mutation, changes=changes)
         assert number and [one.file.claim for one in (await answered(fs, request)).results] == [number] * 2
         assert [one.file.claim for one in (await answered(fs, request)).results] == [0] * 2, "told once"
         assert await fs.names("/d") == ["new 1", "new 2"]
@@ -256,7 +256,7 @@ def test_one_that_fails_among_new_files_takes_none_with_it() -> None:
         await fs.create("/full/1")
         await fs.count_all()
         changes = create_of("/1"), create_of("/full/2"), create_of("/3", session=SESSION)
-        reply = await answered(fs, pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes))
+        reply = await answered(fs, pb.BatchRequest(mutation=fs.mutation(), changes=changes))
         assert [result.code for result in reply.results] == [0, QuotaExceeded.code, 0]
         assert [result.create.created for result in reply.results] == [True, False, True]
         assert await fs.names("/") == ["1", "3", "full"] and await fs.names("/full") == ["1"]
@@ -279,7 +279,7 @@ def test_what_fails_together_is_not_tried_together_again() -> None:
 def test_what_was_made_is_not_made_again_beside_new_files() -> None:
     async def test(fs: MetaBench) -> None:
         changes = create_of("/d/1"), create_of("/2"), create_of("/d/3")
-        request = pb.ChangeManyRequest(mutation=pb.Mutation(client=CLIENT, request=1000), changes=changes)
+        request = pb.BatchRequest(mutation=pb.Mutation(client=CLIENT, request=1000), changes=changes)
         assert [result.code for result in (await answered(fs, request)).results] == [NotFound.code, 0, NotFound.code]
         await fs.mkdir("/d")
         await fs.remove("/2")
@@ -364,7 +364,7 @@ def test_what_may_succeed_later_is_left_out_and_the_others_are_made() -> None:
         await fs.create("/b")
         routing = fs.cluster.routing
         fs.cluster.routing = replace(routing, tables={})
-        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=[create_of("/a"), remove_of("/b")])
+        request = pb.BatchRequest(mutation=fs.mutation(), changes=[create_of("/a"), remove_of("/b")])
         assert [result.alone for result in (await answered(fs, request)).results] == [True, False]
         assert await fs.names("/") == []
         fs.cluster.routing = routing

@@ -1,4 +1,4 @@
-"""Outcomes are what a ChangeManyReply of messages would be."""
+"""Outcomes are what a BatchReply of messages would be."""
 
 from threefs_meta.batch import outcomes
 
@@ -19,7 +19,7 @@ def test_they_are_pieces_of_the_reply() -> None:
         outcomes.kept(pb.Changed(file=file, request=11)),
     ]
     create.claim = 8
-    assert pb.ChangeManyReply.FromString(b"".join(pieces)) == pb.ChangeManyReply(
+    assert pb.BatchReply.FromString(b"".join(pieces)) == pb.BatchReply(
         results=[
             pb.Changed(create=create, request=1 << 40),
             *[pb.Changed(file=file, request=7)] * 3,

@@ -15,8 +15,8 @@ HERE = pb.Place(base=7, path=b"name")
 @pytest.mark.parametrize(
     ("claim", "adder", "expected"),
     [
-        (pb.Claim(), None, Standing.FREE),
-        (pb.Claim(recalled_tick=5), Creator(OTHER, 1), Standing.FREE),
+        (pb.Delegation(), None, Standing.FREE),
+        (pb.Delegation(recalled_tick=5), Creator(OTHER, 1), Standing.FREE),
         (delegation.taken(MINE, 5, 4), None, Standing.THEIRS),
         (delegation.taken(MINE, 5, 4), Creator(OTHER, 9, (HERE,)), Standing.THEIRS),
         (delegation.taken(MINE, 5, 4), Creator(MINE, 4, (HERE,)), Standing.OURS),
@@ -27,7 +27,7 @@ HERE = pb.Place(base=7, path=b"name")
         (delegation.taken(MINE, 5, 4), Creator(MINE, 9, (pb.Place(base=8, path=b"name"),)), Standing.THEIRS),
     ],
 )
-def test_who_may_add_a_name_at_once(claim: pb.Claim, adder: Creator | None, expected: Standing) -> None:
+def test_who_may_add_a_name_at_once(claim: pb.Delegation, adder: Creator | None, expected: Standing) -> None:
     assert delegation.standing(claim, adder, 7, b"name") is expected
 
 
@@ -37,12 +37,12 @@ def test_the_root_has_two_numbers() -> None:
 
 
 def test_who_may_claim() -> None:
-    free, mine = pb.Claim(), delegation.taken(MINE, 5, 4)
+    free, mine = pb.Delegation(), delegation.taken(MINE, 5, 4)
     assert delegation.may_take(free, MINE, 1, 1) and delegation.may_take(mine, MINE, 6, 1)
     assert not delegation.may_take(mine, OTHER, 6, 1) and not delegation.may_take(mine, MINE, 4, 1)
     delegation.recall(mine, 10)
     assert not delegation.may_take(mine, MINE, 6, 99)
-    recalled = pb.Claim(recalled_tick=10)
+    recalled = pb.Delegation(recalled_tick=10)
     assert not delegation.may_take(recalled, MINE, 6, 9 + QUIET_TICKS) and delegation.may_take(
         recalled, MINE, 6, 10 + QUIET_TICKS
     )
@@ -63,4 +63,4 @@ def test_what_is_left_of_a_claim() -> None:
     inode.claim.CopyFrom(delegation.taken(MINE, 5, 4))
     delegation.recall(inode.claim, 10)
     delegation.end(inode)
-    assert inode == pb.Inode(claim=pb.Claim(recalled_tick=10))
+    assert inode == pb.Inode(claim=pb.Delegation(recalled_tick=10))

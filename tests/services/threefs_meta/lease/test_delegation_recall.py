@@ -91,7 +91,7 @@ def test_what_services_add_waits() -> None:
         names.clear_entry((await fs.stat("/kept")).inode, b"lost", inode, 1)
         await names.tx.commit()
         subject = pb.FsckSubject(inode=inode.inode)
-        request = pb.FsckExamineRequest(mutation=fs.mutation(), subjects=[subject], repair=True)
+        request = pb.FsckRecheckRequest(mutation=fs.mutation(), subjects=[subject], repair=True)
         assert [one.repaired for one in (await examine(fs.context, request)).findings] == [True]
         assert fs.clock.monotonic() - began_s >= RECALL_S and "lost+found" in await fs.names("/")
 
@@ -138,7 +138,7 @@ def test_many_changes_wait_together_and_are_told() -> None:
             pb.Change(create=pb.CreateRequest(place=at("e"))),
             pb.Change(remove=pb.RemoveRequest(place=at("/f"))),
         ]
-        request = pb.ChangeManyRequest(mutation=mutation, changes=changes)
+        request = pb.BatchRequest(mutation=mutation, changes=changes)
         assert await claimed(fs, directory, OTHER)
         began_s = fs.clock.monotonic()
         done = (await change_many(fs.context, request)).parsed()
@@ -148,7 +148,7 @@ def test_many_changes_wait_together_and_are_told() -> None:
         number = await claimed(fs, directory)
         for change in changes[:5]:
             change.create.place.path += b"!"
-        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes[:5])
+        request = pb.BatchRequest(mutation=fs.mutation(), changes=changes[:5])
         fs._request += 5
         done = (await change_many(fs.context, request)).parsed()
         assert [one.create.claim for one in done.results] == [number] * 4 + [0]
@@ -166,7 +166,7 @@ def test_what_the_holder_does_not_expect_counts_as_somebody_elses() -> None:
         late = pb.CreateRequest(mutation=fs.mutation(), place=at("late", directory))
         for request in (pb.CreateRequest(mutation=fs.mutation(), place=at("link", directory)), late):
             mutation = fs.mutation()
-            wanted = pb.ClaimRequest(mutation=mutation, directory=directory, oldest=late.mutation.request + 1)
+            wanted = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=late.mutation.request + 1)
             assert (await claim(fs.context, wanted)).claim
             began_s = fs.clock.monotonic()
             assert not (await create(fs.context, request)).claim
@@ -209,7 +209,7 @@ def test_it_is_over_as_soon_as_the_holder_gives_up() -> None:
         while not (await stored(fs, directory)).recalled:
             await asyncio.sleep(0)
         assert not adding.done() and "new" not in await fs.names("/d")
-        await unclaim(fs.context, pb.UnclaimRequest(client=OTHER, directories=[directory], numbers=[number]))
+        await unclaim(fs.context, pb.ReturnDelegationRequest(client=OTHER, directories=[directory], numbers=[number]))
         await adding
         assert fs.clock.monotonic() - began_s < RECALL_S / 2
 

@@ -85,7 +85,7 @@ def test_closed_together_is_closed_one_by_one(wanted: list[tuple[int, int, int, 
             ]
             if bench is fs:
                 changes = [pb.Change(close=one) for one in closes]
-                request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=changes)
+                request = pb.BatchRequest(mutation=fs.mutation(), changes=changes)
                 results = (await answered(fs, request)).results
                 found.append([(result.code, result.file.inode.length) for result in results])
             else:
@@ -109,7 +109,7 @@ def test_a_close_that_asks_chunks_is_left_out_of_those_together() -> None:
         closes = [pb.CloseRequest(inode=file, session=SESSION, length_hint=5, written=True) for file in files]
         closes[1].exact = True
         closes[2].truncate_version = 7
-        request = pb.ChangeManyRequest(mutation=fs.mutation(), changes=[pb.Change(close=one) for one in closes])
+        request = pb.BatchRequest(mutation=fs.mutation(), changes=[pb.Change(close=one) for one in closes])
         assert [result.alone for result in (await answered(fs, request)).results] == [False, True, True, False]
         assert [(await fs.stat(f"/{number}")).length for number in range(4)] == [5, 0, 0, 5]
 

@@ -18,12 +18,12 @@ async def claimed(fs: MetaBench, directory: int, client: bytes = CLIENT) -> int:
     """The number of the claim, 0 if it was not granted."""
     mutation = fs.mutation()
     mutation.client = client
-    reply = await claim(fs.context, pb.ClaimRequest(mutation=mutation, directory=directory))
+    reply = await claim(fs.context, pb.DelegateRequest(mutation=mutation, directory=directory))
     assert reply.claim in (0, mutation.request)
     return reply.claim
 
 
-async def stored(fs: MetaBench, directory: int) -> pb.Claim:
+async def stored(fs: MetaBench, directory: int) -> pb.Delegation:
     found = await fs.context.names(fs.engine.begin()).named(directory)
     return found.claim
 
@@ -43,7 +43,7 @@ def test_one_client_at_a_time() -> None:
 def test_a_repeated_answer_grants_nothing() -> None:
     async def test(fs: MetaBench) -> None:
         number = (await fs.mkdir("/d")).inode
-        request = pb.ClaimRequest(mutation=fs.mutation(), directory=number)
+        request = pb.DelegateRequest(mutation=fs.mutation(), directory=number)
         assert (await claim(fs.context, request)).claim == request.mutation.request
         assert not (await claim(fs.context, request)).claim
 
@@ -104,7 +104,7 @@ def test_it_stays_with_a_directory_that_is_moved_or_changed() -> None:
         assert not (await fs.rename("/d", "/e")).HasField("claim")
         assert not (await fs.set("/e", mode=0o700)).HasField("claim")
         assert (await stored(fs, number)).number == first
-        await unclaim(fs.context, pb.UnclaimRequest(client=CLIENT, directories=[number], numbers=[first]))
+        await unclaim(fs.context, pb.ReturnDelegationRequest(client=CLIENT, directories=[number], numbers=[first]))
         assert not (await stored(fs, number)).client
 
     run(test)

@@ -13,15 +13,15 @@ def test_a_repair_is_done_once_and_told_again() -> None:
     async def test(bench: MetaBench) -> None:
         await damage.put_entry(bench, ROOT, b"x", 99, pb.FILE)
         subjects = [pb.FsckSubject(key=keys.inode(7)), pb.FsckSubject(key=keys.entry(ROOT, b"x"))]
-        found = await examine(bench.context, pb.FsckExamineRequest(subjects=subjects))
+        found = await examine(bench.context, pb.FsckRecheckRequest(subjects=subjects))
         assert [(one.subject, one.kind, one.name, one.repaired) for one in found.findings] == [
             (1, pb.DANGLING_ENTRY, b"x", False)
         ]
-        request = pb.FsckExamineRequest(mutation=bench.mutation(), repair=True, subjects=subjects)
+        request = pb.FsckRecheckRequest(mutation=bench.mutation(), repair=True, subjects=subjects)
         first = await examine(bench.context, request)
         assert [one.repaired for one in first.findings] == [True]
         assert await examine(bench.context, request) == first
-        assert not (await examine(bench.context, pb.FsckExamineRequest(subjects=subjects))).findings
+        assert not (await examine(bench.context, pb.FsckRecheckRequest(subjects=subjects))).findings
 
     run(test)
 
@@ -30,9 +30,9 @@ def test_limits() -> None:
     async def test(bench: MetaBench) -> None:
         with pytest.raises(InvalidArgument, match="looked at at once"):
             subjects = [pb.FsckSubject(inode=1)] * (MOST_SUBJECTS + 1)
-            await examine(bench.context, pb.FsckExamineRequest(subjects=subjects))
+            await examine(bench.context, pb.FsckRecheckRequest(subjects=subjects))
         with pytest.raises(InvalidArgument, match="names"):
             subjects = [pb.FsckSubject(inode=1, names=[pb.FsckName()] * (MOST_NAMES + 1))]
-            await examine(bench.context, pb.FsckExamineRequest(subjects=subjects))
+            await examine(bench.context, pb.FsckRecheckRequest(subjects=subjects))
 
     run(test)

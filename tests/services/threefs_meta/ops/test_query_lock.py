@@ -12,9 +12,9 @@ def test_whoever_is_not_the_owner() -> None:
     async def test(fs: MetaBench) -> None:
         inode = (await fs.create("/a")).inode.inode
 
-        async def find(client: bytes, owner: int) -> pb.FindLockReply:
+        async def find(client: bytes, owner: int) -> pb.QueryLockReply:
             wanted = pb.FileLock(kind=pb.RECORD_LOCK, type=pb.EXCLUSIVE, owner=owner, end=locks.END)
-            return await find_lock(fs.context, pb.FindLockRequest(client=client, inode=inode, lock=wanted))
+            return await find_lock(fs.context, pb.QueryLockRequest(client=client, inode=inode, lock=wanted))
 
         await ask(fs, inode, pb.SHARED, 3, 4)
         assert not (await find(CLIENT, 1)).HasField("conflict")

@@ -87,8 +87,8 @@ def test_a_request_that_comes_late_changes_nothing() -> None:
 
     async def test(fs: MetaBench) -> None:
         file = (await fs.create("/a")).inode
-        late = pb.RenewRequest(client=CLIENT, drop=[file.inode], number=1)
-        lease = (await renew(fs.context, pb.RenewRequest(client=CLIENT, hold=[file.inode], number=2))).lease
+        late = pb.RenewLeaseRequest(client=CLIENT, drop=[file.inode], number=1)
+        lease = (await renew(fs.context, pb.RenewLeaseRequest(client=CLIENT, hold=[file.inode], number=2))).lease
         assert lease
         for _ in range(2):
             assert (await renew(fs.context, late)).lease == lease

@@ -10,7 +10,7 @@ from threefs.wire import meta_pb2 as pb
 
 
 async def read(fs: MetaBench, *inodes: int, ago_ms: int = 0) -> None:
-    await accessed(fs.context, pb.AccessedRequest(inode=inodes, ago_ms=[ago_ms] * len(inodes)))
+    await accessed(fs.context, pb.ReportAtimeRequest(inode=inodes, ago_ms=[ago_ms] * len(inodes)))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,8 +56,8 @@ def test_what_is_no_file_or_is_gone_is_passed_over() -> None:
 def test_what_is_refused() -> None:
     async def test(fs: MetaBench) -> None:
         for request in (
-            pb.AccessedRequest(inode=[1]),
-            pb.AccessedRequest(inode=[1] * (MOST_FILES + 1), ago_ms=[0] * (MOST_FILES + 1)),
+            pb.ReportAtimeRequest(inode=[1]),
+            pb.ReportAtimeRequest(inode=[1] * (MOST_FILES + 1), ago_ms=[0] * (MOST_FILES + 1)),
         ):
             with pytest.raises(InvalidArgument):
                 await accessed(fs.context, request)

@@ -11,7 +11,7 @@ def test_each_gives_up_its_own() -> None:
     async def test(fs: MetaBench) -> None:
         a, b, c = [(await fs.mkdir(f"/{name}")).inode for name in "abc"]
         numbers = [await claimed(fs, a), await claimed(fs, b, OTHER), await claimed(fs, c) + 1]
-        request = pb.UnclaimRequest(client=CLIENT, directories=[a, b, c, 999], numbers=[*numbers, 1])
+        request = pb.ReturnDelegationRequest(client=CLIENT, directories=[a, b, c, 999], numbers=[*numbers, 1])
         await unclaim(fs.context, request)
         assert [(await stored(fs, one)).client for one in (a, b, c)] == [b"", OTHER, CLIENT]
         assert not (await fs.context.names(fs.engine.begin()).named(a)).HasField("claim")
@@ -24,8 +24,8 @@ def test_a_request_is_bounded() -> None:
     async def test(fs: MetaBench) -> None:
         many = range(1, MOST + 2)
         for request in (
-            pb.UnclaimRequest(client=CLIENT, directories=many, numbers=many),
-            pb.UnclaimRequest(client=CLIENT, directories=[1, 2], numbers=[1]),
+            pb.ReturnDelegationRequest(client=CLIENT, directories=many, numbers=many),
+            pb.ReturnDelegationRequest(client=CLIENT, directories=[1, 2], numbers=[1]),
         ):
             with pytest.raises(InvalidArgument):
                 await unclaim(fs.context, request)

@@ -289,7 +289,7 @@ def test_what_no_reader_sees_leaves_the_change_of_a_file() -> None:
         await fs.open("/a", session=b"2" * 16)
         await fs.close(made, b"2" * 16, attempted_end=1 << 40)
         assert (await fs.stat("/a")).chains_used > made.chains_used, "the record is another one"
-        await accessed(fs.context, pb.AccessedRequest(inode=[made.inode], ago_ms=[0]))
+        await accessed(fs.context, pb.ReportAtimeRequest(inode=[made.inode], ago_ms=[0]))
         found = await fs.stat("/a")
         assert found.atime_ns > 1 and found.change == made.change
 
