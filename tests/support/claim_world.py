@@ -288,9 +288,9 @@ class World:
         return message
 
     def _end(self) -> None:
-        inode = pb.Inode(claim=self.claim)
+        inode = pb.Inode(delegation=self.claim)
         rules.end(inode)
-        self.claim = inode.claim
+        self.claim = inode.delegation
 
     # ---- answers
 

@@ -39,7 +39,7 @@ async def change_many(
         return [await outcome(change, one) for change, one in zip(part, reply.results, strict=True)]
 
     async def outcome(change: pb.Change, made: pb.Changed) -> Outcome:
-        if made.alone:
+        if made.retry_alone:
             try:
                 return await send_alone(change)
             except ThreefsError as error:

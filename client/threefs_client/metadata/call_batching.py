@@ -121,6 +121,6 @@ def _check(results: int, calls: int) -> None:
 def _outcome(method: Method[Any, Any], made: pb.Changed) -> Outcome:
     if made.code:
         return error_of(made.code, made.message)
-    if made.alone:
+    if made.retry_alone:
         return RETRY_ALONE
     return getattr(made, _CHANGES[method][1])

@@ -19,7 +19,7 @@ def made(kind: str, request: int, reply: bytes) -> bytes:
 
 
 def left_alone(request: int) -> bytes:
-    return kept(pb.Changed(alone=True, request=request))
+    return kept(pb.Changed(retry_alone=True, request=request))
 
 
 def failed(error: ThreefsError) -> bytes:

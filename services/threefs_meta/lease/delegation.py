@@ -84,7 +84,7 @@ def may_end(claim: pb.Delegation, seen_s: float, now_s: float) -> bool:
 
 def end(inode: pb.Inode) -> None:
     """Nobody claims the directory any more."""
-    tick = inode.claim.recalled_tick
-    inode.ClearField("claim")
+    tick = inode.delegation.recalled_tick
+    inode.ClearField("delegation")
     if tick:
-        inode.claim.recalled_tick = tick
+        inode.delegation.recalled_tick = tick

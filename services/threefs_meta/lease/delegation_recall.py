@@ -35,12 +35,12 @@ async def _step(context: Context, claimed: DelegationHeld, seen_s: float | None)
     async def attempt(tx: Transaction) -> bool:
         names = context.names(tx)
         inode = await names.inode(claimed.directory)
-        if inode is None or not inode.HasField("claim") or not claimed.is_of(inode.claim):
+        if inode is None or not inode.HasField("delegation") or not claimed.is_of(inode.delegation):
             return False
-        if not inode.claim.recalled:
-            delegation.recall(inode.claim, names.stamp)
+        if not inode.delegation.recalled:
+            delegation.recall(inode.delegation, names.stamp)
             names.put_inode_unseen(inode)
-        elif seen_s is not None and delegation.may_end(inode.claim, seen_s, context.clock.monotonic()):
+        elif seen_s is not None and delegation.may_end(inode.delegation, seen_s, context.clock.monotonic()):
             delegation.end(inode)
             names.put_inode_unseen(inode)
             return False

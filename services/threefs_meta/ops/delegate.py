@@ -16,8 +16,8 @@ async def claim(context: Context, request: pb.DelegateRequest) -> pb.DelegateRep
         await names.directory(request.directory)
         inode = await names.named(request.directory)
         client, number = mutation.client, mutation.request
-        if delegation.may_take(inode.claim, client, number, names.stamp) and not inode.trash:
-            inode.claim.CopyFrom(delegation.taken(client, number, request.oldest))
+        if delegation.may_take(inode.delegation, client, number, names.stamp) and not inode.trash:
+            inode.delegation.CopyFrom(delegation.taken(client, number, request.oldest))
             names.put_inode_unseen(inode)
             names.claim = number
         return pb.DelegateReply()

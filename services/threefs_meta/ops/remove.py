@@ -50,7 +50,7 @@ def removal(
             names.unlink(inode, now_ns)
         names.clear_entry(spot.parent, spot.name, inode, now_ns)
         kept.forget(names, spot.parent, spot.name)
-        inode.ClearField("claim")
+        inode.ClearField("delegation")
         return pb.RemoveReply(directory=inode if inode.type == pb.DIRECTORY else None, changed_ns=now_ns)
 
     return work

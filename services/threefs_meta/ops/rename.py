@@ -57,7 +57,7 @@ def renaming(
         elif old is not None:
             await _remove(names, old, paths.shown_place(request.destination), now_ns)
             replaced = old if old.type == pb.DIRECTORY else None
-            old.ClearField("claim")
+            old.ClearField("delegation")
         names.clear_entry(source.parent, source.name, inode, now_ns)
         if old is not None:
             names.clear_entry(target.parent, target.name, old, now_ns)

@@ -18,7 +18,7 @@ async def unclaim(context: Context, request: pb.ReturnDelegationRequest) -> pb.R
         names = context.names(tx)
         for directory, number in zip(request.directories, request.numbers, strict=True):
             inode = await names.inode(directory)
-            if inode is not None and delegation.is_claim(inode.claim, request.client, number):
+            if inode is not None and delegation.is_claim(inode.delegation, request.client, number):
                 delegation.end(inode)
                 names.put_inode_unseen(inode)
         return pb.ReturnDelegationReply()

@@ -144,7 +144,7 @@ class Namespace:
         """
         if inode.type != pb.DIRECTORY:
             return inode
-        inode.ClearField("claim")
+        inode.ClearField("delegation")
         facts = await self.tx.get_range(*keys.facts(inode.inode), limit=MOST_COUNTED + 2, snapshot=True)
         if facts and not keys.is_subdirectory(facts[0][0]):
             key, value = facts.pop(0)
@@ -225,8 +225,8 @@ class Namespace:
     async def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
         """Every name that comes into a directory comes through here. Raises Claimed."""
         directory = self._stored.get(parent) or await self.stored(parent)
-        if directory is not None and directory.HasField("claim"):
-            self._pass_claim(directory.claim, parent, name)
+        if directory is not None and directory.HasField("delegation"):
+            self._pass_claim(directory.delegation, parent, name)
         self._changes(inode.type)
         self.tx.set(keys.entry(parent, name), entry_codec.encode(Entry(inode.inode, inode.type)))
         if inode.type == pb.DIRECTORY:

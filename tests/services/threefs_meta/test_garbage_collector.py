@@ -144,7 +144,7 @@ def test_nothing_is_freed_any_more_when_it_has_been_stopped(monkeypatch: pytest.
                 under_way -= 1
             return 0
 
-        monkeypatch.setattr(collector, "sweep", slow)
+        monkeypatch.setattr(garbage_collector, "sweep", slow)
         work = asyncio.create_task(fs.collector.collect())
         while under_way < 4:
             await asyncio.sleep(0)
@@ -163,7 +163,7 @@ def test_another_service_takes_over_and_two_do_no_harm() -> None:
         both = [GarbageCollector(fs.context), GarbageCollector(fs.context)]
         for _ in range(2):  # the directory, then the files that were in it
             await fs.pass_lease()
-            while any(await asyncio.gather(*(garbage_collector.collect() for collector in both))):
+            while any(await asyncio.gather(*(one.collect() for one in both))):
                 pass
         assert not any(fs.chunk_numbers(file) for file in files)
         assert await left(fs, keys.INODES) == 1

@@ -75,7 +75,7 @@ def test_an_error_is_of_its_change_and_that_of_a_call_is_of_all_in_it() -> None:
 def test_what_was_left_out_is_sent_by_itself() -> None:
     async def test() -> None:
         async def send(request: pb.BatchRequest) -> pb.BatchReply:
-            return pb.BatchReply(results=[pb.Changed(alone=True), pb.Changed(), pb.Changed(alone=True)])
+            return pb.BatchReply(results=[pb.Changed(retry_alone=True), pb.Changed(), pb.Changed(retry_alone=True)])
 
         async def send_alone(change: pb.Change) -> pb.Changed:
             if change == created(b"2"):

@@ -75,7 +75,7 @@ def test_changes() -> None:
     closed = pb.InodeReply(inode=pb.Inode(inode=3, length=5))
     results = [pb.Changed(create=made), pb.Changed(), pb.Changed(code=AlreadyExists.code), pb.Changed(file=closed)]
     moved = pb.InodeReply(inode=pb.Inode(inode=9))
-    results += [pb.Changed(alone=True), pb.Changed(file=closed), pb.Changed(file=moved)]
+    results += [pb.Changed(retry_alone=True), pb.Changed(file=closed), pb.Changed(file=moved)]
     reply = pb.BatchReply(results=results)
     create = pb.CreateRequest(place=pb.Place(path=b"/a"), exclusive=True)
     remove = pb.RemoveRequest(place=pb.Place(path=b"/b"))

@@ -72,7 +72,7 @@ def test_changes_in_one_message_end_each_for_itself() -> None:
 def test_a_change_that_has_to_go_alone_does() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         async def none_of_them(request: pb.BatchRequest) -> pb.BatchReply:
-            return pb.BatchReply(results=[pb.Changed(alone=True) for _ in request.changes])
+            return pb.BatchReply(results=[pb.Changed(retry_alone=True) for _ in request.changes])
 
         files.meta._changemany = none_of_them  # type: ignore[method-assign]
         creates = [

@@ -122,7 +122,7 @@ def test_what_has_to_wait_for_chunks_is_left_out_for_good() -> None:
         request = pb.BatchRequest(mutation=pb.Mutation(client=CLIENT, request=1000), changes=changes)
         for _ in range(2):
             reply = await answered(fs, request)
-            assert [result.alone for result in reply.results] == [True, False]
+            assert [result.retry_alone for result in reply.results] == [True, False]
             assert await fs.stat("/a") == file and fs.chunk_numbers(file) == [0]
             assert (await fs.stat("/new")).inode == reply.results[1].create.inode.inode
         await fs.create("/a", truncate=True)  # as the client does then
@@ -183,7 +183,7 @@ def test_what_changes_where_paths_lead_is_left_out() -> None:
         ]
         request = pb.BatchRequest(mutation=fs.mutation(), changes=changes)
         for _ in range(2):
-            assert [result.alone for result in (await answered(fs, request)).results] == [True] * 3 + [False]
+            assert [result.retry_alone for result in (await answered(fs, request)).results] == [True] * 3 + [False]
         assert await fs.names("/a") == ["b", "link", "moved", "y", "z"]
 
     run(test)
@@ -365,7 +365,7 @@ def test_what_may_succeed_later_is_left_out_and_the_others_are_made() -> None:
         routing = fs.cluster.routing
         fs.cluster.routing = replace(routing, tables={})
         request = pb.BatchRequest(mutation=fs.mutation(), changes=[create_of("/a"), remove_of("/b")])
-        assert [result.alone for result in (await answered(fs, request)).results] == [True, False]
+        assert [result.retry_alone for result in (await answered(fs, request)).results] == [True, False]
         assert await fs.names("/") == []
         fs.cluster.routing = routing
         assert await changed(fs, create_of("/a")) == [0]

@@ -24,7 +24,7 @@ def test_they_are_pieces_of_the_reply() -> None:
             pb.Changed(create=create, request=1 << 40),
             *[pb.Changed(file=file, request=7)] * 3,
             pb.Changed(remove=pb.RemoveReply(changed_ns=9)),
-            pb.Changed(alone=True, request=10),
+            pb.Changed(retry_alone=True, request=10),
             pb.Changed(code=NotFound.code, message="x" * 1024),
             pb.Changed(file=file, request=11),
         ]

@@ -56,11 +56,11 @@ def test_only_what_is_recalled_ends_without_its_client() -> None:
 
 
 def test_what_is_left_of_a_claim() -> None:
-    inode = pb.Inode(claim=delegation.taken(MINE, 5, 4))
-    assert DelegationHeld(7, MINE, 5).is_of(inode.claim) and not DelegationHeld(7, MINE, 6).is_of(inode.claim)
+    inode = pb.Inode(delegation=delegation.taken(MINE, 5, 4))
+    assert DelegationHeld(7, MINE, 5).is_of(inode.delegation) and not DelegationHeld(7, MINE, 6).is_of(inode.delegation)
     delegation.end(inode)
     assert inode == pb.Inode()
-    inode.claim.CopyFrom(delegation.taken(MINE, 5, 4))
-    delegation.recall(inode.claim, 10)
+    inode.delegation.CopyFrom(delegation.taken(MINE, 5, 4))
+    delegation.recall(inode.delegation, 10)
     delegation.end(inode)
-    assert inode == pb.Inode(claim=pb.Delegation(recalled_tick=10))
+    assert inode == pb.Inode(delegation=pb.Delegation(recalled_tick=10))

@@ -143,7 +143,7 @@ def test_many_changes_wait_together_and_are_told() -> None:
         began_s = fs.clock.monotonic()
         done = (await change_many(fs.context, request)).parsed()
         assert fs.clock.monotonic() - began_s >= RECALL_S
-        assert not any(one.code or one.alone or one.create.claim for one in done.results)
+        assert not any(one.code or one.retry_alone or one.create.claim for one in done.results)
         await fs.pass_ticks(6)
         number = await claimed(fs, directory)
         for change in changes[:5]:

@@ -110,7 +110,7 @@ def test_a_close_that_asks_chunks_is_left_out_of_those_together() -> None:
         closes[1].exact = True
         closes[2].truncate_version = 7
         request = pb.BatchRequest(mutation=fs.mutation(), changes=[pb.Change(close=one) for one in closes])
-        assert [result.alone for result in (await answered(fs, request)).results] == [False, True, True, False]
+        assert [result.retry_alone for result in (await answered(fs, request)).results] == [False, True, True, False]
         assert [(await fs.stat(f"/{number}")).length for number in range(4)] == [5, 0, 0, 5]
 
     run(test)

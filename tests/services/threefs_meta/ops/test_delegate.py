@@ -25,7 +25,7 @@ async def claimed(fs: MetaBench, directory: int, client: bytes = CLIENT) -> int:
 
 async def stored(fs: MetaBench, directory: int) -> pb.Delegation:
     found = await fs.context.names(fs.engine.begin()).named(directory)
-    return found.claim
+    return found.delegation
 
 
 def test_one_client_at_a_time() -> None:
@@ -92,7 +92,7 @@ def test_nobody_sees_it() -> None:
         assert [pb.Inode.FromString(one) for one in page.attributes] == [before]
         assert (await list_names(fs.context, pb.ListNamesRequest(directory=number))).token == token
         gone = await remove(fs.context, pb.RemoveRequest(mutation=fs.mutation(), place=at("/a/d")))
-        assert gone.directory and not gone.directory.HasField("claim")
+        assert gone.directory and not gone.directory.HasField("delegation")
 
     run(test)
 
@@ -101,8 +101,8 @@ def test_it_stays_with_a_directory_that_is_moved_or_changed() -> None:
     async def test(fs: MetaBench) -> None:
         number = (await fs.mkdir("/d")).inode
         first = await claimed(fs, number)
-        assert not (await fs.rename("/d", "/e")).HasField("claim")
-        assert not (await fs.set("/e", mode=0o700)).HasField("claim")
+        assert not (await fs.rename("/d", "/e")).HasField("delegation")
+        assert not (await fs.set("/e", mode=0o700)).HasField("delegation")
         assert (await stored(fs, number)).number == first
         await unclaim(fs.context, pb.ReturnDelegationRequest(client=CLIENT, directories=[number], numbers=[first]))
         assert not (await stored(fs, number)).client
