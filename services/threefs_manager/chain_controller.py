@@ -13,9 +13,9 @@ from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.cluster_store import Store, Writer
 from threefs_manager.membership import Membership
-from threefs_manager.older import Age
 from threefs_manager.resync_progress import ResyncProgress
 from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.stale_store import Age
 from threefs_manager.transitions import Known, accept_loss, next_chain
 
 _SWEEPS = 10  # of all chains, per T

@@ -49,10 +49,10 @@ from threefs_manager.cluster_store import Store, Writer
 from threefs_manager.election import Election, Epoch
 from threefs_manager.inquiry import Inquiry
 from threefs_manager.membership import Membership
-from threefs_manager.older import Age
 from threefs_manager.placement import FIRST_META_NODE, Disk
 from threefs_manager.presences import Presences, nobody_listens
 from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.stale_store import Age
 from threefs_manager.store_generations import StoreGenerations
 
 _NODES_IN_WORDS = 5

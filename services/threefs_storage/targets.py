@@ -18,7 +18,7 @@ from threefs.ids import ChunkId, NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2
-from threefs_storage import kept
+from threefs_storage.chain import kept_version
 from threefs_storage.chain.chunk_locks import ChunkLocks
 from threefs_storage.chain.logical_time import LogicalTime
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
@@ -320,7 +320,7 @@ class Targets:
                 continue
             chain = routing.chains[target.chain_id]
             engine = await self._engine(target.target_id, chain)
-            chain = kept.newest(engine, chain)
+            chain = kept_version.newest(engine, chain)
             opened = self.by_id[target.target_id] = Target(target.target_id, engine, chain, self._clock)
             opened.min_replicas = minimums.get(chain.chain_id, 1)
             opened.on_failure = partial(self._disk_failed, engine.space().disk)
@@ -362,7 +362,7 @@ class Targets:
     async def keep(self, routing: Routing) -> None:
         """Make the chain versions of that routing durable here. To be done before anything is answered in them; a
         target that has left answers nothing before it hears of yet another one."""
-        await asyncio.gather(*(kept.keep(t.engine, t.chain.chain_id, routing) for t in self if not t.left))
+        await asyncio.gather(*(kept_version.keep(t.engine, t.chain.chain_id, routing) for t in self if not t.left))
 
     def learn(self, routing: Routing) -> list[Target]:
         """Take over newer chain versions; the targets whose chain has changed."""
@@ -415,7 +415,7 @@ class Targets:
     def stores(self) -> list[manager_pb2.Store]:
         """For the registration."""
         return [
-            manager_pb2.Store(target_id=t.target_id, store_id=t.engine.store_id, kept=kept.recall(t.engine))
+            manager_pb2.Store(target_id=t.target_id, store_id=t.engine.store_id, kept=kept_version.recall(t.engine))
             for t in self
         ]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from threefs_manager import metadata_store
-from threefs_manager.older import Age
+from threefs_manager.stale_store import Age
 from threefs_meta.store import identity
 
 from tests.sim.faults import parse

@@ -8,10 +8,10 @@ from threefs_manager.chain_controller import ChainController
 from threefs_manager.cluster_store import Store, Writer
 from threefs_manager.election import Election, Epoch
 from threefs_manager.membership import Membership
-from threefs_manager.older import Age
 from threefs_manager.resync_progress import STALLED_LEASES
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.service import Manager
+from threefs_manager.stale_store import Age
 
 from tests.support.chain import until
 from tests.support.clocks import SteppedClock

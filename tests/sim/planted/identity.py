@@ -4,7 +4,7 @@ from typing import Any
 
 from threefs_client.metadata.lease import Lease
 from threefs_client.metadata.locks import LockOwner
-from threefs_manager.older import Age
+from threefs_manager.stale_store import Age
 from threefs_meta.store import identity
 from threefs_storage.engine.record_store import RecordStore
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from structlog.testing import capture_logs
-from threefs_storage import kept
+from threefs_storage.chain import kept_version
 
 from tests.support.chain import CHAIN, OFFLINE, SERVING, chain_of
 from tests.support.rpc import run
@@ -15,7 +15,7 @@ def test_a_store_keeps_the_newest_version_of_its_chain_with_the_stores_of_its_me
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
             engine, old = chain[1].target.engine, chain.routing()
-            assert kept.recall(engine) is None and chain[1].targets.stores()[0].HasField("kept") is False
+            assert kept_version.recall(engine) is None and chain[1].targets.stores()[0].HasField("kept") is False
             await chain[1].targets.keep(old)
             new = chain.change((2, SERVING), (1, OFFLINE))
             await chain[1].targets.keep(new)
@@ -34,7 +34,7 @@ def test_what_is_kept_survives_and_is_what_a_target_begins_with(tmp_path: Path) 
             await chain[2].targets.keep(chain.change((1, SERVING), (2, OFFLINE)))
             await chain[2].restart(old)  # a manager that was restored knows no better
             assert chain[2].target.chain.version == 2 and not chain[2].target.serving
-            assert kept.newest(chain[2].target.engine, Chain(ChainId(9), 1, ())).chain_id == 9, "another one's"
+            assert kept_version.newest(chain[2].target.engine, Chain(ChainId(9), 1, ())).chain_id == 9, "another one's"
 
     run(test)
 
@@ -46,7 +46,7 @@ def test_a_target_that_has_left_keeps_nothing_more(tmp_path: Path) -> None:
         async with chain_of(tmp_path, 2) as chain:
             chain[2].target.leave()
             await chain[2].targets.keep(chain.routing())
-            assert kept.recall(chain[2].target.engine) is None
+            assert kept_version.recall(chain[2].target.engine) is None
 
     run(test)
 
@@ -65,10 +65,10 @@ def test_where_there_is_no_room_or_it_cannot_be_read_the_target_goes_on(tmp_path
             assert [entry["event"] for entry in logs] == ["a chain version cannot be kept"]
             await keep("chain", b"damage")
             with capture_logs() as logs:
-                assert kept.recall(engine) is None
+                assert kept_version.recall(engine) is None
             assert [entry["event"] for entry in logs] == ["what a store kept of its chain cannot be read"]
             engine.keep = keep
             await chain[1].targets.keep(chain.routing())
-            assert kept.recall(engine) is not None
+            assert kept_version.recall(engine) is not None
 
     run(test)

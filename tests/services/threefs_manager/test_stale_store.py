@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from threefs_manager.older import Age
+from threefs_manager.stale_store import Age
 
 from tests.services.threefs_manager.test_service import PLAN, Bench, storage
 from threefs.errors import NotFound, StrangeStore
