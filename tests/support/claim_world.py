@@ -1,7 +1,8 @@
 """One directory, mounts that claim it, and services that add names for them, as states that can be explored.
 
-The decisions are the real ones (`threefs_meta.lease.delegation`, `threefs_mount.cache.delegation`); transactions, messages and time are
-modelled: a transaction is one step, messages arrive in any order, late, or are given up by who has sent them.
+The decisions are the real ones (`threefs_meta.lease.delegation`, `threefs_mount.cache.delegation`); transactions,
+messages and time are modelled: a transaction is one step, messages arrive in any order, late, or are given up by who
+has sent them.
 """
 
 from collections.abc import Callable, Iterator

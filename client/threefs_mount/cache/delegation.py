@@ -2,13 +2,14 @@
 happens here.
 
 Programs that make or rename files look first, and the kernel asks us; mostly nothing is there. That is known without a
-call only as long as nobody else adds names: so after a few such looks the directory is claimed (`threefs/delegations.py`).
-What is kept is no less than its names: those of a listing that was asked for when the claim had been granted, and all
-that this mount has asked for since it asked for the claim, or was waiting for then, whatever came of it.
+call only as long as nobody else adds names: so after a few such looks the mount asks for a delegation of the directory
+(`threefs/delegations.py`). What is kept is no less than its names: those of a listing that was asked for when the
+delegation had been granted, and all that this mount has asked for since it asked for that, or was waiting for then,
+whatever came of it.
 
-The answer to each name that is added says whether the claim stands. It is believed for a moment from when the name was
-*sent*, so answers may cross. Once it was recalled, it is given up here before it is given back, because whoever waits
-for it goes on at once.
+The answer to each name that is added says whether the delegation stands. It is believed for a moment from when the
+name was *sent*, so answers may cross. Once it was recalled, it is given up here before it is given back, because
+whoever waits for it goes on at once.
 """
 
 from collections.abc import Callable, Iterable
