@@ -134,7 +134,7 @@ def challenger_does_not_wait() -> None:
     put(Election, "__init__", hasty)
 
 
-@plant_for("threefs/test_registration.py::test_r10_a_lease_counts_from_the_sending_of_the_heartbeat")
+@plant_for("threefs/cluster/test_registration.py::test_r10_a_lease_counts_from_the_sending_of_the_heartbeat")
 def lease_counts_from_the_answer() -> None:
     """R10: a lease begins when the answer to the heartbeat comes, however long that took."""
     send = Registration._send
@@ -285,7 +285,9 @@ async def _takes_none(writer: Any, request: Any, *, started_before: bool) -> Non
         writer.put_target(target)
 
 
-@plant_for("threefs/test_registration.py::test_a_process_that_is_fenced_registers_anew_with_a_higher_incarnation")
+@plant_for(
+    "threefs/cluster/test_registration.py::test_a_process_that_is_fenced_registers_anew_with_a_higher_incarnation"
+)
 def fenced_process_keeps_its_leases() -> None:
     """R8: a process that is taken for dead goes on serving while it registers anew."""
     anew = Registration._register_anew
@@ -297,7 +299,7 @@ def fenced_process_keeps_its_leases() -> None:
     put(Registration, "_register_anew", keeping)
 
 
-@plant_for("threefs/test_registration.py::test_a_heart_that_can_never_beat_dies")
+@plant_for("threefs/cluster/test_registration.py::test_a_heart_that_can_never_beat_dies")
 def heart_that_never_beats_lives() -> None:
     """I19: a process that can send no heartbeat lives on for ever."""
     put(registration_module, "_MOST_FAILURES", -1)

@@ -74,7 +74,7 @@ def missing_caller_is_trusted() -> None:
     put(meta_service, "NOBODY", pb.Caller(uid=0, gid=0))
 
 
-@plant_for("threefs/rpc/test_control_proofs.py::test_a_proof_passes_once")
+@plant_for("threefs/rpc/test_grpc_proofs.py::test_a_proof_passes_once")
 def calls_of_the_control_plane_pass_again() -> None:
     """I21: a call that somebody has heard can be made once more."""
     admit = grpc_proofs.Gate.admit
@@ -88,7 +88,7 @@ def calls_of_the_control_plane_pass_again() -> None:
     put(grpc_proofs.Gate, "admit", forgetful)
 
 
-@plant_for("services/threefs_meta/test_permissions.py::test_no_operation_forgets_to_ask")
+@plant_for("services/threefs_meta/access/test_permissions.py::test_no_operation_forgets_to_ask")
 def owner_is_not_asked_for() -> None:
     """I21: anybody may change what only the owner may."""
     put(Credentials, "owns", lambda self, inode: True)
@@ -100,7 +100,7 @@ def local_sockets_are_trusted() -> None:
     put(local_sockets.Owner, "is_trusted", property(lambda self: True))
 
 
-@plant_for("threefs/rpc/test_link.py::test_a_damaged_frame_ends_the_link_and_is_not_taken_for_another")
+@plant_for("threefs/rpc/test_frame_stream.py::test_a_damaged_frame_ends_the_link_and_is_not_taken_for_another")
 def frame_checksum_ignored() -> None:
     """What names a chunk, an offset or a version rests on the checksums of TCP alone."""
 
@@ -112,7 +112,7 @@ def frame_checksum_ignored() -> None:
     put(frames, "check_body", lambda header, header_checksum, body: None)
 
 
-@plant_for("threefs/rpc/test_connection.py::test_calls_for_which_the_service_has_no_room_wait_for_their_turn")
+@plant_for("threefs/rpc/test_client_connection.py::test_calls_for_which_the_service_has_no_room_wait_for_their_turn")
 def told_limits_ignored() -> None:
     """A caller sends more than the service takes."""
     put(Window, "_fits", lambda self, size, behind: True)
