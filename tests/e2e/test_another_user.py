@@ -34,13 +34,13 @@ from threefs.rpc import methods
 from threefs.rpc.grpc_binding import ControlClient
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method
-from threefs.rpc.connection_pool import Peers
+from threefs.rpc.connection_pool import ConnectionPool
 
 async def main(control, *addresses):
     every = [one for one in vars(methods).values() if isinstance(one, Method)]
     tried = 0
     for token in ("", "a guess of some length"):
-        peers = Peers(RealNet(), Identity("", os.urandom(16).hex(), token, "guest"))
+        peers = ConnectionPool(RealNet(), Identity("", os.urandom(16).hex(), token, "guest"))
         client = ControlClient(control, token)
         for method in every:
             for address in addresses:

@@ -100,11 +100,11 @@ class MemoryMeta:
         self.sessions.remove(request.session)
         return await self._sync(request)
 
-    async def _accessed(self, request: pb.ReportAtimeRequest) -> pb.ReportAtimeReply:
+    async def _reportatime(self, request: pb.ReportAtimeRequest) -> pb.ReportAtimeReply:
         self.accessed += request.inode
         return pb.ReportAtimeReply()
 
-    async def _changemany(self, request: pb.BatchRequest) -> pb.BatchReply:
+    async def _batch(self, request: pb.BatchRequest) -> pb.BatchReply:
         reply = pb.BatchReply()
         for change in request.changes:
             try:
@@ -119,7 +119,7 @@ class MemoryMeta:
                 reply.results.add(code=error.code)
         return reply
 
-    async def _renew(self, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
+    async def _renewlease(self, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
         self.held |= set(request.hold)
         self.held -= set(request.drop)
         return pb.RenewLeaseReply(lease=0 if request.end else self.lease)

@@ -25,7 +25,7 @@ SCRIPT = """
 import asyncio, sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from threefs.cluster.routing_watcher import daemon as program
+from threefs.cluster import daemon as program
 from threefs.background import BackgroundTasks
 from threefs.errors import WrongCluster
 

@@ -74,7 +74,7 @@ def test_a_change_that_has_to_go_alone_does() -> None:
         async def none_of_them(request: pb.BatchRequest) -> pb.BatchReply:
             return pb.BatchReply(results=[pb.Changed(retry_alone=True) for _ in request.changes])
 
-        files.meta._changemany = none_of_them  # type: ignore[method-assign]
+        files.meta._batch = none_of_them  # type: ignore[method-assign]
         creates = [
             pb.CreateRequest(mutation=files.link.meta.mutation(), place=pb.Place(path=path)) for path in (b"a", b"b")
         ]
