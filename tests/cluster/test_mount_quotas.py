@@ -24,9 +24,9 @@ def root(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def limited(fs: FileSystem, root: Path, name: str) -> Path:
-    fs.mkdir(f"/{name}")
-    fs.quotas.set(f"/{name}", limit_bytes=LIMIT)
-    return root / name
+    fs.mkdir(f"/quota-{name}")
+    fs.quotas.set(f"/quota-{name}", limit_bytes=LIMIT)
+    return root / f"quota-{name}"
 
 
 def test_small_files_end_at_the_limit(fs: FileSystem, root: Path) -> None:
@@ -37,7 +37,7 @@ def test_small_files_end_at_the_limit(fs: FileSystem, root: Path) -> None:
             with open(top / str(number), "wb") as file:
                 file.write(b"x" * MIB)
     assert caught.value.errno == errno.EDQUOT
-    assert LIMIT <= fs.usage("/small").length <= LIMIT + 512 * MIB
+    assert LIMIT <= fs.usage("/quota-small").length <= LIMIT + 512 * MIB
 
 
 def test_one_file_that_grows_ends_at_the_limit(fs: FileSystem, root: Path) -> None:

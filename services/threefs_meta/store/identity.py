@@ -70,7 +70,11 @@ class StoreIdentity:
     async def admit(self) -> None:
         """Make the store if the cluster has none, and have it admitted. Raises StrangeStore."""
         if await self._run(_is_empty):
-            await self._ask(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
+            try:
+                await self._ask(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
+            except StrangeStore:  # or another service has made it since, and has told the manager
+                if await self._run(_is_empty):
+                    raise
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
         now_ns = self._clock.wall_ns()
         record, mark = await self._run(lambda tx: _identify(tx, fresh, now_ns, self._owner))

@@ -22,6 +22,7 @@ from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
 from threefs.rpc.methods import Method
 from threefs.wire import manager_pb2 as pb
+from threefs.wire.records_pb2 import StoreRecord
 
 CLUSTER = "c" * 32
 SEEDS = itertools.count()
@@ -236,3 +237,23 @@ async def check_two_services(world: World) -> None:
 
 def test_services_of_one_store_do_not_take_each_other_for_copies() -> None:
     run(check_two_services)
+
+
+async def check_made_meanwhile(world: World) -> None:
+    engine = MemoryEngine()
+    first, second = world.service(engine), world.service(engine)
+    call = world.managers.call
+
+    async def late(method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
+        world.managers.call = call  # type: ignore[method-assign]
+        await first.admit()
+        return await call(method, request, timeout_s=timeout_s)
+
+    world.managers.call = late  # type: ignore[method-assign]
+    await second.admit()
+    assert second.record == first.record != StoreRecord()
+
+
+def test_services_that_start_together_make_one_store() -> None:
+    """One has found nothing, and asks the manager when another one has made the store and told it."""
+    run(check_made_meanwhile)
