@@ -102,9 +102,9 @@ class Repair:
         async with self._craq.changing(target, chunk, deadline):
             target.check(target.chain.version)
             outcomes = []
-            for of in (_pending, _committed):  # what was pending may be committed by then
+            for version_of in (_pending, _committed):  # what was pending may be committed by then
                 try:
-                    version = of(target.engine.record(chunk) or Record())
+                    version = version_of(target.engine.record(chunk) or Record())
                 except Corrupt:
                     return await self._heal_record(target, chunk, deadline)
                 if version is not None and version.length:
