@@ -16,7 +16,7 @@ demo: $(READY) ## Start a cluster, use it, kill a storage process, check everyth
 	$(BIN)/threefs demo $(if $(JSON),--json $(JSON))
 
 # Tests mostly wait for processes and leases, so a few files run side by side even on two cores.
-test: $(READY) ## Run all tests, or some one by one (ARGS="tests/threefs -k rocks")
+test: $(READY) ## Run all tests, or some one by one (ARGS="tests/unit/threefs -k rocks")
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
 
 check: $(READY) ## Lint, format, types, and the rules of the tree
@@ -65,7 +65,7 @@ fuzz: $(READY) ## Bad bytes at every decoder and port (SECONDS=60 each, JSON=fil
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(JSON),--json $(JSON))
 
 bit-flips: $(READY) ## Turn over 10,000 bits of content, records and tables, and see that each is noticed
-	$(BIN)/python -m pytest tests/contracts/test_bit_flips.py
+	$(BIN)/python -m pytest tests/contract/test_bit_flips.py
 
 # Compiled and run below docs/models/build, which git ignores.
 models: ## Check the models of the protocol with spin: a short set (SET=base: all configurations, SET=ablate: without each rule)

@@ -9,9 +9,9 @@ import structlog
 from hypothesis import HealthCheck, settings
 from threefs_client import FileSystem, keyring
 
-from tests.support.cluster import LocalCluster
-from tests.support.etcd import EtcdCluster, needs_etcd
-from tests.support.postgres import PostgresServer, needs_postgres
+from tests.harness.cluster import LocalCluster
+from tests.harness.etcd import EtcdCluster, needs_etcd
+from tests.harness.postgres import PostgresServer, needs_postgres
 from threefs.env.buffers import POISON_VARIABLE
 
 #: I14 is checked in all tests, and in the programs that they start.

@@ -25,7 +25,7 @@ from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
 
 from tests.bench import clients, engines, failover
-from tests.support.mounts import lacking
+from tests.harness.mounts import lacking
 
 PARTS = ("client", "mount", "engines", "failover", "directory")
 _PEER_S = 600.0

@@ -9,9 +9,9 @@ from typing import Any
 import uvloop
 from threefs_bench import engines
 
-from tests.support import etcd, postgres
-from tests.support.etcd import EtcdCluster
-from tests.support.postgres import PostgresServer
+from tests.harness import etcd, postgres
+from tests.harness.etcd import EtcdCluster
+from tests.harness.postgres import PostgresServer
 
 ENGINES = ("rocks", "etcd", "postgresql")
 ETCD_MEMBERS = 3

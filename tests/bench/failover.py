@@ -19,10 +19,10 @@ import threefs_client
 import uvloop
 
 from tests.bench.engines import ETCD_MEMBERS, lacking
-from tests.support.etcd import EtcdCluster
-from tests.support.postgres import PostgresServer
-from tests.support.processes import Program
-from tests.support.shared_cluster import SharedCluster
+from tests.harness.etcd import EtcdCluster
+from tests.harness.postgres import PostgresServer
+from tests.harness.processes import Program
+from tests.harness.shared_cluster import SharedCluster
 from threefs.errors import ThreefsError
 
 ENGINES = ("etcd", "postgresql")

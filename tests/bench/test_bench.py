@@ -9,7 +9,7 @@ from threefs_bench.metadata import Figure
 
 from tests.bench import __main__ as bench
 from tests.bench import clients, engines, failover
-from tests.support.etcd import needs_etcd
+from tests.harness.etcd import needs_etcd
 
 
 def test_a_part_that_does_not_exist_is_named() -> None:

@@ -17,8 +17,8 @@ from tests.chaos.counting import Counting
 from tests.chaos.faults import Faults
 from tests.chaos.load import CHUNKS, Load
 from tests.chaos.names import Names
-from tests.support import name_history
-from tests.support.linearizability import Undecided, violations
+from tests.harness import name_history
+from tests.harness.linearizability import Undecided, violations
 
 _SETTLE_S = 60.0
 _WORLDS = {"small": [SMALL], "wide": [WIDE], "both": [SMALL, WIDE]}

@@ -8,7 +8,7 @@ from threefs_fsck.check import check
 
 from tests.chaos.cluster import KEY
 from tests.chaos.load import CHUNKS, FIRST_INODE, place
-from tests.support.namespace_audit import audit_store
+from tests.harness.namespace_audit import audit_store
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.namespaces import Network, Unprivileged
-from tests.support import etcd, mounts
-from tests.support.etcd import EtcdCluster, EtcdMember
-from tests.support.mounts import Mount
-from tests.support.processes import Program, free_port
+from tests.harness import etcd, mounts
+from tests.harness.etcd import EtcdCluster, EtcdMember
+from tests.harness.mounts import Mount
+from tests.harness.processes import Program, free_port
 from threefs import keys
 from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.env.net import RealNet

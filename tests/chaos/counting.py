@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chaos import locker
-from tests.support.processes import environment
+from tests.harness.processes import environment
 
 _PAUSE_S = 0.2
 

@@ -14,7 +14,7 @@ from threefs_client.data.reads import ReadFile
 from threefs_client.options import Options
 
 from tests.chaos.cluster import KEY
-from tests.support.history import History, Kind, Operation, Outcome
+from tests.harness.history import History, Kind, Operation, Outcome
 from threefs.errors import Retry, ThreefsError
 from threefs.ids import InodeId, TableId
 from threefs.layout import FileLayout

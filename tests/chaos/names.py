@@ -12,7 +12,7 @@ import threefs_client
 from threefs_client import AsyncFileSystem
 
 from tests.chaos.cluster import KEY
-from tests.support.name_history import Act, Deed, NameHistory
+from tests.harness.name_history import Act, Deed, NameHistory
 from threefs.errors import AlreadyExists, NotFound, ThreefsError
 
 GROUPS = 10

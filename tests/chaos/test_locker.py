@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import locker
-from tests.support.processes import environment
+from tests.harness.processes import environment
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.chaos.names import place_of
-from tests.support.name_history import OPEN_S, Act, Deed, NameHistory, State, apply, judge, violations
+from tests.harness.name_history import OPEN_S, Act, Deed, NameHistory, State, apply, judge, violations
 
 
 def deed(

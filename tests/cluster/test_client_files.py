@@ -19,8 +19,8 @@ from threefs_client import FileSystem, connect_async
 from threefs_client.attributes import Attributes
 
 import threefs
-from tests.support.children import in_child
-from tests.support.cluster import LocalCluster
+from tests.harness.children import in_child
+from tests.harness.cluster import LocalCluster
 from threefs.errors import (
     AccessDenied,
     AlreadyExists,

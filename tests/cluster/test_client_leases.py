@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import LocalCluster
-from tests.support.processes import environment
+from tests.harness.cluster import LocalCluster
+from tests.harness.processes import environment
 
 MIB = 1 << 20
 WRITER = """

@@ -8,7 +8,7 @@ import pytest
 from threefs_client import Allocation, FileSystem, connect_async
 from threefs_client.metadata.locks import LockOwner
 
-from tests.support.cluster import LocalCluster
+from tests.harness.cluster import LocalCluster
 from threefs.errors import (
     AccessDenied,
     AlreadyExists,

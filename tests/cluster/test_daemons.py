@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import LocalCluster
-from tests.support.processes import ROOT, Program
+from tests.harness.cluster import LocalCluster
+from tests.harness.processes import ROOT, Program
 
 SYSCALLS = ROOT / "tests" / "support" / "syscalls.py"
 UNITS = ROOT / "deploy" / "systemd"

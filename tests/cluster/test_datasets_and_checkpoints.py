@@ -9,7 +9,7 @@ from threefs_checkpoint import load, read_index, save
 from threefs_client.blocking.filesystem import FileSystem
 from threefs_data import Dataset, Epoch, batches, pack, pack_files
 
-from tests.support.cluster import LocalCluster
+from tests.harness.cluster import LocalCluster
 from threefs.errors import AlreadyExists, NotFound
 
 SAMPLES = [bytes([number % 251]) * (1 + number * 37 % 3000) for number in range(2000)]

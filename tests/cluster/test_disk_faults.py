@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import threefs_client
 
-from tests.support.cluster import LocalCluster
-from tests.support.small_disk import small_disk as mounted_disk
+from tests.harness.cluster import LocalCluster
+from tests.harness.small_disk import small_disk as mounted_disk
 from threefs.errors import NoSpace
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb

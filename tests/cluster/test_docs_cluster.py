@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.processes import ROOT, environment, free_port
+from tests.harness.processes import ROOT, environment, free_port
 
 DOCUMENT = ROOT / "docs" / "cluster.md"
 PROGRAMS = ("threefs_manager", "threefs_storage", "threefs_meta")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import LocalCluster
+from tests.harness.cluster import LocalCluster
 
 
 def lacking() -> str:

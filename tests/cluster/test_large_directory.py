@@ -7,7 +7,7 @@ import pytest
 import threefs_client
 from threefs_bench.cost_meter import resident_bytes
 
-from tests.support.cluster import LocalCluster
+from tests.harness.cluster import LocalCluster
 
 SMALL, LARGE = 5_000, 20_000
 PAGE = 4096

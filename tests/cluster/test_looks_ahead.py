@@ -16,7 +16,7 @@ from threefs_mount.files.table import OpenFileTable
 from threefs_mount.kernel import attrs
 from threefs_mount.vfs import ThreefsVfs
 
-from tests.support.cluster import LocalCluster
+from tests.harness.cluster import LocalCluster
 
 CACHE_S = 3000.0
 FILES = 60

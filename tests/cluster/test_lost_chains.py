@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import LocalCluster
-from tests.support.command_line import CommandLine
+from tests.harness.cluster import LocalCluster
+from tests.harness.command_line import CommandLine
 
 
 def wait_for(threefs: CommandLine, states: set[str]) -> None:

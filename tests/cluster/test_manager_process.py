@@ -12,7 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.support.processes import Program, free_port
+from tests.harness.processes import Program, free_port
 from threefs.cluster.registration import Registration
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.net import RealNet

@@ -11,9 +11,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.support.cluster import LocalCluster
-from tests.support.namespace_audit import audit
-from tests.support.processes import free_port
+from tests.harness.cluster import LocalCluster
+from tests.harness.namespace_audit import audit
+from tests.harness.processes import free_port
 from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, InvalidArgument, NameTooLong, NotFound
 from threefs.kv.rocks import RocksEngine

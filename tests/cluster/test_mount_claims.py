@@ -11,10 +11,10 @@ import pytest
 from threefs_client import connect_async
 from threefs_mount.cache.delegation import FIRST_NAMES
 
-from tests.support.cluster import LocalCluster
-from tests.support.mounts import Mount, need_mounts
-from tests.support.postgres import PostgresServer
-from tests.support.shared_cluster import SharedCluster
+from tests.harness.cluster import LocalCluster
+from tests.harness.mounts import Mount, need_mounts
+from tests.harness.postgres import PostgresServer
+from tests.harness.shared_cluster import SharedCluster
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 

@@ -16,8 +16,8 @@ import pytest
 from threefs_mount.cache.cached_listing import SMALL
 
 import threefs
-from tests.support.cluster import LocalCluster
-from tests.support.mounts import Mount, need_mounts
+from tests.harness.cluster import LocalCluster
+from tests.harness.mounts import Mount, need_mounts
 
 need_mounts()
 

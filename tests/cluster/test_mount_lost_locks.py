@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import LocalCluster
-from tests.support.mounts import Mount, need_mounts
+from tests.harness.cluster import LocalCluster
+from tests.harness.mounts import Mount, need_mounts
 from threefs.errors import ThreefsError
 from threefs.rpc.methods import RENEW_LEASE
 from threefs.wire import meta_pb2 as pb

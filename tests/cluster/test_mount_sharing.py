@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import LocalCluster
-from tests.support.mounts import Mount, need_mounts
+from tests.harness.cluster import LocalCluster
+from tests.harness.mounts import Mount, need_mounts
 
 need_mounts()
 

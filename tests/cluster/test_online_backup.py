@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import threefs
-from tests.support.processes import environment
+from tests.harness.processes import environment
 from threefs.kv import dump
 
 LIMIT_S = 120

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.children import in_child
-from tests.support.cluster import LocalCluster
-from tests.support.mounts import Mount, need_mounts
+from tests.harness.children import in_child
+from tests.harness.cluster import LocalCluster
+from tests.harness.mounts import Mount, need_mounts
 
 need_mounts()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import LocalCluster
-from tests.support.processes import Program
+from tests.harness.cluster import LocalCluster
+from tests.harness.processes import Program
 from threefs.errors import NodeInUse, StaleIncarnation, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import manager_pb2 as pb

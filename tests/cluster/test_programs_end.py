@@ -8,8 +8,8 @@ import time
 import pytest
 from threefs_client import FileSystem
 
-from tests.support.cluster import LocalCluster
-from tests.support.processes import environment
+from tests.harness.cluster import LocalCluster
+from tests.harness.processes import environment
 
 CONTENT = b"important"
 MOST_S = 5.0

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from threefs_cli.main import main
 
-from tests.support.cluster import LocalCluster
-from tests.support.command_line import CommandLine
+from tests.harness.cluster import LocalCluster
+from tests.harness.command_line import CommandLine
 from threefs.errors import ThreefsError
 
 BEFORE, SINCE = b"before the backup " * 5_000, b"since the backup. " * 5_000

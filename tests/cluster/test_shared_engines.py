@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.etcd import EtcdCluster, needs_etcd
-from tests.support.namespace_audit import audit_store
-from tests.support.postgres import PostgresServer, needs_postgres
-from tests.support.shared_cluster import Load, SharedCluster
+from tests.harness.etcd import EtcdCluster, needs_etcd
+from tests.harness.namespace_audit import audit_store
+from tests.harness.postgres import PostgresServer, needs_postgres
+from tests.harness.shared_cluster import Load, SharedCluster
 
 
 @pytest.fixture(scope="module")

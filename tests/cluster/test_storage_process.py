@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Program
+from tests.harness.processes import Program
 from threefs.checksums import crc32c
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.routing_watcher import RoutingWatcher

@@ -12,7 +12,7 @@ import threefs_client
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
 
-from tests.support.other_user import NOBODY, needs_root, nobody_does, run_as_nobody
+from tests.harness.other_user import NOBODY, needs_root, nobody_does, run_as_nobody
 from threefs.errors import ThreefsError
 from threefs.routing import PublicState
 from threefs.rpc import methods

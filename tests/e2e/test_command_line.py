@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import environment
+from tests.harness.processes import environment
 
 LIMIT_S = 90
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from threefs_cli.main import main
 
-from tests.support.cluster import LocalCluster
+from tests.harness.cluster import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from threefs_client import FileSystem
 
-from tests.support.cluster import LocalCluster
-from tests.support.processes import environment
+from tests.harness.cluster import LocalCluster
+from tests.harness.processes import environment
 
 POINTS = 50
 SEED = 16

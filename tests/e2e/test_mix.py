@@ -18,11 +18,11 @@ import pytest
 from threefs_client import AsyncFileSystem, connect_async
 from threefs_fsck import check, replicas
 
-from tests.support.client_door import ClientDoor, run
-from tests.support.cluster import LocalCluster
-from tests.support.doors import Found, KernelDoor, Tree
-from tests.support.mounts import Mount, lacking
-from tests.support.processes import ROOT, environment
+from tests.harness.client_door import ClientDoor, run
+from tests.harness.cluster import LocalCluster
+from tests.harness.doors import Found, KernelDoor, Tree
+from tests.harness.mounts import Mount, lacking
+from tests.harness.processes import ROOT, environment
 
 SECONDS = "THREEFS_MIX_SECONDS"
 LONG = SECONDS in os.environ
@@ -66,7 +66,7 @@ def mix(places: list[str]) -> None:
     seconds = os.environ.get(SECONDS, "10")
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.support.mixer", place, str(seed), seconds],
+            [sys.executable, "-m", "tests.harness.mixer", place, str(seed), seconds],
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import LocalCluster
-from tests.support.doors import KernelFile, outcome
-from tests.support.mounts import Mount, need_mounts
+from tests.harness.cluster import LocalCluster
+from tests.harness.doors import KernelFile, outcome
+from tests.harness.mounts import Mount, need_mounts
 
 need_mounts()
 

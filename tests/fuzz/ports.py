@@ -13,8 +13,8 @@ from urllib.request import urlopen
 from tests.fuzz.decoders import ALL_METHODS, HELLO
 from tests.fuzz.examples import filled
 from tests.fuzz.mutation import mutated
-from tests.support.cluster import LocalCluster
-from tests.support.processes import free_port
+from tests.harness.cluster import LocalCluster
+from tests.harness.processes import free_port
 from threefs.checksums import crc32c
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError

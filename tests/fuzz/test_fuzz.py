@@ -7,7 +7,7 @@ import pytest
 
 from tests.fuzz.campaign import fuzz
 from tests.fuzz.decoders import DECODERS
-from tests.support.processes import ROOT, environment
+from tests.harness.processes import ROOT, environment
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -5,10 +5,10 @@ import asyncio
 from threefs_client import AsyncFileSystem
 from threefs_client.context import ClientContext
 
+from tests.harness.namespace_audit import audit
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process
 from tests.sim.world import World
-from tests.support.namespace_audit import audit
 from threefs.errors import CorruptChunk, NoSpace, NotFound, OutcomeUnknown, SessionLost, ThreefsError
 
 _NAMES = 8

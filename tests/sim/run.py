@@ -13,6 +13,9 @@ from typing import Any
 
 import structlog
 
+from tests.harness.history import History
+from tests.harness.linearizability import Undecided, violations
+from tests.harness.told_order import explains
 from tests.sim import audit, dozes, intruders, local_store, rest, shape, store_faults
 from tests.sim.dice import SeededRandom
 from tests.sim.faults import Faults, Step, draw
@@ -21,9 +24,6 @@ from tests.sim.lockers import Lockers
 from tests.sim.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim.workload import Load, Workload
 from tests.sim.world import LEASE_S, SCRUB_S, Size, World
-from tests.support.history import History
-from tests.support.linearizability import Undecided, violations
-from tests.support.told_order import explains
 from threefs.env.buffers import POISON_VARIABLE
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, InodeId

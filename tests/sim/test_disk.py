@@ -1,5 +1,5 @@
 """The faults of simulated disks: killed processes, power cuts, failing operations, bit rot. What a disk does when
-nothing is wrong is in tests/contracts/test_disk.py."""
+nothing is wrong is in tests/contract/test_disk.py."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.harness.chunk_engine import put, read_all
+from tests.harness.simulated_disk import engine_on
 from tests.sim.dice import SeededRandom
 from tests.sim.disk import SimDisk, SimFile
 from tests.sim.loop import Process, SimLoop
 from tests.sim.table import open_table
-from tests.support.chunk_engine import put, read_all
-from tests.support.simulated_disk import engine_on
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 

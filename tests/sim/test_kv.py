@@ -1,4 +1,4 @@
-"""The faults of the simulated store. That it is serializable is in tests/contracts."""
+"""The faults of the simulated store. That it is serializable is in tests/contract."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

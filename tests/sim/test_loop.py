@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness.processes import ROOT, environment
 from tests.sim.clock import SimClock
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import BEGIN_S, Deadlock, OutOfTime, Process, SimLoop
-from tests.support.processes import ROOT, environment
 
 
 def test_time_passes_only_between_timers() -> None:

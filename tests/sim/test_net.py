@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.harness.streams import failure, pair, receive, send
 from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process, SimLoop
 from tests.sim.net import Fabric, SimNet, SimStream
-from tests.support.streams import failure, pair, receive, send
 from threefs.env.net import Stream
 from threefs.errors import Unavailable
 

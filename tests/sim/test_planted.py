@@ -32,7 +32,7 @@ def test_each_bug_has_a_story_a_seed_or_a_test_that_is_tried_first() -> None:
 
 
 def test_a_real_test_that_fails_with_its_bug_is_told_from_one_that_cannot_be_run() -> None:
-    test = "tests/threefs/rpc/test_frames.py::test_no_bit_of_header_and_body_changes_unnoticed"
+    test = "tests/unit/threefs/rpc/test_frames.py::test_no_bit_of_header_and_body_changes_unnoticed"
     assert "the test fails" in failure_of(test, "frame_checksum_ignored")
     assert not failure_of(test, "nonce_is_used_again")
     with pytest.raises(RuntimeError, match="cannot be run"):

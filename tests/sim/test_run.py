@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness.processes import ROOT, environment
 from tests.sim.faults import Step, parse
 from tests.sim.run import run
 from tests.sim.workload import Load
 from tests.sim.world import Size
-from tests.support.processes import ROOT, environment
 
 _TRACE = """
 import hashlib

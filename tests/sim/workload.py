@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from threefs_client.context import ClientContext
 from threefs_client.data.reads import ReadFile
 
+from tests.harness.history import History, Kind, Operation, Outcome
 from tests.sim.dice import SeededRandom
 from tests.sim.grain import expand, shrink
 from tests.sim.loop import Process
 from tests.sim.order import Order
 from tests.sim.world import World
-from tests.support.history import History, Kind, Operation, Outcome
 from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
 from threefs.errors import Retry, ThreefsError
 from threefs.ids import ChunkId, ClientId, InodeId, TableId

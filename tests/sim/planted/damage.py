@@ -21,10 +21,10 @@ from threefs.errors import CorruptChunk
 from threefs.kv import wal_recovery
 from threefs.routing import PublicState
 
-_COLLECTOR = "services/threefs_storage/chain/test_tombstone_collector.py"
-_ONCE = "contracts/test_exactly_once.py"
-_RESYNC = "services/threefs_storage/chain/test_resync.py"
-_REPAIR = "services/threefs_storage/health/test_repair.py"
+_COLLECTOR = "unit/services/threefs_storage/chain/test_tombstone_collector.py"
+_ONCE = "contract/test_exactly_once.py"
+_RESYNC = "unit/services/threefs_storage/chain/test_resync.py"
+_REPAIR = "unit/services/threefs_storage/health/test_repair.py"
 
 
 @plant_for(f"{_RESYNC}::test_a_good_copy_that_returns_makes_a_lost_chunk_good_everywhere")
@@ -58,7 +58,7 @@ def damaged_chunk_holds_up_the_resync() -> None:
     put(Resync, "_ship", ship)
 
 
-@plant_for("services/threefs_storage/chain/test_copies.py::test_only_that_very_content_counts")
+@plant_for("unit/services/threefs_storage/chain/test_copies.py::test_only_that_very_content_counts")
 def repair_takes_any_version() -> None:
     """I12: a damaged version is made good with the bytes of another one."""
     asked_for = copies._asked_for
@@ -102,7 +102,7 @@ def repair_asks_one_neighbour() -> None:
 
 
 @plant_for(
-    "services/threefs_storage/chain/test_craq.py::test_a_damaged_record_that_a_write_meets_is_noted_and_the_write_goes_on"
+    "unit/services/threefs_storage/chain/test_craq.py::test_a_damaged_record_that_a_write_meets_is_noted_and_the_write_goes_on"
 )
 def damage_met_by_a_write_is_not_noted() -> None:
     """A record that only writes meet stays damaged."""
@@ -156,7 +156,7 @@ def young_removals_are_collected() -> None:
 
 
 @plant_for(
-    "threefs/cluster/test_chunk_client.py::test_a_change_that_is_refused_because_results_are_forgotten_is_made_anew_and_names_its_first_number"
+    "unit/threefs/cluster/test_chunk_client.py::test_a_change_that_is_refused_because_results_are_forgotten_is_made_anew_and_names_its_first_number"
 )
 def first_seq_not_sent() -> None:
     """I6: a write that is made anew does not say under which number it was sent first."""
@@ -184,21 +184,21 @@ def what_is_forgotten_stays_behind() -> None:
 
 
 @plant_for(
-    "services/threefs_manager/test_chain_controller.py::test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone"
+    "unit/services/threefs_manager/test_chain_controller.py::test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone"
 )
 def old_copy_serves_alone() -> None:
     """I15: a disk that was put back as it was some time ago serves alone, without what was acknowledged since."""
     put(StoreGenerations, "outdated", lambda self, report: "")
 
 
-@plant_for("contracts/test_min_replicas.py::test_a_lone_target_takes_no_writes_but_is_read")
+@plant_for("contract/test_min_replicas.py::test_a_lone_target_takes_no_writes_but_is_read")
 def lone_head_acknowledges() -> None:
     """A write is acknowledged on fewer replicas than the minimum."""
     put(Target, "check_copies", lambda self: None)
 
 
 @plant_for(
-    "services/threefs_manager/test_chain_controller.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one"
+    "unit/services/threefs_manager/test_chain_controller.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one"
 )
 def starving_target_keeps_its_place() -> None:
     """A resync that gets nothing done keeps its chain from having its replicas."""
@@ -206,7 +206,7 @@ def starving_target_keeps_its_place() -> None:
 
 
 @plant_for(
-    "services/threefs_manager/test_chain_controller.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one"
+    "unit/services/threefs_manager/test_chain_controller.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one"
 )
 def starving_target_is_put_out_at_once() -> None:
     """R9: a target that has to give way is taken for dead while it holds a lease."""
@@ -220,7 +220,7 @@ def starving_target_is_put_out_at_once() -> None:
     put(Membership, "starve", hasty)
 
 
-@plant_for("contracts/test_log_power_cuts.py::test_any_subset_of_unsynced_pages_recovers_to_a_prefix")
+@plant_for("contract/test_log_power_cuts.py::test_any_subset_of_unsynced_pages_recovers_to_a_prefix")
 def gap_in_a_log_is_stepped_over() -> None:
     """A change survives a power cut without the one before it."""
     put(wal_recovery, "odd_header", lambda content: None)

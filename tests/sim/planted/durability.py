@@ -44,7 +44,7 @@ def checksums_not_checked() -> None:
     put(reader_module, "expected_checksum", lambda version, begin, end: Anything(0))
 
 
-@plant_for("contracts/test_chunk_engine_durability.py::test_a_block_is_not_reused_before_it_is_durably_given_up")
+@plant_for("contract/test_chunk_engine_durability.py::test_a_block_is_not_reused_before_it_is_durably_given_up")
 def block_reused_at_once() -> None:
     """A block is given to another chunk before the record that gave it up is durable."""
     reclaim = Allocator._reclaim
@@ -71,7 +71,7 @@ def block_not_given_back() -> None:
 
 
 @plant_for(
-    "contracts/test_chunk_engine_durability.py::test_an_append_does_not_overwrite_a_dropped_one_that_a_crash_may_bring_back"
+    "contract/test_chunk_engine_durability.py::test_an_append_does_not_overwrite_a_dropped_one_that_a_crash_may_bring_back"
 )
 def append_behind_a_dropped_one() -> None:
     """An append is written over the bytes of one that was dropped, which a crash may bring back."""

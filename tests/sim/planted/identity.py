@@ -28,20 +28,20 @@ def older_copy_of_the_managers_store_is_served() -> None:
 
 
 @plant_for(
-    "services/threefs_manager/test_stale_store.py::test_a_manager_with_an_older_copy_of_its_store_grants_nothing"
+    "unit/services/threefs_manager/test_stale_store.py::test_a_manager_with_an_older_copy_of_its_store_grants_nothing"
 )
 def older_copy_of_the_managers_store_changes_chains() -> None:
     """I15: it refuses nodes, and counts up to what they have seen."""
     put(Age, "check_changes", lambda self: None)
 
 
-@plant_for("threefs/rpc/test_connection_pool.py::test_who_takes_the_port_of_a_service_is_taken_for_nobody[]")
+@plant_for("unit/threefs/rpc/test_connection_pool.py::test_who_takes_the_port_of_a_service_is_taken_for_nobody[]")
 def impostors_end_calls() -> None:
     """Whoever takes the port of a dead service is believed to say that the key is wrong."""
     put(ConnectionPool, "_is_a_stranger", lambda self, error: False)
 
 
-@plant_for("client/threefs_client/metadata/test_lease.py::test_after_a_silence_it_asks_before_anything_is_written")
+@plant_for("unit/client/threefs_client/metadata/test_lease.py::test_after_a_silence_it_asks_before_anything_is_written")
 def operations_have_no_patience_for_their_lease() -> None:
     """After a long sleep an operation fails when the first answer does not come at once."""
     report = Lease._report
@@ -52,7 +52,9 @@ def operations_have_no_patience_for_their_lease() -> None:
     put(Lease, "_report", hasty)
 
 
-@plant_for("services/threefs_meta/store/test_identity.py::test_no_lease_outlasts_a_restore_and_no_number_comes_again")
+@plant_for(
+    "unit/services/threefs_meta/store/test_identity.py::test_no_lease_outlasts_a_restore_and_no_number_comes_again"
+)
 def leases_of_a_backup_go_on() -> None:
     """I18: who has got a lock since the backup does not hear that it has none."""
 

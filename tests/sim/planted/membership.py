@@ -72,7 +72,7 @@ def demoted_before_the_lease_ends() -> None:
 
 
 @plant_for(
-    "services/threefs_manager/test_membership.py::test_a_lease_is_for_those_in_the_write_path_who_know_the_newest_version"
+    "unit/services/threefs_manager/test_membership.py::test_a_lease_is_for_those_in_the_write_path_who_know_the_newest_version"
 )
 def leased_whatever_it_knows() -> None:
     """R9: a lease is granted to a target that does not know its chain version."""
@@ -134,7 +134,7 @@ def challenger_does_not_wait() -> None:
     put(Election, "__init__", hasty)
 
 
-@plant_for("threefs/cluster/test_registration.py::test_r10_a_lease_counts_from_the_sending_of_the_heartbeat")
+@plant_for("unit/threefs/cluster/test_registration.py::test_r10_a_lease_counts_from_the_sending_of_the_heartbeat")
 def lease_counts_from_the_answer() -> None:
     """R10: a lease begins when the answer to the heartbeat comes, however long that took."""
     send = Registration._send
@@ -168,7 +168,7 @@ def lease_of_all_of_t() -> None:
 
 
 @plant_for(
-    "services/threefs_storage/test_targets.py::test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void"
+    "unit/services/threefs_storage/test_targets.py::test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void"
 )
 def grant_of_before_counts() -> None:
     """A heartbeat that was sent before the leases were given up brings them back."""
@@ -189,7 +189,7 @@ def grant_of_before_counts() -> None:
 
 
 @plant_for(
-    "services/threefs_manager/test_membership.py::test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out"
+    "unit/services/threefs_manager/test_membership.py::test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out"
 )
 def condemned_are_leased() -> None:
     """R9: a target gets a lease while the transaction that takes it out is on its way."""
@@ -286,7 +286,7 @@ async def _takes_none(writer: Any, request: Any, *, started_before: bool) -> Non
 
 
 @plant_for(
-    "threefs/cluster/test_registration.py::test_a_process_that_is_fenced_registers_anew_with_a_higher_incarnation"
+    "unit/threefs/cluster/test_registration.py::test_a_process_that_is_fenced_registers_anew_with_a_higher_incarnation"
 )
 def fenced_process_keeps_its_leases() -> None:
     """R8: a process that is taken for dead goes on serving while it registers anew."""
@@ -299,7 +299,7 @@ def fenced_process_keeps_its_leases() -> None:
     put(Registration, "_register_anew", keeping)
 
 
-@plant_for("threefs/cluster/test_registration.py::test_a_heart_that_can_never_beat_dies")
+@plant_for("unit/threefs/cluster/test_registration.py::test_a_heart_that_can_never_beat_dies")
 def heart_that_never_beats_lives() -> None:
     """I19: a process that can send no heartbeat lives on for ever."""
     put(registration_module, "_MOST_FAILURES", -1)

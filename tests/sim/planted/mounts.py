@@ -8,8 +8,8 @@ from threefs_mount.files.table import OpenFileTable
 
 from tests.sim.planted.registry import plant_for, put
 
-_FILES = "client/threefs_mount/files/test_table.py"
-_ERRORS = "client/threefs_mount/files/test_errseq.py"
+_FILES = "unit/client/threefs_mount/files/test_table.py"
+_ERRORS = "unit/client/threefs_mount/files/test_errseq.py"
 
 
 @plant_for(f"{_ERRORS}::test_every_history")
@@ -40,7 +40,7 @@ def error_is_told_to_one_handle() -> None:
 
 
 @plant_for(
-    "client/threefs_mount/files/test_open_file.py::test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not"
+    "unit/client/threefs_mount/files/test_open_file.py::test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not"
 )
 def background_error_is_not_noted() -> None:
     """I16: what is lost in the background is told to nobody."""

@@ -18,8 +18,8 @@ from threefs.rpc.server_connection import ServerConnection
 from threefs.rpc.window import Window
 from threefs.wire import meta_pb2 as pb
 
-_HANDSHAKE = "threefs/rpc/test_handshake.py"
-_MEMORY = "contracts/test_memory_bounds.py"
+_HANDSHAKE = "unit/threefs/rpc/test_handshake.py"
+_MEMORY = "contract/test_memory_bounds.py"
 
 
 def _believe(believed: bytes) -> None:
@@ -67,14 +67,14 @@ def proofs_are_good_for_any_connection() -> None:
     put(handshake, "_proof", lambda token, side, service, *rest: proof(token, side, *rest))
 
 
-@plant_for("services/threefs_meta/test_service.py::test_who_names_nobody_is_nobody")
+@plant_for("unit/services/threefs_meta/test_service.py::test_who_names_nobody_is_nobody")
 def missing_caller_is_trusted() -> None:
     """I21: a request that does not say for whom it is made may do everything."""
 
     put(meta_service, "NOBODY", pb.Caller(uid=0, gid=0))
 
 
-@plant_for("threefs/rpc/test_grpc_proofs.py::test_a_proof_passes_once")
+@plant_for("unit/threefs/rpc/test_grpc_proofs.py::test_a_proof_passes_once")
 def calls_of_the_control_plane_pass_again() -> None:
     """I21: a call that somebody has heard can be made once more."""
     admit = grpc_proofs.Gate.admit
@@ -88,19 +88,19 @@ def calls_of_the_control_plane_pass_again() -> None:
     put(grpc_proofs.Gate, "admit", forgetful)
 
 
-@plant_for("services/threefs_meta/access/test_permissions.py::test_no_operation_forgets_to_ask")
+@plant_for("unit/services/threefs_meta/access/test_permissions.py::test_no_operation_forgets_to_ask")
 def owner_is_not_asked_for() -> None:
     """I21: anybody may change what only the owner may."""
     put(Credentials, "owns", lambda self, inode: True)
 
 
-@plant_for("threefs/env/test_local_sockets.py::test_a_socket_of_another_user_is_not_spoken_to")
+@plant_for("unit/threefs/env/test_local_sockets.py::test_a_socket_of_another_user_is_not_spoken_to")
 def local_sockets_are_trusted() -> None:
     """I21: whoever has taken the name of a local socket is spoken to."""
     put(local_sockets.Owner, "is_trusted", property(lambda self: True))
 
 
-@plant_for("threefs/rpc/test_frame_stream.py::test_a_damaged_frame_ends_the_link_and_is_not_taken_for_another")
+@plant_for("unit/threefs/rpc/test_frame_stream.py::test_a_damaged_frame_ends_the_link_and_is_not_taken_for_another")
 def frame_checksum_ignored() -> None:
     """What names a chunk, an offset or a version rests on the checksums of TCP alone."""
 
@@ -112,20 +112,22 @@ def frame_checksum_ignored() -> None:
     put(frames, "check_body", lambda header, header_checksum, body: None)
 
 
-@plant_for("threefs/rpc/test_client_connection.py::test_calls_for_which_the_service_has_no_room_wait_for_their_turn")
+@plant_for(
+    "unit/threefs/rpc/test_client_connection.py::test_calls_for_which_the_service_has_no_room_wait_for_their_turn"
+)
 def told_limits_ignored() -> None:
     """A caller sends more than the service takes."""
     put(Window, "_fits", lambda self, size, behind: True)
 
 
-@plant_for("threefs/rpc/test_window.py::test_calls_at_their_last_process_always_find_room_beside_those_that_go_on")
+@plant_for("unit/threefs/rpc/test_window.py::test_calls_at_their_last_process_always_find_room_beside_those_that_go_on")
 def calls_along_a_chain_fill_the_window() -> None:
     """Calls that wait for others leave no room for those that they wait for."""
     fits = Window._fits
     put(Window, "_fits", lambda self, size, behind: fits(self, size, 0))
 
 
-@plant_for("contracts/test_overload.py::test_a_write_that_the_service_refuses_for_load_is_tried_again")
+@plant_for("contract/test_overload.py::test_a_write_that_the_service_refuses_for_load_is_tried_again")
 def overload_is_final() -> None:
     """A write that was refused for load is not sent again."""
     put(Overloaded, "retry", Retry.NEVER)

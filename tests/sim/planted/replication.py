@@ -226,7 +226,7 @@ def chain_not_looked_at_under_the_lock() -> None:
     put(Target, "check", checked)
 
 
-@plant_for("services/threefs_storage/chain/test_craq.py::test_r4_a_gap_is_refused")
+@plant_for("unit/services/threefs_storage/chain/test_craq.py::test_r4_a_gap_is_refused")
 def gap_is_taken() -> None:
     """R4: a version beyond the next one is taken, with only a part of the chunk."""
     stage = ChunkEngine._current
@@ -250,7 +250,7 @@ def gap_is_taken() -> None:
     put(Craq, "_forwarded", any_version)
 
 
-@plant_for("contracts/test_syncing_target.py::test_r5_a_replace_never_lowers_what_came_under_the_same_chain_version")
+@plant_for("contract/test_syncing_target.py::test_r5_a_replace_never_lowers_what_came_under_the_same_chain_version")
 def replace_lowers_a_version() -> None:
     """R5: a whole chunk takes the place even of a newer version of the same chain version."""
     current = ChunkEngine._current

@@ -20,10 +20,10 @@ from threefs.kv import restore_mark
 from threefs.kv.recovering import RecoveringEngine
 from threefs.wire.records_pb2 import RestoreMark
 
-_IDENTITY = "services/threefs_meta/store/test_identity.py"
-_SWEEPER = "services/threefs_meta/lease/test_reaper.py"
-_FENCING = "services/threefs_meta/lease/test_fencing.py"
-_FENCES = "contracts/test_fences.py"
+_IDENTITY = "unit/services/threefs_meta/store/test_identity.py"
+_SWEEPER = "unit/services/threefs_meta/lease/test_reaper.py"
+_FENCING = "unit/services/threefs_meta/lease/test_fencing.py"
+_FENCES = "contract/test_fences.py"
 
 
 @plant_for(f"{_IDENTITY}::test_an_empty_store_of_a_cluster_that_has_metadata_is_refused_and_left_empty")
@@ -57,7 +57,9 @@ def epoch_is_not_raised_by_a_restore() -> None:
     put(identity, "EPOCH_BITS", 0)
 
 
-@plant_for("threefs/kv/test_restore_mark.py::test_a_store_that_was_loaded_in_part_is_refused_until_the_rest_is_there")
+@plant_for(
+    "unit/threefs/kv/test_restore_mark.py::test_a_store_that_was_loaded_in_part_is_refused_until_the_rest_is_there"
+)
 def half_a_backup_is_served() -> None:
     """I15: a restore that was interrupted looks like one that was not."""
 
@@ -67,13 +69,15 @@ def half_a_backup_is_served() -> None:
     put(restore_mark, "read_mark", read_mark)
 
 
-@plant_for("services/threefs_meta/file/test_truncation.py::test_readers_are_told_while_bytes_go_that_they_can_see")
+@plant_for("unit/services/threefs_meta/file/test_truncation.py::test_readers_are_told_while_bytes_go_that_they_can_see")
 def cut_sets_no_mark() -> None:
     """Readers see zeros in place of bytes that are about to go."""
     put(Truncation, "_marked", lambda self, record: record)
 
 
-@plant_for("services/threefs_meta/file/test_length.py::test_a_service_that_hung_removes_nothing_that_was_written_since")
+@plant_for(
+    "unit/services/threefs_meta/file/test_length.py::test_a_service_that_hung_removes_nothing_that_was_written_since"
+)
 def cut_removes_what_came_later() -> None:
     """A service that hung cuts off what was written since."""
     cuts = truncation._cuts
@@ -85,7 +89,7 @@ def cut_removes_what_came_later() -> None:
 
 
 @plant_for(
-    "services/threefs_meta/ops/test_reserve_append.py"
+    "unit/services/threefs_meta/ops/test_reserve_append.py"
     "::test_what_others_append_behind_shows_that_the_bytes_before_are_still_to_come"
 )
 def appended_bytes_are_seen_before_they_are_there() -> None:
@@ -112,7 +116,7 @@ def forced_end_is_no_change() -> None:
 
 
 @plant_for(
-    "services/threefs_meta/store/test_namespace.py::test_whatever_a_reader_could_see_raises_the_change_of_a_file_by_one"
+    "unit/services/threefs_meta/store/test_namespace.py::test_whatever_a_reader_could_see_raises_the_change_of_a_file_by_one"
 )
 def changes_are_not_counted() -> None:
     """I17: readers go on with what they keep of a file that has changed."""
@@ -143,7 +147,7 @@ def damaged_record_stops_the_sweeper() -> None:
     put(reaper, "Corrupt", Never)
 
 
-@plant_for("services/threefs_meta/ops/test_renew_lease.py::test_a_request_that_comes_late_changes_nothing")
+@plant_for("unit/services/threefs_meta/ops/test_renew_lease.py::test_a_request_that_comes_late_changes_nothing")
 def late_renewal_counts() -> None:
     """A renewal that was overtaken says what is held."""
 
@@ -196,7 +200,7 @@ def fence_stands_before_others_have_ended() -> None:
     put(Craq, "_raise_fence", Craq._write)
 
 
-@plant_for("threefs/kv/test_recovering.py::test_after_an_error_of_the_system_it_works_again")
+@plant_for("unit/threefs/kv/test_recovering.py::test_after_an_error_of_the_system_it_works_again")
 def failed_store_stays_failed() -> None:
     """I19: a store that has failed once is never opened again, and its process lives on."""
 

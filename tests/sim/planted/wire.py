@@ -136,7 +136,7 @@ def budget_not_given_to_those_who_wait() -> None:
 
 
 @plant_for(
-    "threefs/cluster/test_routing_watcher.py::test_an_older_or_foreign_snapshot_is_not_taken_nor_asked_for_without_pause"
+    "unit/threefs/cluster/test_routing_watcher.py::test_an_older_or_foreign_snapshot_is_not_taken_nor_asked_for_without_pause"
 )
 def routing_goes_back() -> None:
     """A snapshot that is older than the one at hand is taken over."""

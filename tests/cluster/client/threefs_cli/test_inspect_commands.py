@@ -1,0 +1,46 @@
+import pytest
+from threefs_client import FileSystem
+
+from tests.harness.command_line import CommandLine
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tree(fs: FileSystem) -> None:
+    fs.mkdir("/look/below", parents=True)
+    fs.write_file("/look/a", b"12345")
+    fs.write_file("/look/below/b", b"1")
+    fs.symlink("a", "/look/z")
+
+
+def test_ls(threefs: CommandLine) -> None:
+    assert threefs.ok("ls", "/look") == "a\nbelow/\nz\n"
+    assert threefs.ok("ls", "/look/below", "/look/a") == "/look/below:\nb\n\n/look/a:\n/look/a\n"
+    assert "look/\n" in threefs.ok("ls")
+    long = threefs.ok("ls", "-l", "/look").splitlines()
+    assert [line[0] for line in long] == ["-", "d", "l"]
+    assert long[2].endswith(" z -> a")
+    rows = threefs.json("ls", "/look")
+    assert [(row["path"], row["kind"]) for row in rows] == [
+        ("/look/a", "file"),
+        ("/look/below", "directory"),
+        ("/look/z", "symlink"),
+    ]
+    assert threefs.error("ls", "/look/none").startswith("Error: ")
+
+
+def test_stat(threefs: CommandLine) -> None:
+    (row,) = threefs.json("stat", "/look/z")
+    assert (row["kind"], row["target"]) == ("symlink", "a")
+    assert "length_bytes  5" in threefs.ok("stat", "/look/a")
+
+
+def test_du(threefs: CommandLine) -> None:
+    (row,) = threefs.json("du", "/look")
+    assert (row["files"], row["directories"], row["symlinks"], row["length_bytes"]) == (2, 2, 1, 6)
+    assert "2 files, 2 directories  /look" in threefs.ok("du", "/look")
+
+
+def test_df(threefs: CommandLine) -> None:
+    found = threefs.json("df")
+    assert found["replicas"] == 3 and found["capacity_bytes"] >= found["free_bytes"] > 0
+    assert "replicas" in threefs.ok("df")

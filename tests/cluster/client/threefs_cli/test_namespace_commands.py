@@ -1,0 +1,55 @@
+from threefs_client import FileSystem
+
+from tests.harness.command_line import CommandLine
+
+
+def test_mkdir(threefs: CommandLine, fs: FileSystem) -> None:
+    threefs.ok("mkdir", "/made")
+    assert "exists" in threefs.error("mkdir", "/made")
+    refused = threefs.error("mkdir", "/none/below")
+    assert "/none" in refused and "mkdir -p" in refused
+    assert threefs.json("mkdir", "-p", "/made", "/made/a/b") == {"made": ["/made", "/made/a/b"]}
+    assert fs.stat("/made/a/b").is_directory
+
+
+def test_a_directory_of_files_with_other_chunks(threefs: CommandLine, fs: FileSystem) -> None:
+    threefs.ok("mkdir", "--chunk", "64K", "--stripe", "2", "/small")
+    fs.write_file("/small/file", b"x")
+    layout = fs.stat("/small/file").layout
+    assert layout is not None and (layout.chunk_bytes, layout.stripe) == (64 << 10, 2)
+    refused = threefs.run("mkdir", "--chunk", "100K", "/odd")
+    assert refused.exit_code == 2 and "power of two" in refused.output and not fs.exists("/odd")
+
+
+def test_rm(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/rm/full", parents=True)
+    for path in ("/rm/a", "/rm/b", "/rm/full/c"):
+        fs.write_file(path, b"x")
+    assert threefs.json("rm", "/rm/a") == {"removed": ["/rm/a"]}
+    threefs.error("rm", "/rm/a")
+    assert threefs.json("rm", "-f", "/rm/a", "/rm/b") == {"removed": ["/rm/b"]}
+    assert "/rm/full is a directory; rm -r removes it with all that is in it" in threefs.error("rm", "/rm/full")
+    threefs.ok("rm", "-r", "/rm/full")
+    assert [entry.name for entry in fs.list("/rm")] == []
+
+
+def test_mv(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/mv/into", parents=True)
+    fs.write_file("/mv/a", b"a")
+    fs.write_file("/mv/b", b"b")
+    assert threefs.json("mv", "/mv/a", "/mv/into")["destination"] == "/mv/into/a"
+    assert "exists" in threefs.error("mv", "-n", "/mv/b", "/mv/into/a")
+    threefs.ok("mv", "/mv/b", "/mv/into/a")
+    assert fs.read_file("/mv/into/a") == b"b"
+
+
+def test_ln(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/ln")
+    fs.write_file("/ln/a", b"a")
+    threefs.ok("ln", "/ln/a", "/ln/same")
+    threefs.ok("ln", "-s", "nowhere", "/ln/link")
+    assert fs.stat("/ln/a").nlink == 2
+    assert fs.readlink("/ln/link") == "nowhere"
+    fs.mkdir("/ln/into")
+    assert threefs.json("ln", "-s", "/ln/a", "/ln/into")["destination"] == "/ln/into/a"
+    assert fs.readlink("/ln/into/a") == "/ln/a"

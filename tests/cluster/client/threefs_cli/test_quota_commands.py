@@ -1,0 +1,50 @@
+"""Quotas, by the command line and real services."""
+
+import time
+
+import pytest
+from threefs_client import FileSystem
+
+from tests.harness.command_line import CommandLine
+from threefs.errors import QuotaExceeded
+
+
+def settled(threefs: CommandLine, *of: str) -> tuple[int, int]:
+    """Once everything is counted: twice the same."""
+    seen = None
+    for _ in range(300):
+        quota = threefs.json("quota", "show", *of)
+        now = None if quota["counting"] else (quota["used_bytes"], quota["used_inodes"])
+        if now is not None and now == seen:
+            return now
+        seen = now
+        time.sleep(1.0)
+    raise AssertionError(f"still counting: {seen}")
+
+
+def test_a_tree_has_a_limit_until_it_is_cleared(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/quota/tree", parents=True)
+    fs.write_file("/quota/tree/before", b"x" * 1000)
+    assert threefs.json("quota", "set", "/quota/tree", "--bytes", "4k")["limit_bytes"] == 4096
+    assert settled(threefs, "/quota/tree") == (1000, 2)
+    fs.write_file("/quota/tree/full", b"x" * 4000)
+    assert settled(threefs, "/quota/tree/full") == (5000, 3)
+    with pytest.raises(QuotaExceeded):
+        fs.write_file("/quota/tree/more", b"x")
+    fs.write_file("/quota/outside", b"x")
+    assert "/quota/tree" in threefs.ok("quota", "show")
+    threefs.ok("quota", "clear", "/quota/tree")
+    assert threefs.json("quota", "show", "/quota/tree") is None
+    for _ in range(60):  # until the meta service has looked again
+        try:
+            fs.write_file("/quota/tree/more", b"x")
+            break
+        except QuotaExceeded:
+            time.sleep(1.0)
+    assert fs.read_file("/quota/tree/more") == b"x"
+
+
+def test_what_is_no_quota(threefs: CommandLine) -> None:
+    assert threefs.run("quota", "set", "--bytes", "1").exit_code == 2
+    assert threefs.run("quota", "set", "/", "--user", "1").exit_code == 2
+    assert threefs.run("quota", "set", "/", "--bytes", "much").exit_code == 2

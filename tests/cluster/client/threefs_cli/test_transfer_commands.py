@@ -1,0 +1,118 @@
+import base64
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from threefs_client import FileSystem
+
+from tests.harness.command_line import CommandLine
+from tests.harness.processes import environment
+
+
+def test_files_in_and_out(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
+    content = os.urandom(100_000)
+    (tmp_path / "a").write_bytes(content)
+    (tmp_path / "b").write_bytes(b"b")
+    fs.mkdir("/transfer")
+    facts = threefs.json("put", str(tmp_path / "a"), str(tmp_path / "b"), "/transfer")
+    assert (facts["files"], facts["length_bytes"]) == (2, 100_001)
+    assert threefs.ok("get", "/transfer/a", str(tmp_path / "back")).startswith("1 file, 97.7 KiB in ")
+    assert (tmp_path / "back").read_bytes() == content
+    assert threefs.run("cat", "/transfer/b", "/transfer/a").stdout_bytes == b"b" + content
+    (row,) = threefs.json("cat", "/transfer/a")
+    assert base64.b64decode(row["base64"]) == content
+
+
+def test_a_directory_goes_under_a_new_name_or_into_one_that_is_there(threefs: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "tree" / "below").mkdir(parents=True)
+    (tmp_path / "tree" / "below" / "file").write_bytes(b"x")
+    os.mkfifo(tmp_path / "tree" / "pipe")
+    result = threefs.run("put", "-r", str(tmp_path / "tree"), "/placed")
+    assert result.exit_code == 1 and "skipped" in result.stderr and "1 things were not copied" in result.stderr
+    (tmp_path / "tree" / "pipe").unlink()
+    threefs.ok("put", "-r", str(tmp_path / "tree"), "/placed")
+    assert threefs.ok("ls", "/placed") == "below/\ntree/\n"
+    (tmp_path / "out").mkdir()
+    threefs.ok("get", "-r", "/placed/tree", str(tmp_path / "out"))
+    assert (tmp_path / "out" / "tree" / "below" / "file").read_bytes() == b"x"
+
+
+def test_what_cannot_be_copied(threefs: CommandLine, tmp_path: Path) -> None:
+    assert "-r" in threefs.error("put", str(tmp_path), "/nowhere")
+    assert "-r" in threefs.error("get", "/", str(tmp_path / "x"))
+    assert "missing" in threefs.error("put", str(tmp_path / "missing"), "/nowhere")
+    assert "/missing" in threefs.error("get", "/missing", str(tmp_path / "x"))
+    assert "/missing" in threefs.error("cat", "/missing")
+    threefs.ok("mkdir", "-p", "/a-directory")
+    assert "/a-directory is a directory" in threefs.error("cat", "/a-directory")
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_a_user_of_the_cluster_prepares_harms_nobody_who_fetches_it(
+    threefs: CommandLine, fs: FileSystem, tmp_path: Path
+) -> None:
+    """A set-user-id program, and links by which a second `get` would write elsewhere."""
+    (tmp_path / "victims").mkdir()
+    (tmp_path / "victims" / "file").write_text("precious")
+    fs.mkdir("/prepared")
+    fs.write_file("/prepared/tool", b"#!/bin/sh")
+    fs.chmod("/prepared/tool", 0o6755)
+    fs.symlink(str(tmp_path / "victims" / "file"), "/prepared/x")
+    fs.symlink(str(tmp_path / "victims"), "/prepared/d")
+    threefs.ok("get", "-r", "/prepared", str(tmp_path / "out"))
+    assert (tmp_path / "out" / "tool").stat().st_mode & 0o7000 == 0
+    fs.unlink("/prepared/x")
+    fs.unlink("/prepared/d")
+    fs.write_file("/prepared/x", b"overwritten")
+    fs.mkdir("/prepared/d")
+    fs.write_file("/prepared/d/cron", b"evil")
+    (tmp_path / "again").mkdir()
+    os.rename(tmp_path / "out", tmp_path / "again" / "prepared")
+    assert "nothing is written through it" in threefs.error("get", "-r", "/prepared", str(tmp_path / "again"))
+    (tmp_path / "again" / "prepared" / "d").unlink()
+    threefs.ok("get", "-r", "/prepared", str(tmp_path / "again"))
+    assert (tmp_path / "again" / "prepared" / "x").read_bytes() == b"overwritten"
+    assert sorted(os.listdir(tmp_path / "victims")) == ["file"]
+    assert (tmp_path / "victims" / "file").read_text() == "precious"
+
+
+def test_put_writes_through_no_link_that_others_have_made(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
+    fs.mkdir("/shared/tree", parents=True)
+    fs.mkdir("/of-root")
+    fs.write_file("/of-root/file", b"precious")
+    fs.symlink("/of-root/file", "/shared/tree/file")
+    fs.symlink("/of-root", "/shared/tree/sub")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_text("new")
+    (tmp_path / "tree" / "file").chmod(0o6755)
+    threefs.ok("put", "-r", str(tmp_path / "tree"), "/shared")
+    assert fs.read_file("/of-root/file") == b"precious" and fs.read_file("/shared/tree/file") == b"new"
+    assert fs.stat("/shared/tree/file").mode & 0o7777 == 0o755
+    (tmp_path / "tree" / "sub").mkdir()
+    (tmp_path / "tree" / "sub" / "file").write_text("new")
+    assert "nothing is written through it" in threefs.error("put", "-r", str(tmp_path / "tree"), "/shared")
+    assert fs.read_file("/of-root/file") == b"precious"
+    assert [entry.name for entry in fs.list("/shared/tree")] == ["file", "sub"]
+
+
+def test_standard_input_and_output(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/streams")
+    content = os.urandom(3 << 20)
+    command = [sys.executable, "-m", "threefs_cli", "put", "-", "/streams/a", "--address", threefs.address]
+    for part in (b"old", content):
+        subprocess.run(command, input=part, env=environment(), check=True, timeout=100)
+    assert fs.read_file("/streams/a") == content
+    command[3:6] = ["get", "/streams/a", "-"]
+    done = subprocess.run(command, capture_output=True, env=environment(), check=True, timeout=100)
+    assert done.stdout == content
+    assert "is a directory" in threefs.error("put", "-", "/streams")
+    assert threefs.run("put", "-", "x", "/streams").exit_code == 2
+    assert threefs.run("get", "-r", "/streams", "-").exit_code == 2
+
+
+def test_an_error_names_what_the_user_named(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    said = threefs.error("put", str(tmp_path / "a"), "/no-such-directory/a")
+    assert "/no-such-directory/a" in said and ".put-" not in said
+    assert "`threefs mkdir -p /no-such-directory` makes its directory" in said

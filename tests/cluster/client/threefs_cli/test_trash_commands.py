@@ -1,0 +1,48 @@
+import click
+import pytest
+from threefs_cli.trash_commands import Duration, shown_time
+from threefs_client import FileSystem
+
+from tests.harness.command_line import CommandLine
+
+
+def test_a_file_is_removed_found_and_put_back(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/trash-cli/d", parents=True)
+    assert threefs.ok("trash", "set", "/trash-cli", "7d") == ""
+    assert threefs.json("stat", "/trash-cli")[0]["trash_s"] == 7 * 24 * 3600
+    fs.write_file("/trash-cli/d/a", b"abc")
+    threefs.ok("rm", "/trash-cli/d/a")
+    (item,) = [item for item in threefs.json("trash", "list") if item["original"] == "/trash-cli/d/a"]
+    assert "/trash-cli/d/a" in threefs.ok("trash", "list", "--user", "0")
+    fs.remove("/trash-cli/d", recursive=True)
+    assert "is gone" in threefs.error("trash", "restore", item["path"])
+    assert threefs.ok("trash", "restore", item["path"], "--parents") == "/trash-cli/d/a\n"
+    assert fs.read_file("/trash-cli/d/a") == b"abc"
+    threefs.ok("trash", "set", "/trash-cli/d", "off")
+    fs.remove("/trash-cli/d/a")
+    threefs.ok("trash", "set", "/trash-cli", "--as-above")
+    assert fs.stat("/trash-cli").trash_s is None
+    assert threefs.json("trash", "empty", "--user", "4000000000") == {"removed": 0}
+
+
+def test_what_makes_no_sense(threefs: CommandLine) -> None:
+    for words in ("set /", "set / 7d --as-above", "set / soon", "restore a b --to c", "restore"):
+        assert threefs.run("trash", *words.split()).exit_code == 2
+
+
+@pytest.mark.parametrize(("text", "value"), [("off", 0), ("0s", 0), ("90s", 90), ("2h", 7200), ("4W", 4 * 7 * 86400)])
+def test_durations(text: str, value: int) -> None:
+    assert Duration().convert(text, None, None) == value
+
+
+@pytest.mark.parametrize("text", ["", "7", "-1d", "1.5h", "d", "1y"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Duration().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (86400, "24h"), (7 * 86400, "7d")]
+)
+def test_times_are_shown_in_a_fitting_unit(seconds: int, text: str) -> None:
+    assert shown_time(seconds) == text

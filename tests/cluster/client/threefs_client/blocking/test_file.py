@@ -1,0 +1,92 @@
+import gc
+import io
+import pickle
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.blocking.file import File
+from threefs_client.blocking.filesystem import FileSystem
+
+from tests.harness.memory_cluster import MemoryFiles
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def fs(files: MemoryFiles) -> Iterator[FileSystem]:
+    made = FileSystem(("manager:1",), files.options)
+    made._connected = AsyncFileSystem(files.link)
+    yield made
+
+
+def binary(fs: FileSystem, path: str, mode: str) -> File:
+    return cast(File, fs.open(path, mode))
+
+
+def test_it_is_a_standard_stream(fs: FileSystem) -> None:
+    file = binary(fs, "/a", "w+b")
+    assert isinstance(file, io.RawIOBase)
+    assert (file.readable(), file.writable(), file.seekable(), file.closed) == (True, True, True, False)
+    assert (file.name, file.mode, file.length) == ("/a", "wb+", 0)
+    assert file.write(b"one\ntwo\nthree") == 13
+    assert file.length == 13
+    assert file.seek(0) == file.tell() == 0
+    assert file.readline() == b"one\n"
+    assert file.peek()[:3] == b"two"
+    assert list(file) == [b"two\n", b"three"]
+    file.seek(-5, io.SEEK_END)
+    assert file.read1(2) == b"th"
+    assert file.readall() == b"ree"
+    buffer = bytearray(5)
+    file.seek(4)
+    assert file.readinto(buffer) == 5
+    assert buffer == b"two\nt"
+    assert file.truncate(3) == 3
+    file.writelines([b"x", b"y"])
+    file.close()
+    assert file.closed
+    with pytest.raises(ValueError, match="closed"):
+        file.write(b"x")
+
+
+def test_small_reads_and_writes_need_no_call(fs: FileSystem, files: MemoryFiles) -> None:
+    with binary(fs, "/a", "wb") as file:
+        for _ in range(100):
+            file.write(b"0123456789")
+        assert not files.storage.calls
+    with binary(fs, "/a", "rb") as file:
+        while file.read(7):
+            pass
+    assert len(files.reads()) == 1
+
+
+def test_buffered_wrappers_work_on_it(fs: FileSystem) -> None:
+    with io.BufferedWriter(binary(fs, "/a", "wb")) as writer:
+        writer.write(b"line\n" * 1000)
+    with io.TextIOWrapper(io.BufferedReader(binary(fs, "/a", "rb"))) as reader:
+        assert sum(1 for _ in reader) == 1000
+
+
+def test_a_forgotten_file_is_closed_by_the_garbage_collector(fs: FileSystem, files: MemoryFiles) -> None:
+    file = binary(fs, "/a", "wb")
+    file.write(b"not lost")
+    del file
+    gc.collect()
+    assert fs.read_file("/a") == b"not lost"
+
+
+def test_it_is_not_pickled(fs: FileSystem) -> None:
+    with binary(fs, "/a", "wb") as file, pytest.raises(TypeError, match="pickle the file system"):
+        pickle.dumps(file)
+
+
+def test_leaving_with_an_error_still_closes(fs: FileSystem) -> None:
+    with pytest.raises(KeyError), binary(fs, "/a", "wb") as file:
+        file.write(b"abc")
+        raise KeyError
+    assert fs.read_file("/a") == b"abc"

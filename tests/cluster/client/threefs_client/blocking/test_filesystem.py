@@ -1,0 +1,112 @@
+import asyncio
+import pickle
+import threading
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.blocking.filesystem import FileSystem
+from threefs_client.options import Options
+
+import threefs
+from tests.harness.memory_cluster import MemoryFiles
+from threefs.errors import InvalidArgument, NotFound
+
+
+def blocking(files: MemoryFiles) -> FileSystem:
+    fs = FileSystem(("manager:1",), files.options)
+    fs._connected = AsyncFileSystem(files.link)
+    return fs
+
+
+def test_connect_is_found_where_users_look() -> None:
+    assert callable(threefs.connect)
+    assert callable(threefs.connect_async)
+    with pytest.raises(AttributeError):
+        threefs.disconnect  # noqa: B018
+    with pytest.raises(InvalidArgument):
+        threefs.connect("nowhere")
+    with pytest.raises(InvalidArgument, match="unknown option"):
+        threefs.connect("threefs://a:1", colour="red")
+
+
+def test_calls_block_with_and_without_a_loop_and_from_many_threads() -> None:
+    fs = blocking(MemoryFiles())
+    fs.write_file("/a", b"content")
+
+    async def inside() -> bytes:
+        return fs.read_file("/a")
+
+    assert asyncio.run(inside()) == b"content"
+    results = list[bytes]()
+    threads = [threading.Thread(target=lambda: results.append(fs.read_file("/a"))) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [b"content"] * 10
+    assert [bytes(view) for view in fs.read_batch([("/a", 1, 3)])] == [b"ont"]
+    with pytest.raises(NotFound):
+        fs.read_file("/none")
+
+
+def test_pickles_hold_address_and_options_and_no_secret() -> None:
+    fs = FileSystem(("a:1", "b:2"), Options(token="hush", timeout_s=7.0))
+    data = pickle.dumps(fs)
+    assert b"hush" not in data
+    other = pickle.loads(data)  # noqa: S301  (the test's own)
+    assert other.address == fs.address == "threefs://a:1,b:2"
+    assert other._options.timeout_s == 7.0
+    assert other._connected is None
+
+
+def test_a_closed_object_stays_closed() -> None:
+    fs = blocking(MemoryFiles())
+    closed = list[bool]()
+
+    async def note() -> None:
+        closed.append(True)
+
+    fs._connected.link.cluster.close = note  # type: ignore[union-attr,method-assign]
+    fs.close()
+    fs.close()
+    assert closed == [True]
+    with pytest.raises(ValueError, match="closed"):
+        fs.exists("/a")
+
+
+def test_modes_and_encodings() -> None:
+    fs = blocking(MemoryFiles())
+    with fs.open("/t", "w", encoding="latin-1", newline="\r\n") as file:
+        file.write("ä\n")
+    assert fs.read_file("/t") == b"\xe4\r\n"
+    with pytest.raises(InvalidArgument):
+        fs.open("/t", "rb", encoding="latin-1")
+    with pytest.raises(InvalidArgument):
+        fs.open("/t", "rb", chunk_bytes=7)
+
+
+def test_acting_as_a_user_lends_the_connection() -> None:
+    fs = blocking(MemoryFiles())
+    user = fs.acting_as(1000, 1001, [5])
+    assert user._link() is fs._link()
+    caller = user.acting_as(7, 7)._core().caller
+    assert caller is not None and caller.uid == 7, "as the root of both may"
+    user.write_file("/a", b"abc")
+    user.close()
+    with pytest.raises(ValueError, match="closed"):
+        user.exists("/a")
+    assert fs.read_file("/a") == b"abc"
+    again = pickle.loads(pickle.dumps(fs.acting_as(1000, 1001, [5])))  # noqa: S301  (the test's own)
+    assert (again._caller.uid, again._caller.gid, list(again._caller.groups)) == (1000, 1001, [5])
+    with pytest.raises(InvalidArgument):
+        fs.acting_as(-1, 0)
+
+
+def test_what_users_import_is_listed() -> None:
+    assert {"connect", "connect_async", "__version__"} <= set(dir(threefs))
+
+
+def test_the_machinery_is_not_among_the_public_names(fs: FileSystem) -> None:
+    public = {name for name in dir(fs) if not name.startswith("_")}
+    assert {"open", "read_batch", "stat"} <= public
+    assert not {"run", "submit", "link", "inside_loop"} & public

@@ -1,0 +1,81 @@
+import pickle
+from pathlib import Path
+
+import pytest
+from threefs_data import Dataset, pack
+from threefs_data.format import shard_name
+
+from tests.harness.local_files import LocalFiles
+from threefs.errors import Corrupt, InvalidArgument, NotFound
+
+SAMPLES = [bytes([number % 251]) * (number * 7 % 50) for number in range(200)]
+
+
+@pytest.fixture
+def fs(tmp_path: Path) -> LocalFiles:
+    files = LocalFiles(str(tmp_path))
+    assert pack(files, SAMPLES, "/ds", shard_bytes=1000) == len(SAMPLES)
+    return files
+
+
+def test_samples_are_read_by_number_in_any_order(fs: LocalFiles) -> None:
+    with Dataset(fs, "/ds/") as dataset:
+        assert len(dataset) == 200 and len(dataset.shards) == 5
+        numbers = [199, 0, 7, 7, 100]
+        assert [bytes(sample) for sample in dataset.read(numbers)] == [SAMPLES[number] for number in numbers]
+        assert dataset.read([]) == []
+        assert dataset[5] == SAMPLES[5]
+        assert dataset.__getitems__([1, 2]) == SAMPLES[1:3]
+
+
+def test_another_process_gets_a_dataset_of_its_own(fs: LocalFiles) -> None:
+    with Dataset(fs, "/ds", tables_bytes=5) as dataset:
+        assert dataset[5] == SAMPLES[5]
+        with pickle.loads(pickle.dumps(dataset)) as copy:  # noqa: S301
+            assert not copy._open and copy._tables_bytes == 5
+            assert copy[5] == SAMPLES[5]
+
+
+def test_memory_for_tables_is_bounded(fs: LocalFiles) -> None:
+    with Dataset(fs, "/ds", tables_bytes=1200) as dataset:
+        for number in [*range(200), *reversed(range(200))]:
+            assert dataset[number] == SAMPLES[number]
+            kept = [shard.table.nbytes for shard in dataset._open.values()]
+            assert len(kept) == 1 or sum(kept) <= 1200
+        assert dataset.__getitems__(range(200)) == SAMPLES  # a batch may need more than that
+
+
+def test_numbers_out_of_range_are_refused(fs: LocalFiles) -> None:
+    for number in (-1, 200):
+        with pytest.raises(InvalidArgument, match=str(number)):
+            Dataset(fs, "/ds").read([0, number])
+
+
+def test_a_missing_dataset_is_not_found(fs: LocalFiles) -> None:
+    with pytest.raises(NotFound):
+        Dataset(fs, "/other")
+
+
+@pytest.mark.parametrize(
+    ("offset", "message"), [(0, "not a shard"), (100, "does not match its checksum"), (-5, "table")]
+)
+def test_damage_in_a_shard_is_noticed(fs: LocalFiles, tmp_path: Path, offset: int, message: str) -> None:
+    shard = tmp_path / "ds" / shard_name(0)
+    content = bytearray(shard.read_bytes())
+    content[offset] ^= 1
+    shard.write_bytes(content)
+    with Dataset(fs, "/ds") as dataset, pytest.raises(Corrupt, match=message):
+        dataset.read(range(dataset.shards[0].samples))
+
+
+def test_a_shard_that_was_cut_short_is_noticed(fs: LocalFiles, tmp_path: Path) -> None:
+    shard = tmp_path / "ds" / shard_name(0)
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(Corrupt, match="table"):
+        Dataset(fs, "/ds").read([0])
+
+
+def test_shards_in_each_others_place_are_noticed(fs: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "ds" / shard_name(0)).write_bytes((tmp_path / "ds" / shard_name(1)).read_bytes())
+    with pytest.raises(Corrupt):
+        Dataset(fs, "/ds").read([0])

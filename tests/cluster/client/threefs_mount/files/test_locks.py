@@ -1,0 +1,163 @@
+"""Locks of two mounts, on a real cluster."""
+
+import asyncio
+import fcntl
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client import connect_async
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_fuse.requests import Lock
+from threefs_mount.files.locks import FileLocks
+
+from tests.harness.cluster import LocalCluster
+from threefs.errors import Deadlock, InvalidArgument, Locked
+
+WHOLE = (1 << 63) - 1
+
+
+class Two:
+    def __init__(self, here: AsyncFileSystem, there: AsyncFileSystem, inode: int) -> None:
+        self.told: list[int] = []
+        self.here = FileLocks(here.link, self.tell)
+        self.there = FileLocks(there.link, self.tell)
+        self.inode = inode
+
+    async def tell(self, inode: int) -> None:
+        self.told.append(inode)
+
+    async def refused(self, locks: FileLocks, owner: int, lock: Lock, *, flock: bool = False) -> bool:
+        try:
+            await locks.take(self.inode, owner, lock, flock=flock, wait=False)
+        except Locked:
+            return True
+        return False
+
+
+def play(cluster: LocalCluster, name: str, scene: Callable[[Two], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with await connect_async(cluster.address) as here, await connect_async(cluster.address) as there:
+            await here.write_file(f"/{name}", b"")
+            await scene(Two(here, there, (await here.stat(f"/{name}")).inode))
+
+    asyncio.run(run())
+
+
+def locked(start: int = 0, end: int = WHOLE, kind: int = fcntl.F_WRLCK) -> Lock:
+    return Lock(start, end, kind, 77)
+
+
+def test_ranges_exclude_each_other_across_mounts(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        await two.here.take(two.inode, 1, locked(0, 9), flock=False, wait=False)
+        assert two.told == [two.inode]
+        assert await two.refused(two.there, 1, locked(9, 20))
+        assert await two.refused(two.here, 2, locked(0, 0, fcntl.F_RDLCK))
+        assert not await two.refused(two.there, 1, locked(10, WHOLE))
+        assert not await two.refused(two.there, 1, locked(), flock=True), "the kinds do not see each other"
+        found = await two.there.conflict(two.inode, 1, locked(0, 100), flock=False)
+        assert (found.start, found.end, found.type, found.pid) == (0, 9, fcntl.F_WRLCK, 0)
+        found = await two.here.conflict(two.inode, 2, locked(0, 5), flock=False)
+        assert found.pid == 77
+        await two.here.give_up(two.inode, 1, locked(0, 9, fcntl.F_UNLCK), flock=False)
+        assert not two.here.holds(two.inode, 1, flock=False)
+        assert (await two.there.conflict(two.inode, 1, locked(0, 5), flock=False)).type == fcntl.F_UNLCK
+        await two.there.give_up_all(two.inode, 1, flock=False)
+        await two.there.give_up_all(two.inode, 1, flock=True)
+        await two.there.give_up_all(two.inode, 5, flock=True)  # who has none
+
+    play(cluster, "ranges", scene)
+
+
+def test_what_no_process_has_given_up_ends_with_the_open_file(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        for owner, handle in ((1, 7), (2, 7), (3, 8)):
+            await two.here.take(two.inode, owner, locked(owner, owner), flock=False, wait=False, handle=handle)
+        assert two.here.closing(two.inode, 7, 1), "a process closes it, and has locks"
+        await two.here.give_up_all(two.inode, 1, flock=False)
+        await two.here.take(two.inode, 1, locked(1, 1), flock=False, wait=False, handle=8)
+        assert two.here.closed(7, flock=False)
+        await two.here.end(two.inode, 7, 0, flock=False)
+        held = [two.here.holds(two.inode, owner, flock=False) for owner in (1, 2, 3)]
+        assert held == [True, False, True], "of the other open file they stay"
+        assert not two.here.closed(7, flock=False) and two.here.closed(7, flock=True)
+        for owner in (1, 3):
+            assert two.here.closing(two.inode, 8, owner)
+            await two.here.give_up_all(two.inode, owner, flock=False)
+        assert not two.here.closed(8, flock=False)
+
+    play(cluster, "ends", scene)
+
+
+def test_a_lock_is_waited_for(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        for other in (two.here, two.there):
+            await two.here.take(two.inode, 1, locked(), flock=True, wait=False)
+            waiting = asyncio.create_task(other.take(two.inode, 2, locked(), flock=True, wait=True))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            await two.here.give_up_all(two.inode, 1, flock=True)
+            await waiting
+            await other.give_up_all(two.inode, 2, flock=True)
+
+    play(cluster, "waiting", scene)
+
+
+def test_who_stops_waiting_has_nothing(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        await two.here.take(two.inode, 1, locked(), flock=True, wait=False)
+        waiting = asyncio.create_task(two.there.take(two.inode, 2, locked(), flock=True, wait=True))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not two.there.holds(two.inode, 2, flock=True)
+        await two.here.give_up_all(two.inode, 1, flock=True)
+        assert not await two.refused(two.here, 3, locked(), flock=True)
+
+    play(cluster, "stopping", scene)
+
+
+def test_a_thread_unlocks_while_another_waits(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        await two.here.take(two.inode, 1, locked(0, 0), flock=False, wait=False)
+        await two.there.take(two.inode, 1, locked(1, 1), flock=False, wait=False)
+        waiting = asyncio.create_task(two.here.take(two.inode, 1, locked(1, 1), flock=False, wait=True))
+        await asyncio.sleep(0.02)
+        await two.here.give_up(two.inode, 1, locked(0, 0, fcntl.F_UNLCK), flock=False)
+        assert not await two.refused(two.there, 1, locked(0, 0))
+        await two.there.give_up_all(two.inode, 1, flock=False)
+        await waiting
+
+    play(cluster, "threads", scene)
+
+
+def test_what_is_no_lock(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        for wrong in (fcntl.F_UNLCK, 99):
+            with pytest.raises(InvalidArgument):
+                await two.here.take(two.inode, 1, locked(kind=wrong), flock=False, wait=False)
+            with pytest.raises(InvalidArgument):
+                await two.here.conflict(two.inode, 1, locked(kind=wrong), flock=False)
+
+    play(cluster, "wrong", scene)
+
+
+def test_two_mounts_that_wait_for_each_other(cluster: LocalCluster) -> None:
+    async def scene(two: Two) -> None:
+        await two.here.take(two.inode, 1, locked(0, 9), flock=False, wait=True)
+        await two.there.take(two.inode, 1, locked(10, 19), flock=False, wait=True)
+
+        async def one_after_the_other(locks: FileLocks, lock: Lock) -> str:
+            try:
+                await locks.take(two.inode, 1, lock, flock=False, wait=True)
+                return "given"
+            except Deadlock:
+                return "told"
+            finally:
+                await locks.give_up_all(two.inode, 1, flock=False)
+
+        asked = (one_after_the_other(two.here, locked(10, 19)), one_after_the_other(two.there, locked(0, 9)))
+        assert sorted(await asyncio.gather(*asked)) == ["given", "told"]
+
+    play(cluster, "deadlock", scene)

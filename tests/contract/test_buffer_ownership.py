@@ -1,0 +1,215 @@
+"""I14: a buffer belongs to a call until every piece of work that may touch it has ended.
+
+Pools poison what comes back (tests/conftest.py), so bytes that are used too late are wrong ones.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threefs_storage.chain.successor import Successor
+from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
+
+from tests.harness.chain import Gate, TestChain, cancelled, chain_of, until
+from tests.harness.rpc import run
+from threefs.env.clock import CLOCK
+from threefs.env.net import Buffer
+from threefs.errors import ThreefsError
+from threefs.ids import ChunkId
+from threefs.rpc.methods import FETCH_CHUNK, WRITE, Method
+from threefs.wire import storage_pb2 as pb
+
+A, B, C, BUSY, OTHER = (ChunkId(7, number) for number in range(1, 6))
+SIZE = 40_000
+STRANGER = bytes(16 * [8])
+
+
+async def send_all(chain: TestChain, rows: list[pb.ChunkWrite], payload: bytes) -> pb.WriteReply:
+    request = pb.WriteRequest(writes=rows)
+    return await chain.peers.call(chain[1].address, WRITE, request, timeout_s=20, payload=[payload])
+
+
+async def fill_buffers(chain: TestChain, size: int) -> None:
+    """Somebody else's request of that size takes whatever buffer is free, and is refused."""
+    strange = chain.row(b"Z" * size, chunk=OTHER, client=STRANGER)
+    strange.chain_version += 1
+    with pytest.raises(ThreefsError):
+        await chain.send(strange, b"Z" * size)
+
+
+class Held(Gate):
+    """Holds back what is forwarded of BUSY: the others of a batch go on, it waits for the lock."""
+
+    async def __call__(self, method: Method[Any, Any], request: Any) -> None:
+        if method is WRITE and request.writes[0].chunk.index == BUSY.number:
+            await self.passed()
+
+
+async def same_everywhere(chain: TestChain, chunk: ChunkId, expected: bytes) -> None:
+    await until(lambda: not any(set(replica.target.engine.pending()) - {BUSY} for replica in chain.replicas))
+    for replica in chain.replicas:
+        _, content = await chain.read(replica.node, chunk)
+        assert content == expected, f"node {replica.node}: {set(content)}"
+
+
+@pytest.mark.parametrize("where", ["read", "sync"])
+def test_a_batch_keeps_its_payload_until_the_last_of_its_writes_has_ended(tmp_path: Path, where: str) -> None:
+    """One row waits for a lock, and ends at once when the batch is cancelled. The other is at the disk."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            head = chain[1]
+            old = bytes(300_000)
+            await chain.write(old, chunk=A)
+            await chain.write(b"x", chunk=BUSY)
+            forward = head.peers.before = Gate()  # another client's write of BUSY has its lock
+            other = asyncio.create_task(chain.write(b"other", chunk=BUSY, client=bytes(16 * [9])))
+            await forward.reached.wait()
+            hold = Gate()
+            if where == "read":  # the old content, for an overwrite of a part
+                head.disk.hold_read = hold
+            else:  # an append lies in the payload until it is written
+                head.disk.hold_sync = hold
+            offset = 1000 if where == "read" else len(old)
+            rows = [chain.row(b"b" * SIZE, chunk=BUSY), chain.row(b"a" * SIZE, offset, chunk=A)]
+            lent = head.server.pool.lent
+            batch = asyncio.create_task(send_all(chain, rows, b"b" * SIZE + b"a" * SIZE))
+            await hold.reached.wait()
+            await cancelled(batch)  # its attempt is out of time
+            for _ in range(20):
+                await asyncio.sleep(0.002)
+            assert head.server.pool.lent > lent, "the disk is still at it"
+            await fill_buffers(chain, 2 * SIZE)
+            head.disk.hold_read = head.disk.hold_sync = None
+            hold.open.set()
+            head.peers.before = None
+            forward.open.set()
+            await asyncio.gather(other, return_exceptions=True)
+            rows[1].again = True
+            assert (await chain.send(rows[1], b"a" * SIZE)).version == 2
+            await same_everywhere(chain, A, old[:offset] + b"a" * SIZE + old[offset + SIZE :])
+
+    run(test)
+
+
+def test_a_batch_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
+    """After each number of turns of the loop. The rows: part of a chunk, an append, a whole chunk, one that waits."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            a, b = bytes(300_000), b"0123456789"
+            await chain.write(a, chunk=A)
+            await chain.write(b, chunk=B)
+            held = Held()
+            chain[1].peers.before = held
+            other = asyncio.create_task(chain.write(b"other", chunk=BUSY, client=bytes(16 * [9])))
+            await held.reached.wait()
+            for turns in range(60):
+                mine = bytes([turns + 1]) * SIZE
+                chain[1].disk.cold = turns % 2 == 0
+                rows = [
+                    chain.row(mine, 1000 + turns, chunk=A),
+                    chain.row(mine[:100], len(b), chunk=B),
+                    chain.row(mine, chunk=C),
+                    chain.row(mine[:100], chunk=BUSY),
+                ]
+                batch = asyncio.create_task(send_all(chain, rows, mine + mine[:100] + mine + mine[:100]))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await cancelled(batch)
+                await fill_buffers(chain, 2 * SIZE + 200)
+                a = a[: 1000 + turns] + mine + a[1000 + turns + SIZE :]
+                b += mine[:100]
+                for row, content in zip(rows[:3], (mine, mine[:100], mine), strict=True):
+                    row.again = True
+                    await chain.send(row, content)
+                await same_everywhere(chain, A, a)
+                await same_everywhere(chain, B, b)
+                await same_everywhere(chain, C, mine)
+            held.open.set()
+            await other
+
+    run(test)
+
+
+def test_reads_and_fetches_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            content = bytes(range(256)) * 1200
+            await chain.write(content, chunk=A)
+            chain[1].disk.cold = True
+            for turns in range(40):
+                rows = [(A, 0, len(content)), (A, 5000, 100_000), (BUSY, 0, 10)]
+                read = asyncio.create_task(chain.read_rows(1, rows))
+                fetch = asyncio.create_task(fetched(chain))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await cancelled(read)
+                await cancelled(fetch)
+                await fill_buffers(chain, len(content))
+                assert (await chain.read(1, A))[1] == content
+            await chain.idle()
+
+    run(test)
+
+
+async def fetched(chain: TestChain) -> None:
+    """A whole chunk, as a replica that repairs asks for it."""
+    got = bytearray()
+
+    def sink(_: pb.FetchChunkReply, length: int) -> list[memoryview]:
+        got.extend(bytes(length))
+        return [memoryview(got)]
+
+    request = pb.FetchChunkRequest(
+        target=chain[1].target_id, chain_version=chain.version, inode=A.inode, index=A.number
+    )
+    await chain.peers.call(chain[1].address, FETCH_CHUNK, request, timeout_s=20, sink=sink)
+
+
+def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_path: Path) -> None:
+    """The link must not send from a buffer that has come back: what it sends instead, the successor refuses."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            head, tail = chain[1], chain[2]
+            content = b"c" * (1 << 20)
+            await chain.write(content, chunk=A)
+            connection = await head.peers.connect(tail.address, 5)
+            seen: list[bytes] = []
+            sessions = list(tail.server._sessions)
+            stream = connection._link._stream
+            passed = stream.send
+            stream.send = lambda pieces: _blocked()  # type: ignore[method-assign]
+            successor = Successor(head.peers, lambda: head.cluster.routing, clock=CLOCK, pool=head.server.pool)
+            member = head.target.chain.successor(head.target_id)
+            committed = head.record(A).committed
+            assert member is not None and committed is not None
+            ship = asyncio.create_task(
+                successor.ship(head.target, member, A, committed, (), NOTHING_FORGOTTEN, CLOCK.monotonic() + 20)
+            )
+            await until(lambda: head.server.pool.lent > 0)
+            for _ in range(10):
+                await asyncio.sleep(0.002)
+            await cancelled(ship)
+            assert head.server.pool.lent == 0, "it is poisoned now"
+
+            def noted(pieces: Sequence[Buffer]) -> int:
+                taken = passed(pieces)
+                seen.append(b"".join(bytes(piece) for piece in pieces)[:taken])
+                return taken
+
+            stream.send = noted  # type: ignore[method-assign]
+            connection._link._writable()
+            for _ in range(50):
+                await asyncio.sleep(0.002)
+            assert b"\xdb" * 16 not in b"".join(seen)
+            assert sessions and (await chain.write(b"new", chunk=B)).version == 1, "the connection goes on"
+
+    run(test)
+
+
+def _blocked() -> int:
+    raise BlockingIOError

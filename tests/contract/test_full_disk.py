@@ -1,0 +1,219 @@
+"""A disk that others have filled to the brim: what was durable stays, chunks can be removed, and changes go on as soon
+as there is room, without a restart."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from threefs_storage.engine.content_plan import Kind
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+
+from tests.harness.chunk_engine import change, opened, put, read_all
+from tests.harness.small_disk import small_disk as mounted_disk
+from threefs.errors import NoSpace, Unavailable
+from threefs.ids import ChunkId
+from threefs.kv.table import Table
+
+MIB = 1 << 20
+SETTINGS = EngineSettings(ballast_bytes=4 * MIB)
+DATA = os.urandom(MIB)
+
+
+class Other:
+    """Somebody else who uses the disk."""
+
+    def __init__(self, disk: Path) -> None:
+        self._path = disk / "other"
+
+    def fill(self) -> None:
+        with self._path.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(64 << 10))
+        with self._path.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"\0")
+
+    def leave(self) -> None:
+        self._path.unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted_disk(tmp_path / "disk", "64m") as disk:
+        yield disk
+
+
+def in_engine(disk: Path, body: Callable[[ChunkEngine], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with opened(disk / "target", SETTINGS) as engine:
+            await body(engine)
+
+    asyncio.run(main())
+
+
+async def until_records_fail(engine: ChunkEngine) -> None:
+    """Removals need room for nothing but records."""
+    with pytest.raises(NoSpace):
+        for number in range(100_000):
+            await change(engine, ChunkId(9, number), Kind.REMOVE)
+
+
+def test_a_table_goes_on_after_a_full_disk_with_all_that_was_written(small_disk: Path) -> None:
+    async def main() -> None:
+        other = Other(small_disk)
+        table = await Table.open(small_disk / "table")
+        table.write({b"durable": b"1"})
+        await table.flush()
+        table.write({b"written": b"2"})
+        other.fill()
+        with pytest.raises(NoSpace):
+            while True:
+                table.write({b"%d" % table.written: os.urandom(5000)})
+        number = table.written
+        assert table.get(b"written") == b"2"
+        with pytest.raises(NoSpace):
+            await table.reopen()
+        assert table.get(b"written") == b"2", "as long as there is no room it stays open for reads"
+        other.leave()
+        waits = asyncio.create_task(table.reopen())
+        await asyncio.sleep(0)
+        with pytest.raises(NoSpace):
+            table.write({b"x": b"1"})
+        await waits
+        assert table.durable == table.written == number and table.failure is None
+        for key in (b"durable", b"written"):
+            assert table.get(key) is not None
+        assert (table.get(b"%d" % number) is None) and len(table.scan(b"", b"\xff")) == number
+        await table.flush(table.write({b"after": b"3"}))
+        await table.close()
+        table = await Table.open(small_disk / "table")
+        assert len(table.scan(b"", b"\xff")) == number + 1
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_a_table_that_has_lost_something_takes_no_more_writes(small_disk: Path) -> None:
+    async def main() -> None:
+        other = Other(small_disk)
+        table = await Table.open(small_disk / "table")
+        other.fill()
+        with pytest.raises(NoSpace):
+            while True:
+                table.write({b"k": os.urandom(5000)})
+        other.leave()
+        store = table._store
+
+        class Ahead:
+            def __getattr__(self, name: str) -> object:
+                return getattr(store, name)
+
+            def latest_sequence_number(self) -> int:
+                return store.latest_sequence_number() + 1
+
+        table._store = Ahead()  # type: ignore[assignment]
+        with pytest.raises(Unavailable, match="ended with change"):
+            await table.reopen()
+        with pytest.raises(Unavailable):
+            table.get(b"k")
+        await table.close()
+
+    asyncio.run(main())
+
+
+def test_chunks_can_be_removed_from_a_disk_filled_to_the_brim_and_then_there_is_room(small_disk: Path) -> None:
+    async def test(engine: ChunkEngine) -> None:
+        other = Other(small_disk)
+        for number in range(20):
+            await put(engine, ChunkId(1, number), DATA)
+        other.fill()
+        await until_records_fail(engine)
+        assert isinstance(engine.failure, NoSpace) and engine.read_only is not None
+        assert await read_all(engine, ChunkId(1, 3)) == DATA
+        await engine.recover()
+        assert engine.failure is None
+        if engine.read_only is not None:
+            with pytest.raises(NoSpace):
+                await put(engine, ChunkId(2, 0), b"for this there is no room")
+        for number in range(15):
+            await change(engine, ChunkId(1, number), Kind.REMOVE)
+        await engine.recover()
+        assert engine.read_only is None
+        await put(engine, ChunkId(2, 0), b"now there is")
+        other.leave()
+
+    async def check(engine: ChunkEngine) -> None:
+        assert [await read_all(engine, ChunkId(1, number)) for number in range(20)] == [None] * 15 + [DATA] * 5
+        assert await read_all(engine, ChunkId(2, 0)) == b"now there is"
+
+    in_engine(small_disk, test)
+    in_engine(small_disk, check)
+
+
+def test_when_others_leave_the_disk_everything_goes_on(small_disk: Path) -> None:
+    async def test(engine: ChunkEngine) -> None:
+        other = Other(small_disk)
+        await put(engine, ChunkId(1, 0), DATA)
+        other.fill()
+        await until_records_fail(engine)
+        used = engine.space().used_bytes
+        for _ in range(3):
+            with contextlib.suppress(NoSpace):
+                await engine.recover()
+                other.fill()
+                await until_records_fail(engine)
+        with pytest.raises(NoSpace):
+            await put(engine, ChunkId(1, 1), DATA)
+        assert await read_all(engine, ChunkId(1, 0)) == DATA
+        other.leave()
+        await engine.recover()
+        assert engine.failure is None and engine.read_only is None
+        assert engine.space().used_bytes == used, "no block is lost"
+        await put(engine, ChunkId(1, 1), DATA)
+
+    async def check(engine: ChunkEngine) -> None:
+        assert await read_all(engine, ChunkId(1, 0)) == await read_all(engine, ChunkId(1, 1)) == DATA
+
+    in_engine(small_disk, test)
+    in_engine(small_disk, check)
+
+
+def test_a_chunk_can_be_cut_when_clients_writes_find_no_room(small_disk: Path) -> None:
+    async def test(engine: ChunkEngine) -> None:
+        number = 0
+        with pytest.raises(NoSpace):
+            while True:
+                await put(engine, ChunkId(1, number), DATA)
+                number += 1
+        assert engine.failure is None and engine.read_only is not None
+        await change(engine, ChunkId(1, 0), Kind.TRUNCATE, length=MIB - 9)
+        assert await read_all(engine, ChunkId(1, 0)) == DATA[:-9]
+        await change(engine, ChunkId(1, 1), Kind.REMOVE)
+        await engine.recover()
+        assert engine.read_only is None
+
+    in_engine(small_disk, test)
+
+
+def test_a_block_whose_record_found_no_room_is_free_again(small_disk: Path) -> None:
+    async def test(engine: ChunkEngine) -> None:
+        other = Other(small_disk)
+        for number in range(60):
+            await put(engine, ChunkId(1, number), DATA[:60_000])
+        for number in range(50):
+            await change(engine, ChunkId(1, number), Kind.REMOVE)
+        other.fill()
+        with pytest.raises(NoSpace):
+            for number in range(50):
+                await put(engine, ChunkId(2, number), DATA[:60_000])
+        assert engine.failure is not None, "there was a block, but no room for its record"
+        other.leave()
+        await engine.recover()
+        kept = engine.space().chunks
+        await put(engine, ChunkId(3, 0), b"x")
+        assert engine.space().used_bytes == (kept + 1) * (64 << 10)
+
+    in_engine(small_disk, test)

@@ -1,0 +1,184 @@
+"""Managers that share one store: one of them is primary, and another one goes on where it ended."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_manager.election import Election
+from threefs_manager.service import Manager
+
+from tests.harness.clocks import SteppedClock
+from tests.harness.dice import Dice
+from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
+from threefs.errors import NotPrimary, Unavailable
+from threefs.kv.memory import MemoryEngine
+from threefs.kv.transaction import BufferedTransaction
+from threefs.wire import manager_pb2 as pb
+
+PLAN = pb.InitRequest(
+    storage=[pb.PlannedNode(node_id=n, domain=f"d{n}") for n in (1, 2, 3)], replicas=3, targets_per_disk=2
+)
+
+
+def storage(node_id: int) -> pb.RegisterRequest:
+    return pb.RegisterRequest(node_id=node_id, kind=pb.STORAGE, address=f"h:{node_id}", incarnation=7)
+
+
+async def version_of(manager: Manager) -> int:
+    return (await manager.get_status(pb.GetStatusRequest())).routing_version
+
+
+class Pair:
+    """Two managers that share a store, as two machines would."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self.managers = [
+            Manager(
+                engine,
+                Election(engine, f"manager-{n}", length_s=0.1, clock=LOOP_CLOCK, random=Dice(n)),
+                lease_s=10.0,
+                clock=LOOP_CLOCK,
+            )
+            for n in range(2)
+        ]
+        self._running = [asyncio.create_task(manager.run()) for manager in self.managers]
+
+    async def primary(self, *, other_than: Manager | None = None) -> Manager:
+        while True:
+            for manager in self.managers:
+                if manager.began.is_set() and manager is not other_than:
+                    return manager
+            await asyncio.sleep(0.005)
+
+    def other(self, manager: Manager) -> Manager:
+        return self.managers[1 - self.managers.index(manager)]
+
+    def kill(self, manager: Manager) -> None:
+        """It says nothing any more, least of all that it goes."""
+        self._running[self.managers.index(manager)].cancel()
+
+    async def stop(self) -> None:
+        for running in self._running:
+            running.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def run_pair(body: Callable[[Pair, Manager], Awaitable[None]]) -> None:
+    async def main() -> None:
+        pair = Pair(MemoryEngine())
+        async with asyncio.timeout(20):
+            first = await pair.primary()
+            await first.init(PLAN)
+            await body(pair, first)
+        await pair.stop()
+
+    run_virtual(main())
+
+
+async def check_standby(pair: Pair, first: Manager) -> None:
+    standby = pair.other(first)
+    beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+    calls: list[Awaitable[object]] = [
+        standby.init(PLAN),
+        standby.register(storage(1)),
+        standby.heartbeat(beat),
+        standby.get_routing(pb.GetRoutingRequest()),
+        standby.get_status(pb.GetStatusRequest()),
+    ]
+    for call in calls:
+        with pytest.raises(NotPrimary):
+            await call
+    assert await version_of(first) == 1
+
+
+def test_a_standby_answers_nothing_but_that_it_is_not_the_primary() -> None:
+    run_pair(check_standby)
+
+
+async def check_takeover(pair: Pair, first: Manager) -> None:
+    versions = [(await first.register(storage(n))).routing.version for n in (1, 2)]
+    waiting = asyncio.create_task(first.get_routing(pb.GetRoutingRequest(known_version=versions[-1], wait_ms=60_000)))
+    await asyncio.sleep(0)
+    pair.kill(first)
+    with pytest.raises(NotPrimary):
+        await waiting
+    second = await pair.primary(other_than=first)
+    versions.append(await version_of(second))
+    assert (await second.get_status(pb.GetStatusRequest())).manager_epoch == 2
+    versions.append((await second.register(storage(3))).routing.version)
+    assert versions == [2, 3, 3, 4], "nothing is lost and no version is used twice"
+    with pytest.raises(NotPrimary):
+        await first.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7))
+    reply = await second.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7))
+    assert reply.routing_version == 4, "the nodes need not register again"
+
+
+def test_another_manager_goes_on_where_the_dead_one_ended() -> None:
+    run_pair(check_takeover)
+
+
+async def check_resign(pair: Pair, first: Manager) -> None:
+    waiting = asyncio.create_task(first.get_routing(pb.GetRoutingRequest(known_version=1, wait_ms=60_000)))
+    await asyncio.sleep(0)
+    leaving = asyncio.create_task(first.resign())
+    with pytest.raises(NotPrimary):
+        await waiting
+    await leaving
+    pair.kill(first)
+    assert await version_of(await pair.primary(other_than=first)) == 1
+
+
+def test_a_manager_that_leaves_ends_the_polls_and_lets_another_one_begin() -> None:
+    run_pair(check_resign)
+
+
+def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_running_out() -> None:
+    class Cut(MemoryEngine):
+        cut = False
+
+        async def commit(self, attempt: BufferedTransaction) -> None:
+            if self.cut:
+                raise Unavailable("the store is away")
+            await super().commit(attempt)
+
+    async def main() -> None:
+        engine, clock = Cut(), SteppedClock()
+        election = Election(engine, "one", length_s=1.0, clock=Waiting(clock), random=Dice(1))
+        manager = Manager(engine, election, lease_s=10.0, clock=clock, random=Dice(1))
+        running = asyncio.create_task(manager.run())
+        await manager.began.wait()
+        await manager.init(PLAN)
+        await manager.register(storage(1))
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+        beat.targets.add(target_id=101, chain_version=1, local_state=pb.LOCAL_UPTODATE)
+        assert list((await manager.heartbeat(beat)).leased) == [101]
+        engine.cut = True
+        clock.advance(0.51)
+        with pytest.raises(NotPrimary, match="not been renewed in time"):
+            await manager.heartbeat(beat)
+        assert (await manager.get_routing(pb.GetRoutingRequest())).routing.version == 2, "that can do no harm yet"
+        clock.advance(0.5)
+        with pytest.raises(NotPrimary):
+            await manager.get_routing(pb.GetRoutingRequest())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+class Waiting:
+    """The time of another clock; sleeps do not move it."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def wall_ns(self) -> int:
+        return self._clock.wall_ns()
+
+    async def sleep(self, seconds: float) -> None:
+        end = self.monotonic() + seconds
+        while self.monotonic() < end:
+            await asyncio.sleep(0)

@@ -1,0 +1,285 @@
+"""A whole cluster in the test's own memory, as far as the client library can see: storage and a flat name space."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from threefs_client import credentials
+from threefs_client.context import ClientContext, access_of, endings_of, lease_of
+from threefs_client.data.reads import Reader
+from threefs_client.metadata.meta_calls import MetaCalls
+from threefs_client.options import Options
+from threefs_meta.file.length import end_appends, place_append
+from threefs_meta.file.truncation import cut_appends
+
+from tests.harness.memory_storage import MemoryCluster, MemoryStorage, make_routing
+from tests.harness.virtual_time import LOOP_CLOCK
+from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
+from threefs.env.random import RANDOM
+from threefs.errors import AlreadyExists, NotFound, SessionLost, ThreefsError
+from threefs.ids import ClientId, InodeId, NodeId
+from threefs.layout import FileLayout, chunk_count, from_wire
+from threefs.routing import Node, NodeKind
+from threefs.rpc.methods import Method
+from threefs.wire import meta_pb2 as pb
+
+META_ADDRESSES = ("meta-1:1", "meta-2:1")
+
+
+class MemoryMeta:
+    """Files by path; no directories. Answers every mutation only once."""
+
+    def __init__(self, storage: MemoryStorage, chunk_bytes: int) -> None:
+        self.storage = storage
+        self.chunk_bytes = chunk_bytes
+        self.files: dict[bytes, pb.Inode] = {}
+        self.sessions: set[bytes] = set()
+        self.held: set[int] = set()  # open for reading, as reported
+        self.accessed: list[int] = []  # files that were read, as reported
+        self.lease = 1
+        self.over_quota = False
+        self.answered: dict[tuple[bytes, int], Any] = {}
+        self.chunks: ChunkClient | None = None
+
+    async def answer(self, name: str, request: Any) -> Any:
+        key = None
+        if "mutation" in request.DESCRIPTOR.fields_by_name and request.HasField("mutation"):
+            key = (request.mutation.client, request.mutation.request)
+            if key in self.answered:
+                return self.answered[key]
+        reply = await getattr(self, f"_{name.lower()}")(request)
+        if key is not None:
+            self.answered[key] = reply
+        return reply
+
+    def _at(self, place: pb.Place) -> pb.Inode:
+        if place.base:
+            return next(inode for inode in self.files.values() if inode.inode == place.base)
+        path = place.path.strip(b"/")
+        if path not in self.files:
+            raise NotFound(place.path.decode())
+        return self.files[path]
+
+    async def _create(self, request: pb.CreateRequest) -> pb.CreateReply:
+        path = request.place.path.strip(b"/")
+        if path in self.files:
+            if request.exclusive:
+                raise AlreadyExists
+            if request.truncate:
+                await self._cut(self.files[path], 0)
+        else:
+            layout = pb.Layout(chunk_bytes=request.layout.chunk_bytes or self.chunk_bytes, table_id=1, stripe=2)
+            inode = pb.Inode(inode=len(self.files) + 2, type=pb.FILE, mode=request.mode, layout=layout)
+            self.files[path] = inode
+        self.sessions.add(request.session)
+        return pb.CreateReply(inode=self.files[path], created=True, lease=self.lease, over_quota=self.over_quota)
+
+    async def _open(self, request: pb.OpenRequest) -> pb.OpenReply:
+        inode = self._at(request.place)
+        if request.session:
+            self.sessions.add(request.session)
+        if not request.session:
+            return pb.OpenReply(inode=inode)
+        return pb.OpenReply(inode=inode, lease=self.lease, over_quota=self.over_quota)
+
+    async def _sync(self, request: Any) -> pb.InodeReply:
+        inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
+        same_content = request.truncate_version == inode.truncate_version
+        if same_content:
+            inode.length = max(inode.length, request.length_hint)
+        if request.exact or (request.written and not same_content):
+            inode.length = await self._exact(inode)
+        inode.change += request.written
+        end_appends(inode, request.session, getattr(request, "appends_end", None))
+        return pb.InodeReply(inode=inode, over_quota=self.over_quota)
+
+    async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
+        if request.session not in self.sessions:
+            raise SessionLost("it has ended")
+        self.sessions.remove(request.session)
+        return await self._sync(request)
+
+    async def _reportatime(self, request: pb.ReportAtimeRequest) -> pb.ReportAtimeReply:
+        self.accessed += request.inode
+        return pb.ReportAtimeReply()
+
+    async def _batch(self, request: pb.BatchRequest) -> pb.BatchReply:
+        reply = pb.BatchReply()
+        for change in request.changes:
+            try:
+                kind = change.WhichOneof("kind")
+                if kind == "create":
+                    reply.results.add(create=await self._create(change.create))
+                elif kind == "close":
+                    reply.results.add(file=await self._close(change.close))
+                else:
+                    reply.results.add(file=await self._sync(change.sync))
+            except ThreefsError as error:
+                reply.results.add(code=error.code)
+        return reply
+
+    async def _renewlease(self, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
+        self.held |= set(request.hold)
+        self.held -= set(request.drop)
+        return pb.RenewLeaseReply(lease=0 if request.end else self.lease)
+
+    async def _reserve(self, request: pb.ReserveRequest) -> pb.ReserveReply:
+        inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
+        if not request.end:
+            return pb.ReserveReply(offset=place_append(inode, request.session, request.length), inode=inode)
+        inode.length = max(inode.length, request.end)
+        return pb.ReserveReply(offset=inode.length, inode=inode)
+
+    async def _statfs(self, request: pb.StatFsRequest) -> pb.StatFsReply:
+        return pb.StatFsReply(capacity_bytes=10 << 30, free_bytes=3 << 30, replicas=3)
+
+    async def _stat(self, request: pb.StatRequest) -> pb.InodeReply:
+        return pb.InodeReply(inode=self._at(request.place))
+
+    async def _batchstat(self, request: pb.BatchStatRequest) -> pb.BatchStatReply:
+        reply = pb.BatchStatReply()
+        for place in request.places:
+            try:
+                reply.results.add(inode=self._at(place))
+            except ThreefsError as error:
+                reply.results.add(code=error.code)
+        for number, path in enumerate(request.paths):
+            try:
+                reply.inodes.append(self._at(pb.Place(base=request.base, path=path)))
+            except ThreefsError as error:
+                reply.inodes.add()
+                reply.errors.add(number=number, code=error.code)
+        return reply
+
+    async def _truncate(self, request: pb.TruncateRequest) -> pb.InodeReply:
+        inode = self._at(request.place)
+        await self._cut(inode, request.length)
+        return pb.InodeReply(inode=inode)
+
+    async def _cut(self, inode: pb.Inode, length: int) -> None:
+        assert self.chunks is not None
+        layout, number = from_wire(inode.layout), InodeId(inode.inode)
+        count = chunk_count(layout.chunk_bytes, length)
+        async for _, page in self.chunks.listing(layout, number, count, timeout_s=5):
+            for row in page:
+                await self.chunks.remove(layout, number, row.number, timeout_s=5)
+        if count:
+            within = length - (count - 1) * layout.chunk_bytes
+            await self.chunks.truncate(layout, number, count - 1, within, timeout_s=5)
+        cut_appends(inode, length)
+        inode.length = length
+        inode.truncate_version += 1
+        inode.change += 1
+
+    async def _exact(self, inode: pb.Inode) -> int:
+        assert self.chunks is not None
+        return await self.chunks.file_length(from_wire(inode.layout), InodeId(inode.inode), timeout_s=5)
+
+
+class MemoryPeers:
+    """Peers and connections at once: every address is always connected, unless it is down."""
+
+    def __init__(self, storage: MemoryStorage, meta: MemoryMeta) -> None:
+        self.storage = storage
+        self.meta = meta
+        self.meta_calls: list[tuple[str, str, Any]] = []
+        self.meta_faults: list[tuple[bool, Exception]] = []  # (after it was served, what happens instead)
+
+    async def call(self, address: str, method: Method[Any, Any], request: Any, **more: Any) -> Any:
+        if not address.startswith("meta"):
+            return await self.storage.call(address, method, request, **more)
+        self.meta_calls.append((address, method.name, request))
+        after, error = self.meta_faults.pop(0) if self.meta_faults else (False, None)
+        if error is not None and not after:
+            raise error
+        reply = await self.meta.answer(method.name, request)
+        if error is not None:
+            raise error
+        # A copy, as over a wire.
+        return type(reply).FromString(reply.SerializeToString())
+
+    def live(self, address: str) -> "MemoryConnection | None":
+        return None if address in self.storage.down else MemoryConnection(self, address)
+
+    async def connect(self, address: str, timeout_s: float) -> "MemoryConnection":
+        await asyncio.sleep(0)
+        return MemoryConnection(self, address)
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclasses.dataclass
+class MemoryConnection:
+    peers: MemoryPeers
+    address: str
+    outstanding: int = 0
+    frames: int = 0
+
+    async def ping(self, timeout_s: float) -> None:
+        pass
+
+    def call(
+        self,
+        method: Method[Any, Any],
+        request: Any,
+        *,
+        timeout_s: float,
+        payload: Sequence[Any] = (),
+        sink: Callable[..., Sequence[memoryview]] | None = None,
+    ) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(
+            self.peers.call(self.address, method, request, timeout_s=timeout_s, payload=payload, sink=sink)
+        )
+
+
+class MemoryFiles:
+    """Everything together. `link` is what AsyncFileSystem and FileSystem are made from."""
+
+    def __init__(self, chunk_bytes: int = 64 << 10, **options: Any) -> None:
+        routing = make_routing()
+        metas = {
+            NodeId(1000 + n): Node(NodeId(1000 + n), NodeKind.META, "host", address, 1)
+            for n, address in enumerate(META_ADDRESSES)
+        }
+        routing = dataclasses.replace(routing, nodes={**routing.nodes, **metas})
+        self.cluster = MemoryCluster(routing)
+        self.storage = MemoryStorage(self.cluster)
+        self.meta = MemoryMeta(self.storage, chunk_bytes)
+        self.peers = MemoryPeers(self.storage, self.meta)
+        self.options = Options(**{"timeout_s": 5.0, **options})
+        limits = ChunkLimits(first_pause_s=0.001, longest_pause_s=0.002, request_bytes=self.options.request_bytes)
+        client = ClientId(b"c" * 16)
+        self.meta.chunks = ChunkClient(self.peers, self.cluster, ClientId(b"m" * 16), clock=LOOP_CLOCK)
+        meta = MetaCalls(
+            self.peers,
+            self.cluster,
+            client,
+            credentials.ROOT,
+            attempt_timeout_s=self.options.attempt_timeout_s,
+            clock=LOOP_CLOCK,
+        )
+        lease = lease_of(client, meta, cast(Any, self.cluster), self.options.timeout_s, LOOP_CLOCK)
+        self.link = ClientContext(
+            options=self.options,
+            client=client,
+            caller=credentials.ROOT,
+            peers=cast(Any, self.peers),
+            cluster=cast(Any, self.cluster),
+            chunks=ChunkClient(self.peers, self.cluster, client, clock=LOOP_CLOCK, limits=limits),
+            reader=Reader(self.peers, self.cluster, self.options, clock=LOOP_CLOCK),
+            meta=meta,
+            lease=lease,
+            endings=endings_of(meta, lease, LOOP_CLOCK),
+            access=access_of(meta, self.options, LOOP_CLOCK),
+            clock=LOOP_CLOCK,
+            random=RANDOM,
+        )
+
+    @staticmethod
+    def layout(inode: pb.Inode) -> FileLayout:
+        return from_wire(inode.layout)
+
+    def reads(self) -> list[Any]:
+        return [request for _, name, request in self.storage.calls if name == "Read"]

@@ -1,0 +1,179 @@
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from threefs_backup import archive, follower
+from threefs_backup.restore import find
+
+from tests.harness.backups import Source, restored
+from threefs.env.clock import CLOCK
+from threefs.errors import ConnectionLost, Unavailable
+
+
+def test_a_backup_follows_over_logs_starts_and_lost_connections(tmp_path: Path) -> None:
+    """After each round, a store made from the backup is the source, as it was acknowledged."""
+    dice = random.Random(3)
+
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        for number in range(300):
+            await source.write({b"%05d" % number: bytes(number)})
+        copying = source.follower(tmp_path / "backup")
+        for turn in range(30):
+            for _ in range(dice.randrange(5)):
+                key = b"%05d" % dice.randrange(400)
+                await source.write(
+                    {key: None if dice.random() < 0.3 else bytes(dice.randrange(3000)), b"n": b"%d" % turn}
+                )
+            if turn % 4 == 1:
+                source.rotate()
+            if turn % 6 == 2:
+                await source.stop()
+                await source.start()
+            if turn % 7 == 3:
+                copying.close()
+                copying = source.follower(tmp_path / "backup")
+            if turn % 5 == 4:
+                source.failures.append(ConnectionLost("gone"))
+                with pytest.raises(ConnectionLost):
+                    await copying.catch_up()
+            before = CLOCK.wall_ns()
+            await copying.catch_up()
+            assert copying.as_of_ns >= before
+            copy = find(tmp_path / "backup", "meta")
+            assert copy.as_of_ns == copying.as_of_ns
+            assert await restored(copy) == source.state, turn
+        assert source.asked.count("ReadSnapshot") < 20, "one snapshot, some pages"
+        copying.close()
+        await source.stop()
+
+    asyncio.run(main())
+
+
+def test_writes_go_on_while_a_snapshot_is_taken(tmp_path: Path) -> None:
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        for number in range(60):
+            await source.write({b"%05d" % number: b"x" * 90_000})
+        copying = source.follower(tmp_path / "backup")
+        taking = asyncio.create_task(copying.catch_up())
+        for number in range(60):
+            await source.write({b"%05d" % number: b"later", b"new%d" % number: b"y"})
+            await asyncio.sleep(0)
+        await taking
+        assert source.asked.count("ReadSnapshot") > 3
+        await copying.catch_up()
+        assert source.asked.count("ReadSnapshot") < 10
+        assert await restored(find(tmp_path / "backup", "meta")) == source.state
+        copying.close()
+        await source.stop()
+
+    asyncio.run(main())
+
+
+def test_another_store_or_an_older_copy_begins_a_new_snapshot(tmp_path: Path) -> None:
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        await source.write({b"a": b"1"})
+        told: list[str] = []
+        copying = source.follower(tmp_path / "backup", tell=told.append)
+        await copying.catch_up()
+        await source.stop()
+        other = await Source(tmp_path / "other").start()
+        await other.write({b"b": b"2"})
+        copying.close()
+        copying = other.follower(tmp_path / "backup", tell=told.append)
+        await copying.catch_up()
+        assert await restored(find(tmp_path / "backup", "meta")) == {b"b": b"2"}
+        assert any("another store" in line for line in told)
+        copying.close()
+        await other.stop()
+
+    asyncio.run(main())
+
+
+def test_a_long_log_gives_way_to_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
+
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        copying = source.follower(tmp_path / "backup")
+        for number in range(40):
+            await source.write({b"key": b"%d" % number * 100})
+            await copying.catch_up()
+        base = archive.newest(tmp_path / "backup", "meta")
+        assert base is not None and int(base.directory.name) > 1
+        assert copying.length_bytes < 12_000
+        assert await restored(find(tmp_path / "backup", "meta")) == source.state
+        copying.close()
+        await source.stop()
+
+    asyncio.run(main())
+
+
+def test_a_snapshot_that_is_interrupted_leaves_the_one_before(tmp_path: Path) -> None:
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        for number in range(40):
+            await source.write({b"%05d" % number: b"x" * 90_000})
+        copying = source.follower(tmp_path / "backup")
+        taking = asyncio.create_task(copying.catch_up())
+        while source.asked.count("ReadSnapshot") < 2:
+            await asyncio.sleep(0)
+        await source.stop()
+        await source.start()
+        with pytest.raises(Unavailable, match="interrupted"):
+            await taking
+        assert archive.newest(tmp_path / "backup", "meta") is None and copying.as_of_ns == 0
+        await copying.catch_up()
+        assert await restored(find(tmp_path / "backup", "meta")) == source.state
+        copying.close()
+        await source.stop()
+
+    asyncio.run(main())
+
+
+def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
+    """A daemon that only refused it would make no backup any more."""
+
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        copying = source.follower(tmp_path / "backup")
+        for number in range(9):
+            await source.write({b"%05d" % number: bytes(100)})
+            await copying.catch_up()
+        copying.close()
+
+        def damage_log(base: archive.Base) -> None:
+            content = bytearray(base.log.read_bytes())
+            content[len(content) // 2] ^= 1
+            base.log.write_bytes(content)
+
+        def cut_dump(base: archive.Base) -> None:
+            base.dump.write_bytes(base.dump.read_bytes()[:-1])
+
+        def remove_dump(base: archive.Base) -> None:
+            base.dump.unlink()
+
+        def empty_info(base: archive.Base) -> None:
+            (base.directory / "info.json").write_bytes(b"")
+
+        for damage in (damage_log, cut_dump, remove_dump, empty_info):
+            base = archive.newest(tmp_path / "backup", "meta")
+            assert base is not None
+            for _ in range(2):
+                await source.write({damage.__name__.encode(): b"x"})
+                copying = source.follower(tmp_path / "backup")
+                await copying.catch_up()
+                copying.close()
+            damage(base)
+            said: list[str] = []
+            copying = source.follower(tmp_path / "backup", tell=said.append)
+            await copying.catch_up()
+            copying.close()
+            assert "what was there is damaged" in said[0], said
+            assert await restored(find(tmp_path / "backup", "meta")) == source.state
+        await source.stop()
+
+    asyncio.run(main())

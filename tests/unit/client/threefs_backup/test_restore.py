@@ -1,0 +1,102 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from threefs_backup.restore import Copy, find, restore
+
+from tests.harness.backups import Source, restored
+from threefs.env.clock import CLOCK
+from threefs.errors import AlreadyExists, Corrupt, NotFound
+from threefs.kv.dump import KEYS_END
+from threefs.kv.memory import MemoryEngine
+from threefs.kv.restore_mark import read_mark
+
+
+async def backed_up(tmp_path: Path) -> tuple[list[tuple[int, dict[bytes, bytes]]], Path]:
+    """What the source was at some moments, by the clock, and the backup."""
+    source = await Source(tmp_path / "kv").start()
+    copying = source.follower(tmp_path / "backup")
+    moments = []
+    for number in range(5):
+        await source.write({b"k%d" % number: b"v", b"same": b"%d" % number, b"k%d" % (number - 2): None})
+        await copying.catch_up()
+        moments.append((CLOCK.wall_ns(), dict(source.state)))
+        await asyncio.sleep(0.002)
+    copying.close()
+    await source.stop()
+    return moments, tmp_path / "backup"
+
+
+def test_the_state_of_any_moment_since_the_snapshot_can_be_had(tmp_path: Path) -> None:
+    async def main() -> None:
+        moments, backup = await backed_up(tmp_path)
+        for now_ns, state in moments:
+            copy = find(backup, "meta", now_ns)
+            assert copy.as_of_ns <= now_ns and await restored(copy) == state
+        assert await restored(find(backup, "meta")) == moments[-1][1]
+        with pytest.raises(NotFound, match="store of the manager"):
+            find(backup, "manager")
+
+    asyncio.run(main())
+
+
+def test_a_restored_store_is_marked_with_its_moment_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    async def main() -> None:
+        _, backup = await backed_up(tmp_path)
+        copy = find(backup, "meta")
+        engine = MemoryEngine()
+        await restore(copy, engine)
+        mark = await read_mark(engine.begin())
+        assert mark is not None and mark.as_of_ns == copy.as_of_ns
+        rows = await engine.begin().get_range(b"", KEYS_END)
+        with pytest.raises(AlreadyExists):
+            await restore(copy, engine)
+        assert await engine.begin().get_range(b"", KEYS_END) == rows
+
+    asyncio.run(main())
+
+
+def test_any_damage_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    async def main() -> Copy:
+        _, backup = await backed_up(tmp_path)
+        return find(backup, "meta")
+
+    copy = asyncio.run(main())
+    for file in (copy.base.dump, copy.base.log):
+        content = file.read_bytes()
+        for place in range(0, len(content) - 100, 11):
+            damaged = bytearray(content)
+            damaged[place] ^= 0x10
+            file.write_bytes(damaged)
+            with pytest.raises(Corrupt):
+                find(tmp_path / "backup", "meta")
+        file.write_bytes(content)
+    assert find(tmp_path / "backup", "meta") == copy
+
+
+def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_path: Path) -> None:
+    async def main() -> None:
+        source = await Source(tmp_path / "kv").start()
+        copying = source.follower(tmp_path / "backup")
+        states = []
+        for number in range(8):
+            await source.write({b"%d" % number: bytes(100)})
+            await copying.catch_up()
+            states.append(dict(source.state))
+        copying.close()
+        await source.stop()
+        log = find(tmp_path / "backup", "meta").base.log
+        content = log.read_bytes()
+        for place in range(0, len(content) - 200, 17):
+            damaged = bytearray(content)
+            damaged[place] ^= 1
+            log.write_bytes(damaged)
+            with pytest.raises(Corrupt, match="--up-to-damage"):
+                find(tmp_path / "backup", "meta")
+            copy = find(tmp_path / "backup", "meta", up_to_damage=True)
+            assert copy.length_bytes <= place
+            assert await restored(copy) in states
+        log.write_bytes(content)
+        assert await restored(find(tmp_path / "backup", "meta", up_to_damage=True)) == states[-1]
+
+    asyncio.run(main())

@@ -1,0 +1,141 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from threefs_cli import cluster_file
+from threefs_cli.main import main
+
+from tests.harness.backups import Source
+from threefs.kv import engines
+from threefs.kv.dump import KEYS_END
+from threefs.kv.restore_mark import RESTORE_KEY, write_mark
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def make_backup(directory: Path, source_directory: Path) -> None:
+    """Of both stores, with one record each."""
+    import asyncio
+
+    from threefs_backup import archive
+
+    async def work() -> None:
+        with archive.locked(directory):
+            archive.claim(directory, "c" * 32)
+            for role in archive.ROLES:
+                source = await Source(source_directory / role).start()
+                await source.write({role.encode(): b"kept"})
+                follower = source.follower(directory, role)
+                await follower.catch_up()
+                follower.close()
+                await source.stop()
+
+    asyncio.run(work())
+
+
+def rows(kv: Path) -> dict[bytes, bytes]:
+    import uvloop
+
+    async def work() -> dict[bytes, bytes]:
+        store = await engines.open_engine(engines.url_of("", kv))
+        try:
+            return dict(await store.begin().get_range(b"", KEYS_END))
+        finally:
+            await store.close()
+
+    return uvloop.run(work())
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    make_backup(tmp_path / "backup", tmp_path / "sources")
+    return tmp_path / "backup"
+
+
+def test_one_store_is_restored_to_a_directory_and_never_over_another(backup: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    told = run("restore", str(backup), "--store", "meta", "--data-dir", str(data))
+    assert "restored the store of the meta" in told and "acknowledged at 20" in told
+    assert rows(data / "kv")[b"meta"] == b"kept"
+    assert "is not empty" in run("restore", str(backup), "--store", "meta", "--data-dir", str(data), code=1)
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "cluster_id").write_text("d" * 32 + "\n")
+    told = run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "strange"), code=1)
+    assert f"belongs to cluster {'d' * 32}" in told
+    assert not (tmp_path / "strange" / "kv").exists()
+
+
+def test_what_a_local_cluster_has_lost_is_restored(backup: Path, tmp_path: Path) -> None:
+    home = tmp_path / "cluster"
+    home.mkdir()
+    cluster_file.save(home, cluster_file.fresh(cluster_file.Plan()))
+    told = json.loads(run("restore", str(backup), "--dir", str(home), "--json"))
+    assert [one["store"] for one in told["restored"]] == ["manager", "meta"]
+    assert rows(home / "manager" / "data" / "kv")[b"manager"] == b"kept"
+    assert "no store is lost" in run("restore", str(backup), "--dir", str(home), code=1)
+    (home / "meta" / "data" / "kv").rename(tmp_path / "moved")
+    told = json.loads(run("restore", str(backup), "--dir", str(home), "--json"))
+    assert [one["store"] for one in told["restored"]] == ["meta"]
+
+
+def test_what_cannot_be_is_said(backup: Path, tmp_path: Path) -> None:
+    assert "say which one by --store" in run("restore", str(backup), "--data-dir", str(tmp_path / "x"), code=2)
+    assert "holds no cluster" in run("restore", str(backup), "--dir", str(tmp_path / "none"), code=1)
+    (tmp_path / "empty").mkdir()
+    assert "holds no backup" in run("restore", str(tmp_path / "empty"), "--dir", str(tmp_path), code=1)
+    two = ("--data-dir", str(tmp_path), "--engine", "rocks:///x")
+    assert "give one of" in run("restore", str(backup), "--store", "meta", *two, code=2)
+    log = next((backup / "meta").glob("*/base.dump"))
+    content = bytearray(log.read_bytes())
+    content[30] ^= 1
+    log.write_bytes(content)
+    assert "base.dump: " in run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "y"), code=1)
+    assert not (tmp_path / "y").exists()
+
+
+def test_a_place_that_was_mistyped_is_said(backup: Path, tmp_path: Path) -> None:
+    told = run("backup", "--once", str(tmp_path / "not-mounted" / "backup"), code=1)
+    assert f"{tmp_path / 'not-mounted'} does not exist: mount the disk" in told
+    assert not (tmp_path / "not-mounted").exists()
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "thesis.txt").write_text("")
+    told = run("restore", str(backup), "--store", "meta", "--data-dir", str(home), code=1)
+    assert "holds other things (there is thesis.txt)" in told and sorted(home.iterdir()) == [home / "thesis.txt"]
+    (tmp_path / "disk" / "lost+found").mkdir(parents=True)
+    (tmp_path / "disk" / "cluster_id").write_text("c" * 32 + "\n")
+    run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "disk"))
+
+
+def test_a_restore_that_was_interrupted_is_done_again(backup: Path, tmp_path: Path) -> None:
+    def interrupt(kv: Path) -> None:
+        import uvloop
+
+        async def work() -> None:
+            store = await engines.open_engine(engines.url_of("", kv))
+            tx = store.begin()
+            write_mark(tx, complete=False)
+            for number in range(3000):
+                tx.set(b"half %d" % number, b"x")
+            await tx.commit()
+            await store.close()
+
+        kv.mkdir(parents=True, exist_ok=True)
+        uvloop.run(work())
+
+    data = tmp_path / "data"
+    interrupt(data / "kv")
+    run("restore", str(backup), "--store", "meta", "--data-dir", str(data))
+    assert set(rows(data / "kv")) == {b"meta", RESTORE_KEY}
+    home = tmp_path / "cluster"
+    home.mkdir()
+    cluster_file.save(home, cluster_file.fresh(cluster_file.Plan()))
+    interrupt(home / "meta" / "data" / "kv")
+    told = json.loads(run("restore", str(backup), "--dir", str(home), "--json"))
+    assert [one["store"] for one in told["restored"]] == ["manager", "meta"]
+    assert set(rows(home / "meta" / "data" / "kv")) == {b"meta", RESTORE_KEY}

@@ -1,0 +1,254 @@
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.data.handles import Handle
+
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.virtual_time import run_virtual
+from threefs.errors import ConnectionLost, Deadlock, OutcomeUnknown, SessionLost, Unavailable
+from threefs.wire import meta_pb2 as pb
+
+
+def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
+    async def run() -> None:
+        files = MemoryFiles()
+        await scene(files, AsyncFileSystem(files.link))
+
+    run_virtual(run())
+
+
+async def opened(fs: AsyncFileSystem, mode: str = "w+b") -> Handle:
+    return (await fs.open("/a", mode)).handle
+
+
+def test_reads_end_at_the_length() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(100_000, memoryview(b"end"))
+        view = memoryview(bytearray(b"?" * 10))
+        assert await handle.read_into(99_999, view) == 4
+        assert bytes(view) == b"\0end??????"
+        assert await handle.read_into(200_000, view) == 0
+        assert await handle.read_into(0, view[:0]) == 0
+
+    play(scene)
+
+
+def test_a_hint_from_before_a_truncate_does_not_count() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        first, second = await opened(fs), await opened(fs, "r+b")
+        await first.write(0, memoryview(b"x" * 1000))
+        await second.truncate(10)
+        await first.close()
+        assert files.meta.files[b"a"].length == 10
+        assert first.length == 10
+
+    play(scene)
+
+
+def test_writes_are_reported_as_of_when_they_were_sent() -> None:
+    """Whether a cut that was learned of meanwhile came before or after them, only the chains know."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        reports: list[tuple[int, int, int]] = []
+
+        settle = files.meta._sync  # `_close` calls it too
+
+        async def note(request: pb.SyncRequest | pb.CloseRequest) -> pb.InodeReply:
+            reports.append((request.length_hint, request.truncate_version, request.attempted_end))
+            return await settle(request)
+
+        files.meta._sync = note  # type: ignore[method-assign]
+        first, second = await opened(fs), await opened(fs, "r+b")
+        await second.truncate(10)
+        await first.write(0, memoryview(b"x" * 100_000))
+        await first.refresh()
+        await first.sync()
+        await first.write(0, memoryview(b"y" * 1000))
+        await first.sync()
+        await first.close()
+        assert reports[0] == (100_000, 0, 100_000)
+        assert (1000, 1, 100_000) in reports
+        assert reports[-1][2] == 100_000, "the end of all that was ever sent: removals rely on it"
+
+    play(scene)
+
+
+def test_an_empty_write_does_not_make_a_file_longer() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(1000, memoryview(b""))
+        assert handle.length == 0
+        await handle.close()
+        assert files.meta.files[b"a"].length == 0
+
+    play(scene)
+
+
+def test_what_is_wrong_with_an_open_file_is_said_of_its_name() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "w+b")
+        await file.write(b"abc")
+        number = file.handle.inode
+        files.peers.meta_faults = [(False, SessionLost(f"inode {number} is not open under this write session"))]
+        with pytest.raises(SessionLost, match=r"^/a is not open under this write session"):
+            await file.flush()
+        files.peers.meta_faults = [(False, Deadlock(f"whoever has locked inode {number} waits"))]
+        with pytest.raises(Deadlock, match=r"^whoever has locked /a waits"):
+            await file.lock()
+
+    play(scene)
+
+
+def test_a_failed_sync_is_done_again() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"abc"))
+        files.link.meta._attempt_timeout_s = 0.01
+        files.peers.meta_faults = [(False, SessionLost())]
+        with pytest.raises(SessionLost):
+            await handle.sync()
+        assert files.meta.files[b"a"].length == 0
+        await handle.sync()
+        assert files.meta.files[b"a"].length == 3
+
+    play(scene)
+
+
+def test_a_lost_close_is_repeated_under_the_same_identity() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        files.peers.meta_faults = [(True, ConnectionLost())]
+        await handle.close()
+        await handle.close()
+        assert not files.meta.sessions - {b""}
+
+    play(scene)
+
+
+def test_nothing_is_written_without_a_session() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.close()
+        with pytest.raises(SessionLost):
+            await handle.write(0, memoryview(b"x"))
+        with pytest.raises(SessionLost):
+            await handle.truncate(0)
+        assert not files.storage.calls
+
+    play(scene)
+
+
+def test_an_open_outcome_asks_for_the_exact_length() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        files.storage.before = [lambda *_: ConnectionLost(), lambda *_: SessionLost()]
+        with pytest.raises(OutcomeUnknown):
+            await handle.write(0, memoryview(b"abc"))
+        await handle.sync()
+        syncs = [request for _, name, request in files.peers.meta_calls if name == "Sync"]
+        assert [request.exact for request in syncs] == [True]
+
+    play(scene)
+
+
+def test_nothing_is_written_under_a_lease_that_has_run_out() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"before"))
+        files.meta.lease = 2
+        files.link.lease._until = 0.0  # as after a silence
+        with pytest.raises(SessionLost, match="silent"):
+            await handle.write(6, memoryview(b"after"))
+        other = (await fs.open("/b", "wb")).handle
+        await other.write(0, memoryview(b"new"))
+        await other.close()
+
+    play(scene)
+
+
+def test_a_file_is_noted_as_long_as_it_is_open_for_reading() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"x")
+        assert not files.link.lease._reading and not files.link.lease._held
+        async with await fs.open("/a") as one, await fs.open("/a"):
+            assert list(files.link.lease._reading) == [one.handle.inode]
+        assert not files.link.lease._reading
+
+    play(scene)
+
+
+def test_a_file_that_cannot_be_opened_holds_nothing() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        for mode in ("rb", "r+b"):
+            with pytest.raises(FileNotFoundError):
+                await fs.open("/nothing", mode)
+        assert not files.link.lease._reading and not files.link.lease._held
+
+    play(scene)
+
+
+def fenced(files: MemoryFiles) -> None:
+    """Somebody has lost a lock on the file."""
+    inode = files.meta.files[b"a"]
+    inode.fence += 1
+    for chain in files.cluster.routing.chains:
+        files.storage.fences[chain, inode.inode] = inode.fence
+
+
+def test_who_has_lost_nothing_writes_on_under_the_new_fence() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"one"))
+        fenced(files)
+        await handle.write(0, memoryview(b"two"))
+        fenced(files)
+        async with await fs.open("/a", "r+b") as file:
+            fenced(files)
+            await fs.write_batch([(file, 0, b"T"), (file, 3, b"!")])
+            fenced(files)
+            await file.allocate(1, 1, 3)
+        assert await fs.read_file("/a") == b"T\0o!"
+
+    play(scene)
+
+
+def test_who_has_lost_its_lease_meanwhile_does_not() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"one"))
+        await handle.sync()
+        fenced(files)
+        files.meta.lease += 1
+        for _ in range(2):
+            with pytest.raises(SessionLost):
+                await handle.write(0, memoryview(b"two"))
+        assert await fs.read_file("/a") == b"one"
+
+    play(scene)
+
+
+def test_the_lease_is_asked_about_after_the_fence() -> None:
+    """Else a lock could be lost in between, and the new fence be taken for one that was read before."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        fenced(files)
+        asked = len(files.peers.meta_calls)
+        await handle.write(0, memoryview(b"two"))
+        assert [name for _, name, _ in files.peers.meta_calls[asked:]] == ["Stat", "RenewLease"]
+
+    play(scene)
+
+
+def test_it_does_not_go_on_for_ever() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        fenced(files)
+        for key in files.storage.fences:
+            files.storage.fences[key] = 1 << 40  # a damaged one
+        with pytest.raises(Unavailable, match="again and again"):
+            await handle.write(0, memoryview(b"x"))
+
+    play(scene)

@@ -1,0 +1,53 @@
+import pytest
+from threefs_client.data.replica_selector import ReplicaSelector, choose
+
+from tests.harness.memory_storage import make_routing
+from threefs.errors import InvalidArgument, NotServing
+from threefs.ids import TableId
+from threefs.layout import FileLayout
+from threefs.routing import EMPTY, Chain, ChainMember, PublicState
+
+LAYOUT = FileLayout(64 << 10, TableId(1), stripe=2)
+
+
+def test_a_file_resolves_to_the_serving_targets_of_its_chains() -> None:
+    routing = make_routing()
+    inode, shift, chunk_bytes, stripe, places = ReplicaSelector(routing).resolve(5, LAYOUT)
+    assert (inode, shift, chunk_bytes, stripe) == (5, 16, 64 << 10, 2)
+    chains = LAYOUT.chains(routing.tables[TableId(1)])
+    assert [[target for _, target, _ in place] for place in places] == [
+        list(routing.chains[chain].serving) for chain in chains
+    ]
+    assert all(lane.address == routing.address_of(target) for place in places for lane, target, _ in place)  # type: ignore[arg-type]
+    assert len({lane for place in places for lane, _, _ in place}) == 3, "one lane per process"
+
+
+def test_chains_without_serving_targets() -> None:
+    routing = make_routing(chains=1)
+    (chain,) = routing.chains.values()
+    members = tuple(ChainMember(m.target_id, PublicState.LASTSRV) for m in chain.members)
+    dead = make_routing(chains=1)
+    object.__setattr__(dead, "chains", {chain.chain_id: Chain(chain.chain_id, 2, members)})
+    with pytest.raises(NotServing):
+        ReplicaSelector(dead).resolve(5, LAYOUT)
+    with pytest.raises(InvalidArgument):
+        ReplicaSelector(EMPTY).resolve(5, LAYOUT)
+
+
+def test_the_least_loaded_is_chosen_and_failures_are_forgiven() -> None:
+    lanes = ReplicaSelector(make_routing())
+    replicas = lanes.resolve(5, LAYOUT)[4][0]
+    first, second, third = replicas
+    first[0].load, second[0].load, third[0].load = 5, 3, 9
+    assert choose(replicas, set()) == second
+    assert choose(replicas, {second[1]}) == first
+    assert choose(replicas, {replica[1] for replica in replicas}) is None
+    lanes.punish(second[0], now=10.0)
+    lanes.punish(second[0], now=10.5)
+    assert choose(replicas, set()) == first
+    assert choose(replicas, {first[1], third[1]}) == second, "better than none"
+    lanes.forgive(10.9)
+    assert choose(replicas, set()) == first
+    lanes.forgive(11.0)
+    assert second[0].load == 3
+    assert choose(replicas, set()) == second

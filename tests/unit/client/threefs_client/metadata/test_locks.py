@@ -1,0 +1,189 @@
+"""A client's locks: waiting, giving up, and what they mean for its lease."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.metadata.locks import LockOwner
+
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.virtual_time import run_virtual
+from threefs.errors import InvalidArgument, Locked, Unavailable
+from threefs.wire import meta_pb2 as pb
+
+
+class LockMeta:
+    """Whole-file locks, exclusive ones only, by owner."""
+
+    def __init__(self) -> None:
+        self.holder = 0
+        self.requests: list[Any] = []
+        self.error: BaseException | None = None
+
+    async def answer(self, name: str, request: Any) -> Any:
+        self.requests.append(request)
+        if name == "RenewLease":
+            return pb.RenewLeaseReply(lease=1)
+        lock = request.lock
+        if name == "QueryLock":
+            held = pb.FileLock(type=pb.EXCLUSIVE, owner=self.holder, pid=9)
+            return pb.QueryLockReply(conflict=held if self.holder not in (0, lock.owner) else None)
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        if self.holder not in (0, lock.owner):
+            if lock.type != pb.UNLOCK:
+                raise Locked
+            return pb.LockReply()
+        self.holder = 0 if lock.type == pb.UNLOCK else lock.owner
+        return pb.LockReply(lease=1 if self.holder else 0, held=int(self.holder != 0))
+
+
+def play(scene: Callable[[MemoryFiles, LockMeta], Awaitable[None]]) -> None:
+    async def run() -> None:
+        files = MemoryFiles()
+        meta = LockMeta()
+        files.peers.meta = meta  # type: ignore[assignment]
+        await scene(files, meta)
+        assert files.link.lease._held == 0, "what was entered was left"
+        await files.link.lease.close()
+
+    run_virtual(run())
+
+
+def test_a_second_owner_waits_until_the_first_is_done() -> None:
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        first, second = (LockOwner(files.link, 5, number) for number in (1, 2))
+        await first.acquire(exclusive=True)
+        assert files.link.lease._held == 1 and files.link.lease.number == 1
+        with pytest.raises(Locked):
+            await second.acquire(exclusive=True, wait_s=0)
+        waiting = asyncio.ensure_future(second.acquire(exclusive=True))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        found = await second.conflict(exclusive=True)
+        assert found is not None and (found.type, found.owner, found.pid) == (pb.EXCLUSIVE, 0, 0)
+        await first.release()
+        await waiting
+        assert second.held and not first.held
+        assert await second.conflict(exclusive=True) is None
+        await second.release()
+        await second.release()
+        assert len({request.mutation.request for request in meta.requests if hasattr(request, "mutation")}) > 4
+
+    play(scene)
+
+
+def test_who_is_cancelled_or_gives_up_has_nothing() -> None:
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        first, second = (LockOwner(files.link, 5, number) for number in (1, 2))
+        await first.acquire(exclusive=True)
+        waiting = asyncio.ensure_future(second.acquire(exclusive=True))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await first.release()
+        meta.error = InvalidArgument("this may have been anything")
+        with pytest.raises(InvalidArgument):
+            await second.acquire(exclusive=True)
+        await second.release()
+        assert meta.holder == 0
+
+    play(scene)
+
+
+def test_an_open_file_has_its_lock_until_it_is_closed() -> None:
+    async def run() -> None:
+        files = MemoryFiles()
+        fs = AsyncFileSystem(files.link)
+        file = await fs.open("/a", "wb")
+        real, locks = files.meta, LockMeta()
+
+        class Both:
+            async def answer(self, name: str, request: Any) -> Any:
+                return await (locks if name == "Lock" else real).answer(name, request)
+
+        files.peers.meta = Both()  # type: ignore[assignment]
+        await file.lock()
+        assert locks.holder != 0
+        await file.unlock()
+        assert locks.holder == 0
+        await file.lock()
+        await file.close()
+        assert locks.holder == 0
+        await files.link.lease.close()
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize("cancel_wait", [False, True])
+def test_what_was_given_up_takes_nothing_away_from_who_asks_again(cancel_wait: bool) -> None:
+    """The lock was asked for again before the unlock of the attempt that was cancelled went out, and it took the lock
+    away: its owner believed to have it, and so did the next one."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        owner, other = (LockOwner(files.link, 5, number) for number in (1, 2))
+        answer, hold = meta.answer, asyncio.Event()
+
+        async def slow(name: str, request: Any) -> Any:
+            reply = await answer(name, request)
+            if name == "Lock" and not hold.is_set():
+                await asyncio.sleep(1)  # its answer
+            return reply
+
+        meta.answer = slow  # type: ignore[method-assign]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await owner.acquire(exclusive=True)
+        if cancel_wait:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await owner.acquire(exclusive=True)
+        hold.set()
+        await owner.acquire(exclusive=True)
+        await asyncio.sleep(5)
+        assert owner.held and not owner.lost and meta.holder == 1
+        with pytest.raises(Locked):
+            await other.acquire(exclusive=True, wait_s=0)
+        await owner.release()
+        assert meta.holder == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("how", ["fails", "cancelled"])
+def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
+    """The file could not be looked at under it. Its owner was told so, and kept the lock until the file was closed."""
+
+    async def scene() -> None:
+        files, meta = MemoryFiles(), LockMeta()
+        fs = AsyncFileSystem(files.link)
+        await fs.write_file("/a", b"abc")
+
+        async def lock(request: pb.LockRequest) -> Any:
+            return await meta.answer("Lock", request)
+
+        files.meta._lock = lock  # type: ignore[attr-defined]
+        async with await fs.open("/a") as file:
+            look = asyncio.Event()
+
+            async def refresh() -> None:
+                look.set()
+                if how == "fails":
+                    raise Unavailable("away")
+                await asyncio.Event().wait()
+
+            file.handle.refresh = refresh  # type: ignore[method-assign]
+            locking = asyncio.create_task(file.lock())
+            await look.wait()
+            if how == "cancelled":
+                locking.cancel()
+            with pytest.raises((Unavailable, asyncio.CancelledError)):
+                await locking
+            await asyncio.sleep(1)
+            assert meta.holder == 0 and files.link.lease._held == 0
+        await files.link.lease.close()
+
+    run_virtual(scene())

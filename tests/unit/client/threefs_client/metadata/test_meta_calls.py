@@ -1,0 +1,174 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+from threefs_client.async_filesystem import AsyncFileSystem
+
+from tests.harness.memory_cluster import META_ADDRESSES, MemoryFiles
+from tests.harness.virtual_time import run_virtual
+from threefs.errors import (
+    AlreadyExists,
+    Cancelled,
+    Conflict,
+    ConnectionLost,
+    NotFound,
+    OutcomeUnknown,
+    Overloaded,
+    ThreefsError,
+    Unavailable,
+)
+from threefs.routing import EMPTY
+from threefs.rpc.methods import CREATE, OPEN, STAT
+from threefs.wire import meta_pb2 as pb
+
+
+def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
+    async def run() -> None:
+        files = MemoryFiles(timeout_s=0.3)
+        await scene(files, AsyncFileSystem(files.link))
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize("error", [Unavailable(), ConnectionLost(), Overloaded(), Conflict()])
+@pytest.mark.parametrize("after", [False, True])
+def test_another_meta_service_is_asked_under_the_same_identity(error: ThreefsError, after: bool) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.peers.meta_faults = [(after, error)]
+        await fs.open("/a", "xb")
+        (first, _, request), (second, _, again) = files.peers.meta_calls
+        assert {first, second} == set(META_ADDRESSES)
+        assert request.mutation == again.mutation
+
+    play(scene)
+
+
+def test_mutations_have_different_identities() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.open("/a", "xb")
+        await fs.open("/b", "xb")
+        first, second = (request.mutation for _, _, request in files.peers.meta_calls)
+        assert first.client == second.client == b"c" * 16
+        assert first.request != second.request
+
+    play(scene)
+
+
+def test_changes_in_one_message_end_each_for_itself() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.create("/b")
+        meta = files.link.meta
+        before = len(files.peers.meta_calls)
+        creates = [pb.CreateRequest(place=pb.Place(path=path), exclusive=True) for path in (b"a", b"b", b"c")]
+        first, second, third = await meta.change_all([(CREATE, request) for request in creates], timeout_s=1.0)
+        assert (first.inode.inode, third.inode.inode) == (3, 4) and isinstance(second, AlreadyExists)
+        assert len(files.peers.meta_calls) == before + 1
+
+    play(scene)
+
+
+def test_a_change_that_has_to_go_alone_does() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async def none_of_them(request: pb.BatchRequest) -> pb.BatchReply:
+            return pb.BatchReply(results=[pb.Changed(retry_alone=True) for _ in request.changes])
+
+        files.meta._batch = none_of_them  # type: ignore[method-assign]
+        creates = [
+            pb.CreateRequest(mutation=files.link.meta.mutation(), place=pb.Place(path=path)) for path in (b"a", b"b")
+        ]
+        first, second = await files.link.meta.change_all([(CREATE, request) for request in creates], timeout_s=1.0)
+        assert (first.inode.inode, second.inode.inode) == (2, 3)
+
+    play(scene)
+
+
+def test_a_lost_answer_at_the_deadline_leaves_a_mutation_open_but_not_a_look() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.peers.meta_faults = [(True, ConnectionLost())] * 1000
+        with pytest.raises(OutcomeUnknown, match=r"Meta\.Create"):
+            await fs.open("/a", "xb")
+        with pytest.raises(ConnectionLost):
+            await fs.exists("/a")
+        files.peers.meta_faults = [(False, Unavailable())] * 1000
+        with pytest.raises(Unavailable):
+            await fs.open("/b", "xb")
+
+    play(scene)
+
+
+def test_an_answer_of_no_is_final() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        with pytest.raises(NotFound):
+            await fs.open("/none")
+        assert len(files.peers.meta_calls) == 1
+
+    play(scene)
+
+
+def test_who_calls_one_after_the_other_is_sent_at_once() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        turns = []
+        for count in (1, 2, 3):
+            looking = fs.link.meta.call(STAT, pb.StatRequest(place=pb.Place(path=b"/none")), timeout_s=1.0)
+            task = asyncio.ensure_future(looking)
+            turns.append(0)
+            while len(files.peers.meta_calls) < count:
+                await asyncio.sleep(0)
+                turns[-1] += 1
+            with pytest.raises(NotFound):
+                await task
+        assert turns == [4, 2, 2], "only the first one might have had company; and the service here takes a turn"
+
+    play(scene)
+
+
+def test_a_close_ends_the_attempts() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.peers.meta_faults = [(False, Unavailable())] * 1000
+        opening = asyncio.ensure_future(fs.link.meta.call(OPEN, pb.OpenRequest(), timeout_s=60.0))
+        await asyncio.sleep(0.01)
+        await fs.link.meta.close()
+        with pytest.raises(Cancelled):
+            await opening
+
+    play(scene)
+
+
+def test_no_meta_service_at_all() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.cluster.routing = EMPTY
+        with pytest.raises(Unavailable, match="threefs up"):
+            await fs.exists("/a")
+
+    play(scene)
+
+
+def test_who_waits_for_a_meta_service_is_told_so_once_and_soon() -> None:
+    """A program that asks a mount of a dead cluster says nothing until it fails."""
+
+    async def run() -> None:
+        files = MemoryFiles(timeout_s=10.0)
+        fs = AsyncFileSystem(files.link)
+        with capture_logs() as logs:
+            for _ in range(2):
+                files.peers.meta_faults = [(False, Unavailable("nobody listens"))] * 200
+                looking = asyncio.ensure_future(fs.exists("/a"))
+                await asyncio.sleep(2.5)
+                assert not looking.done()
+                told = [log for log in logs if log["log_level"] == "warning"]
+                assert [log["event"] for log in told] == ["no meta service answers: calls wait, and fail in the end"]
+                assert told[0]["after_s"] == 10.0 and "nobody listens" in told[0]["error"]
+                files.peers.meta_faults.clear()
+                await looking
+                assert logs.pop()["event"] == "a meta service answers again"
+                logs.clear()
+
+    configured = structlog.is_configured()
+    structlog.configure()
+    try:
+        run_virtual(run())
+    finally:
+        if not configured:
+            structlog.reset_defaults()

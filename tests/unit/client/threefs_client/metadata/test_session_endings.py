@@ -1,0 +1,117 @@
+"""Write sessions whose end was not confirmed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.metadata import session_endings
+
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.virtual_time import run_virtual
+from threefs.errors import ConnectionLost, Internal, OutcomeUnknown, SessionLost, ThreefsError, Unavailable
+from threefs.wire import meta_pb2 as pb
+
+
+def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **options: Any) -> None:
+    async def run() -> None:
+        files = MemoryFiles(**options)
+        await scene(files, AsyncFileSystem(files.link))
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_it_ends_as_soon_as_somebody_answers(after: bool) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "wb")
+        await file.write(b"content")
+        await file.flush()
+        files.peers.meta_faults += [(after, ConnectionLost("gone"))] * 10_000
+        with pytest.raises(ThreefsError):
+            await file.close()
+        assert len(files.link.endings) == 1 and files.link.lease._held == 1, "the lease is kept for it"
+        await asyncio.sleep(60)
+        files.peers.meta_faults.clear()
+        assert len(files.link.endings) == (not after), "whoever is told that it has ended asks no more"
+        await asyncio.sleep(60)
+        assert not files.meta.sessions and not len(files.link.endings) and not files.link.lease._held
+
+    play(scene, timeout_s=0.5)
+
+
+def test_what_has_ended_is_not_asked_for_again() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "wb")
+        files.peers.meta_faults.append((False, SessionLost("it has ended")))
+        with pytest.raises(SessionLost):
+            await file.close()
+        assert not len(files.link.endings) and not files.link.lease._held
+
+    play(scene)
+
+
+def test_with_the_lease_they_have_ended() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "wb")
+        files.peers.meta_faults.append((False, Internal("broken")))
+        files.link.endings.owe(file.handle.ending(), None, 1, Unavailable("gone"))
+        files.meta.lease += 1
+        files.link.lease.entered(files.meta.lease)
+        calls = len(files.peers.meta_calls)
+        await asyncio.sleep(2)
+        assert not len(files.link.endings) and not files.link.lease._held
+        assert not [name for _, name, _ in files.peers.meta_calls[calls:] if name == "Close"]
+
+    play(scene)
+
+
+def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_endings, "MOST", 3)
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        for number in range(5):
+            await files.link.lease.enter()
+            request = pb.CloseRequest(inode=2, session=bytes([number]) * 16)
+            files.link.endings.owe(request, None, 1, Unavailable("gone"))
+        assert len(files.link.endings) == 3 == files.link.lease._held
+        files.peers.meta_faults += [(False, Unavailable("gone"))] * 10_000
+        await files.link.endings.close()
+        assert not len(files.link.endings) and not files.link.lease._held
+
+    play(scene)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "unknown", "nothing came of it"])
+@pytest.mark.parametrize("mode", ["wb", "r+b"])
+def test_the_write_session_of_an_open_that_was_given_up_is_ended(mode: str, how: str) -> None:
+    """It lived as long as the process, and for as long a file that was removed kept its room."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"abc")
+        before = set(files.meta.sessions)
+        name = "_create" if mode == "wb" else "_open"
+        begin, begun = getattr(files.meta, name), asyncio.Event()
+
+        async def late(request: Any) -> Any:
+            if how != "nothing came of it":
+                await begin(request)
+            begun.set()
+            if how == "unknown":
+                raise ConnectionLost("cut")
+            await asyncio.Event().wait()
+
+        setattr(files.meta, name, late)
+        opening = asyncio.create_task(fs.open("/a", mode))
+        await begun.wait()
+        if how != "unknown":
+            opening.cancel()
+        with pytest.raises((asyncio.CancelledError, OutcomeUnknown)):
+            await opening
+        setattr(files.meta, name, begin)
+        await asyncio.sleep(5)
+        assert files.meta.sessions == before and len(files.link.endings) == 0
+        assert files.link.lease._held == 0
+
+    play(scene, timeout_s=1.0)

@@ -1,0 +1,83 @@
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.virtual_time import run_virtual
+from threefs.errors import InvalidArgument, IsADirectory, NoSpace, OutcomeUnknown
+from threefs.wire import meta_pb2 as pb
+
+KIB = 1 << 10
+
+
+def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
+    async def run() -> None:
+        files = MemoryFiles()
+        await scene(files, AsyncFileSystem(files.link))
+
+    run_virtual(run())
+
+
+def test_directories_do_not_open_as_files() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.meta.files[b"d"] = pb.Inode(inode=99, type=pb.DIRECTORY)
+        with pytest.raises(IsADirectory):
+            await fs.open("/d")
+        with pytest.raises(IsADirectory):
+            await fs.read_batch([("/d", 0, 1)])
+
+    play(scene)
+
+
+def test_a_batch_of_writes_is_few_requests() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async with await fs.open("/a", "wb") as file:
+            rows = [(file, number * 64 * KIB, bytes([number]) * 64 * KIB) for number in range(16)]
+            assert await fs.write_batch(rows) == 16 * 64 * KIB
+            assert len([1 for _, name, _ in files.storage.calls if name == "Write"]) == 2, "one per head"
+        assert await fs.read_file("/a") == b"".join(data for _, _, data in rows)
+        assert await fs.write_batch([]) == 0
+
+    play(scene)
+
+
+def test_what_a_file_holds_back_is_part_of_batches() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async with await fs.open("/a", "w+b") as file:
+            await file.write(b"held")
+            assert [bytes(view) for view in await fs.read_batch([(file, 0, 4)])] == [b"held"]
+            await file.write(b"back")
+            await fs.write_batch([(file, 4, b"B")])
+            file.seek(0)
+            assert await file.read(8) == b"heldBack"
+            await fs.write_batch([(file, 0, b"H")])
+            file.seek(0)
+            assert await file.read(8) == b"HeldBack"
+
+    play(scene)
+
+
+def test_a_failed_batch_of_writes_makes_lengths_exact() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "wb")
+        files.storage.before = [lambda *_: NoSpace()]
+        with pytest.raises(NoSpace):
+            await fs.write_batch([(file, 0, b"x"), (file, 64 * KIB, b"y")])
+        await file.close()
+        assert files.meta.files[b"a"].length in (1, 64 * KIB + 1)
+        file = await fs.open("/a", "wb")
+        files.storage.after = [lambda *_: OutcomeUnknown()] * 100_000
+        with pytest.raises(OutcomeUnknown):
+            await fs.write_batch([(file, 0, b"x")], timeout_s=0.02)
+
+    play(scene)
+
+
+def test_a_batch_of_writes_needs_open_files() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"x")
+        with pytest.raises(InvalidArgument, match="open for writing"):
+            await fs.write_batch([("/a", 0, b"x")])
+
+    play(scene)

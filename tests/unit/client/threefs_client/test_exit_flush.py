@@ -1,0 +1,80 @@
+import asyncio
+import gc
+
+import pytest
+from threefs_client.exit_flush import Unclosed, UnclosedAsync
+
+from tests.harness.children import in_child
+
+
+class Left:
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        self.name = name
+        self.closed = 0
+        self._error = error
+
+    def close(self) -> None:
+        self.closed += 1
+        if self._error is not None:
+            raise self._error
+
+
+class LeftAsync(Left):
+    async def close(self) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        super().close()
+
+
+def test_all_are_closed_whatever_becomes_of_one() -> None:
+    files, lost = Unclosed(), ValueError("lost")
+    left = [Left("a"), Left("b", lost), Left("c")]
+    for each in left:
+        files.add(each)
+    assert files.close_all() is lost and [each.closed for each in left] == [1, 1, 1]
+
+
+def test_who_forgets_a_file_does_not_keep_it() -> None:
+    files = Unclosed()
+    files.add(Left("a", ValueError("never")))
+    gc.collect()
+    assert files.close_all() is None
+
+
+def test_a_forked_child_leaves_its_parents_files() -> None:
+    files, left = Unclosed(), Left("a")
+    files.add(left)
+
+    def child() -> None:
+        assert files.close_all() is None and left.closed == 0
+
+    in_child(child)
+    files.close_all()
+    assert left.closed == 1
+
+
+def test_the_end_of_a_loop_closes_what_is_open() -> None:
+    left = LeftAsync("a")
+
+    async def program() -> None:
+        files = UnclosedAsync()
+        await files.watch()
+        files.add(left)
+        kept.append(files)
+
+    kept: list[UnclosedAsync] = []
+    asyncio.run(program())
+    assert left.closed == 1
+
+
+def test_the_end_of_a_connection_closes_what_is_open_and_tells_the_first_error() -> None:
+    async def program() -> None:
+        files, left = UnclosedAsync(), [LeftAsync("a", ValueError("lost")), LeftAsync("b")]
+        await files.watch()
+        for each in left:
+            files.add(each)
+        with pytest.raises(ValueError, match="lost"):
+            await files.end()
+        await files.end()
+        assert [each.closed for each in left] == [1, 1]
+
+    asyncio.run(program())

@@ -1,0 +1,361 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.data.handles import Handle
+from threefs_mount.files.open_file import SEND_BYTES, SEND_PIECES, OpenFile, written
+
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.virtual_time import run_virtual
+from threefs.budget import ByteBudget
+from threefs.ids import ChunkId
+from threefs.wire import meta_pb2 as pb
+
+CHUNK = 64 << 10
+
+
+def play(scene: Callable[[MemoryFiles, OpenFile], Awaitable[None]], **options: float) -> None:
+    async def run() -> None:
+        files = MemoryFiles(CHUNK, **options)
+        fs = AsyncFileSystem(files.link)
+        await fs.write_file("/a", b"")
+        handle = await fs.open("/a", "r+b")
+        file = OpenFile(files.link, files.meta.files[b"a"], ByteBudget(64 << 20))
+        await file.begin(files.meta.files[b"a"], handle.handle._session, handle.handle._lease)
+        await scene(files, file)
+
+    run_virtual(run())
+
+
+def test_where_a_file_was_cut_the_kernel_is_told_by_the_first_of_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It believes the first short answer, and fills up the pages of the others with zeros."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"x" * 3 * CHUNK)
+        await file.settle()
+        gates = [asyncio.Event() for _ in range(3)]
+        read = OpenFile._read
+
+        async def slow(self: OpenFile, offset: int, size: int) -> tuple[memoryview, bool]:
+            await gates[offset // CHUNK].wait()
+            return await read(self, offset, size)
+
+        monkeypatch.setattr(OpenFile, "_read", slow)
+        answers: list[tuple[int, int]] = []
+
+        async def ask(number: int) -> None:
+            answers.append((number, len(await file.read(number * CHUNK, CHUNK))))
+
+        asking = [asyncio.ensure_future(ask(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        await files.meta._cut(files.meta.files[b"a"], 0)  # somebody else
+        for gate in reversed(gates):
+            await files.link.clock.sleep(1)
+            gate.set()
+        await asyncio.gather(*asking)
+        assert answers == [(0, 0), (1, 0), (2, 0)]
+
+    play(scene)
+
+
+def test_what_is_held_can_be_read_and_is_sent_before() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(10, b"abc")
+        assert file.length == 13 and file.dirty
+        assert bytes(await file.read(0, 100)) == b"\0" * 10 + b"abc"
+        assert bytes(await file.read(13, 100)) == b""
+
+    play(scene)
+
+
+def test_what_is_held_is_read_over_what_is_stored() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"stored in one chunk")
+        await file.settle()
+        await file.write(7, b"on ")
+        await file.write(30, b"behind")
+        asked = len(files.storage.calls)
+        assert bytes(await file.read(30, 100)) == b"behind" and len(files.storage.calls) == asked
+        assert bytes(await file.read(0, 100)) == b"stored on one chunk" + b"\0" * 11 + b"behind"
+        assert {name for _, name, _ in files.storage.calls[asked:]} == {"Read"}, "nothing had to be sent"
+        assert file.holding == 9
+
+    play(scene)
+
+
+def test_what_is_on_its_way_is_read_over_what_is_stored_and_below_what_came_later() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"stored in one chunk")
+        await file.settle()
+        await file.write(7, b"on ")
+        files.storage.pause_s = iter((0.05, 0.001, 0.001, 0.001)).__next__  # the write arrives long after the read
+        file.start_sending()
+        await files.link.clock.sleep(0.01)
+        await file.write(0, b"S")
+        assert file.holding == 1 and bytes(await file.read(0, 100)) == b"Stored on one chunk"
+        assert file._sending.locked() and bytes(files.storage.data[ChunkId(file.inode.inode, 0)])[7:10] == b"in "
+
+    play(scene)
+
+
+def test_what_was_written_during_a_round_is_sent_before_what_was_appended_after_it() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        files.storage.pause_s = lambda: 0.01
+        await file.write(0, b"x")
+        file.start_sending()
+        await files.link.clock.sleep(0.005)
+        await file.write(0, b"yz")
+        await file.append(b"end")
+        await file.settle()
+        assert bytes(await file.read(0, 100)) == b"yzend"
+
+    play(scene)
+
+
+def test_what_is_being_appended_counts_once_and_is_read_when_it_has_arrived() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        files.storage.pause_s = lambda: 0.01
+        await file.append(b"abcd")
+        file.start_sending()
+        await files.link.clock.sleep(0.005)
+        assert file.length == 4 and bytes(await file.read(4, 1)) == b""
+        await file.append(b"ef")
+        file.start_sending()
+        await files.link.clock.sleep(0.005)
+        assert file.length == 6 and bytes(await file.read(3, 5)) == b"def"
+
+    play(scene)
+
+
+def test_what_is_held_in_many_pieces_is_sent_soon() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        for number in range(SEND_PIECES):
+            await file.write(2 * number, b"x")
+        assert file._round is not None
+        await file.settle()
+        assert bytes(await file.read(0, 5)) == b"x\0x\0x"
+
+    play(scene)
+
+
+_PLACES = st.sampled_from((0, 1, 5, 100, CHUNK - 3, CHUNK, CHUNK + 7, 2 * CHUNK))
+_LENGTHS = st.sampled_from((1, 2, 10, 4096, CHUNK))
+_STEPS = st.one_of(
+    st.tuples(st.just("write"), _PLACES, _LENGTHS),
+    st.tuples(st.just("append"), st.just(0), _LENGTHS),
+    st.tuples(st.just("cut"), _PLACES, st.just(0)),
+    st.tuples(st.sampled_from(("read", "read")), _PLACES, _LENGTHS),
+    st.tuples(st.sampled_from(("send", "send", "settle", "wait")), st.integers(1, 9), st.just(0)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_STEPS, min_size=10, max_size=60), st.integers(0, 1 << 32))
+def test_who_writes_reads_it_however_long_it_travels(steps: list[tuple[str, int, int]], seed: int) -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        random = Random(seed)
+        files.storage.pause_s = lambda: random.uniform(0.0, 0.01)
+        model = bytearray()
+        for number, (what, place, length) in enumerate(steps):
+            data = bytes([97 + number % 26]) * length
+            match what:
+                case "write":
+                    await file.write(place, data)
+                    model.extend(bytes(max(0, place - len(model))))
+                    model[place : place + length] = data
+                case "append":
+                    await file.append(data)
+                    model += data
+                case "cut":
+                    await file.truncate(place, pb.Caller())
+                    model = model[:place] + bytes(max(0, place - len(model)))
+                case "read":
+                    assert bytes(await file.read(place, length)) == bytes(model[place : place + length])
+                case "send":
+                    file.start_sending()
+                    await files.link.clock.sleep(random.uniform(0.0, 0.005))  # what comes next meets it on its way
+                case "settle":
+                    await file.settle()
+                case "wait":
+                    await files.link.clock.sleep(place / 1000)
+        await file.settle()
+        assert bytes(await AsyncFileSystem(files.link).read_file("/a")) == bytes(model)
+
+    play(scene)
+
+
+def test_settled_is_seen_by_others() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"x" * 100)
+        assert files.meta.files[b"a"].length == 0
+        shown = file.shown(files.meta.files[b"a"].__deepcopy__({}))
+        assert shown.length == 100 and shown.mtime_ns > 0
+        await file.settle()
+        assert files.meta.files[b"a"].length == 100 and not file.dirty
+
+    play(scene)
+
+
+def test_much_is_sent_while_it_is_written() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        data = bytes(range(256)) * (SEND_BYTES // 256)
+        for number in range(3):
+            await file.write(number * SEND_BYTES, data)
+        assert file._round is not None
+        await file.settle()
+        assert bytes(await file.read(SEND_BYTES - 1, 2)) == b"\xff\0"
+        assert file.length == 3 * SEND_BYTES
+
+    play(scene)
+
+
+def test_a_truncate_comes_behind_the_writes_before_it() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"x" * 1000)
+        shown = await file.truncate(10, pb.Caller())
+        assert shown.length == 10 and file.length == 10
+        await file.settle()
+        assert files.meta.files[b"a"].length == 10
+        await file.truncate(20, pb.Caller())
+        assert bytes(await file.read(0, 100)) == b"x" * 10 + b"\0" * 10
+
+    play(scene)
+
+
+def test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        nodes = {node.address for node in files.cluster.routing.nodes.values()}
+        files.storage.down |= nodes
+        before = file.errors.now
+        await file.write(0, b"x")
+        file.start_sending()
+        await files.link.clock.sleep(1)
+        assert not file.holding and file.errors.since(before) is not None
+        files.storage.down -= nodes
+        await file.write(1, b"y")
+        before = file.errors.now
+        await file.settle()
+        assert not file.dirty and file.errors.since(before) is None
+        assert bytes(await file.read(0, 10)) == b"\0y", "what is lost is not shown as if it were there"
+
+    play(scene, timeout_s=0.05)
+
+
+def test_what_is_lost_for_a_reason_that_nobody_foresaw_is_noted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unforeseen(*_: Any) -> None:
+        raise RuntimeError("a fault of ours")
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        before = file.errors.now
+        with monkeypatch.context() as patch:
+            patch.setattr(Handle, "apply", unforeseen)
+            await file.write(0, b"x")
+            file.start_sending()
+            await files.link.clock.sleep(1)
+        assert not file.holding and isinstance(file.errors.since(before), RuntimeError)
+        await file.settle()
+        assert isinstance(file.errors.since(before), RuntimeError), "nobody has been told"
+
+    play(scene)
+
+
+def test_who_stops_waiting_for_what_is_sent_loses_nothing() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        files.storage.pause_s = lambda: 0.01
+        await file.append(b"abc")
+        reading = asyncio.create_task(file.read(0, 3))
+        await files.link.clock.sleep(0.005)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await file.settle()
+        assert bytes(await AsyncFileSystem(files.link).read_file("/a")) == b"abc"
+
+    play(scene)
+
+
+def test_what_a_write_leaves_of_the_permissions() -> None:
+    other, member = pb.Caller(uid=5, gid=6), pb.Caller(uid=5, gid=6, groups=[7])
+    for mode, by_other, by_member in ((0o6755, 0o755, 0o755), (0o2644, 0o644, 0o2644), (0o4644, 0o644, 0o644)):
+        inode = pb.Inode(mode=mode, gid=7)
+        assert (written(inode, other), written(inode, member)) == (by_other, by_member)
+
+
+def test_a_read_past_the_kernels_cache_finds_the_end_that_others_have_made() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"x" * 10)
+        await file.settle()
+        await AsyncFileSystem(files.link).write_file("/a", b"y" * 20)
+        assert bytes(await file.read(5, 100, past_cache=True)) == b"y" * 15
+        asked = len(files.peers.meta_calls)
+        assert bytes(await file.read(5, 15, past_cache=True)) == b"y" * 15
+        assert len(files.peers.meta_calls) == asked, "what lies before the end is read without asking"
+
+    play(scene)
+
+
+def test_what_is_appended_comes_behind_what_others_have_appended() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"written ")
+        await file.append(b"one ")
+        await file.append(b"two ")
+        assert file.length == 16 and file.holding == 16
+        await AsyncFileSystem(files.link).write_file("/a", b"x" * 20)  # longer than what is known here
+        await file.settle()
+        assert file.length == 28 and not file.dirty and not file.holding
+        assert bytes(await file.read(0, 100)) == b"written " + b"x" * 12 + b"one two "
+
+    play(scene)
+
+
+def test_what_is_appended_stays_before_what_is_written_later() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.append(b"one")
+        await file.write(5, b"x")
+        await file.append(b"two")
+        assert bytes(await file.read(0, 100)) == b"one\0\0xtwo"
+
+    play(scene)
+
+
+def test_appended_bytes_are_read_where_they_lie() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.append(b"one")
+        assert bytes(await file.read(0, 100)) == b"one" and not file.holding
+        await file.append(b"x" * (5 << 20))
+        await file.settle()
+        assert files.meta.files[b"a"].length == 3 + (5 << 20)
+
+    play(scene)
+
+
+def test_who_may_not_keep_privileges_takes_them_by_writing() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        inode = files.meta.files[b"a"]
+        inode.mode = 0o6755
+        file.learn(inode)
+        assert file.written_by(pb.Caller(uid=5))
+        await file.write(0, b"x")
+        assert file.shown(inode.__deepcopy__({})).mode == 0o755
+        await file.settle()
+        assert [request.caller.uid for _, name, request in files.peers.meta_calls if name == "Sync"] == [5]
+
+    play(scene)
+
+
+def test_who_is_asked_for_more_pages_than_it_knows_of_looks_how_long_the_file_is() -> None:
+    """The kernel has heard of the new length in another way, and fills a short answer with zeros."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await AsyncFileSystem(files.link).write_file("/a", b"x" * 9000)
+        file._handle.file.length = 100
+        asked = len(files.peers.meta_calls)
+        assert bytes(await file.read(0, 4096)) == b"x" * 100, "that is the last page, as far as is known"
+        assert len(files.peers.meta_calls) == asked
+        assert bytes(await file.read(0, 12288)) == b"x" * 9000
+
+    play(scene)

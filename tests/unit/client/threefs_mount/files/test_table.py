@@ -1,0 +1,394 @@
+import asyncio
+import errno
+import os
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_mount.files import table
+from threefs_mount.files.table import LINGER_S, SETTLE_S, OpenFileTable
+
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.virtual_time import run_virtual
+from threefs.errors import LockLost, NotFound, QuotaExceeded, SessionLost, Unavailable
+from threefs.wire import meta_pb2 as pb
+
+ROOT = pb.Caller()
+
+
+def play(scene: Callable[[MemoryFiles, OpenFileTable, int], Awaitable[None]]) -> None:
+    async def run() -> None:
+        files = MemoryFiles(64 << 10)
+        await AsyncFileSystem(files.link).write_file("/a", b"content")
+        files.meta.files[b"a"].nlink = 1
+        await scene(files, OpenFileTable(files.link, 1 << 20, 1.0), files.meta.files[b"a"].inode)
+
+    run_virtual(run())
+
+
+async def closed(files: OpenFileTable, number: int) -> None:
+    """And what nobody waits for has been done."""
+    ending = files.release(number)
+    if ending is not None:
+        await ending
+    await asyncio.sleep(2 * LINGER_S)
+
+
+def test_all_handles_of_a_file_share_one_session() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        assert not memory.meta.sessions
+        first, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        second, _ = await files.open(inode, os.O_RDWR, ROOT)
+        assert len(memory.meta.sessions) == 1
+        await files.write(first, 0, b"C")
+        assert bytes(await files.handle(reader).file.read(0, 100)) == b"Content"
+        await closed(files, first)
+        assert len(memory.meta.sessions) == 1
+        await closed(files, second)
+        assert not memory.meta.sessions
+        await closed(files, reader)
+        assert files.get(inode) is None
+
+    play(scene)
+
+
+def test_two_opens_at_once_leave_one_session() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        numbers = await asyncio.gather(*(files.open(inode, os.O_WRONLY, ROOT) for _ in range(5)))
+        assert len(memory.meta.sessions) == 1 and memory.link.lease._held == 1
+        for number, _ in numbers:
+            await closed(files, number)
+        assert not memory.meta.sessions
+
+    play(scene)
+
+
+def test_the_kernel_keeps_only_what_nobody_changed() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        kept = []
+        for change in (None, None, "here", None, "elsewhere", None):
+            if change == "elsewhere":
+                memory.meta.files[b"a"].change += 1
+            number, keep = await files.open(inode, os.O_RDWR, ROOT)
+            kept.append(keep)
+            if change == "here":
+                await files.write(number, 0, b"c")
+            await closed(files, number)
+        assert kept == [False, True, True, False, False, True]
+
+    play(scene)
+
+
+def test_the_kernel_is_told_of_what_it_cannot_know() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        told: list[int] = []
+        files.changed = told.append
+        files.shown(memory.meta.files[b"a"].__deepcopy__({}))
+        await files.open(inode, os.O_RDONLY, ROOT)
+        assert told == []
+        memory.meta.files[b"a"].change += 1
+        await files.open(inode, os.O_RDONLY, ROOT)
+        assert told == [inode]
+
+    play(scene)
+
+
+def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        memory.meta.files[b"a"].nlink = 0
+        for flags in (os.O_RDONLY, os.O_WRONLY):
+            with pytest.raises(OSError, match="another file"):
+                await files.open(inode, flags, ROOT)
+        assert not memory.meta.sessions
+        memory.peers.meta_faults.append((False, NotFound("it is gone")))
+        with pytest.raises(OSError, match="another file") as caught:
+            await files.open(inode, os.O_RDWR, ROOT)
+        assert caught.value.errno == errno.ESTALE and memory.link.lease._held == 0
+
+    play(scene)
+
+
+def test_a_reader_holds_its_file() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        lease = memory.link.lease
+        number, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        assert inode in lease._reading
+        writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert inode not in lease._reading and lease._held == 1
+        await closed(files, writer)
+        assert inode in lease._reading and lease._held == 0
+        await closed(files, number)
+        assert lease._idle
+
+    play(scene)
+
+
+def test_a_lost_session_is_opened_anew() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await files.write(number, 0, b"one")
+        await files.handle(number).file.send()
+        memory.meta.lease += 1
+        memory.link.lease.entered(memory.meta.lease)
+        memory.meta.sessions.clear()
+        await files.write(number, 7, b" two")
+        await closed(files, number)
+        assert memory.meta.files[b"a"].length == 11 and not memory.meta.sessions
+
+    play(scene)
+
+
+def test_at_the_end_everything_is_stored() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        files.start()
+        await files.write(number, 0, b"x" * (3 << 20))  # more than all may hold
+        await files.stop()
+        assert memory.meta.files[b"a"].length == 3 << 20 and not memory.meta.sessions
+
+    play(scene)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_file_that_cannot_be_settled_holds_up_no_other(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never() -> None:
+        if fails:
+            raise RuntimeError("a fault of ours")
+        await asyncio.Event().wait()
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        files.start()
+        stuck, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.link.meta.mutation())
+        other, _ = await files.create(request, os.O_WRONLY, ROOT)
+        with monkeypatch.context() as patch:
+            patch.setattr(files.handle(stuck).file, "settle", never)
+            await files.write(stuck, 0, b"x")
+            for length in (10, 20, 30):
+                await files.write(other, 0, b"x" * length)
+                await memory.link.clock.sleep(3 * SETTLE_S)
+                assert memory.meta.files[b"new"].length == length, "others see what was written a while ago"
+        await files.stop()
+        assert not memory.meta.sessions
+
+    play(scene)
+
+
+def test_what_is_written_without_a_pause_is_seen_by_others_all_the_same() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        files.start()
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        for written in range(1, 30):
+            await files.write(number, written, b"x")
+            await memory.link.clock.sleep(SETTLE_S / 3)
+            assert memory.meta.files[b"a"].length >= written - 9, "at most three seconds late"
+        await files.stop()
+
+    play(scene)
+
+
+def test_an_end_takes_no_longer_than_a_call_if_nobody_answers() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        files.start()
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await files.write(number, 0, b"held")
+        memory.storage.down |= {node.address for node in memory.cluster.routing.nodes.values()}
+        memory.peers.meta_faults = [(False, Unavailable("it is down"))] * 100_000
+        began_s = memory.link.clock.monotonic()
+        await files.stop()
+        assert memory.link.clock.monotonic() - began_s <= memory.link.options.timeout_s + 0.1
+        memory.peers.meta_faults.clear()
+
+    play(scene)
+
+
+def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        for number in range(10):
+            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
+            handle, _ = await files.create(request, os.O_WRONLY, ROOT)
+            assert files.release(handle) is None
+        assert len(memory.meta.sessions) == memory.link.lease._held == 10
+        before = len(memory.meta.answered)
+        await asyncio.sleep(2 * LINGER_S)
+        assert len(memory.meta.answered) == before + 1  # one message, one commit
+        assert not memory.meta.sessions and not memory.link.lease._held and files.get(inode) is None
+
+    play(scene)
+
+
+def test_who_opens_it_again_goes_on_under_the_session_that_lingers() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        first, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert files.release(first) is None
+        (session,) = memory.meta.sessions
+        second, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await asyncio.sleep(2 * LINGER_S)
+        assert set(memory.meta.sessions) == {session}
+        await files.write(second, 0, b"C")
+        await closed(files, second)
+        assert not memory.meta.sessions and not memory.link.lease._held
+
+    play(scene)
+
+
+def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert files.release(writer) is None
+        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        await asyncio.sleep(2 * LINGER_S)
+        assert not memory.meta.sessions and inode in memory.link.lease._reading
+        await closed(files, reader)
+        assert memory.link.lease._idle and files.get(inode) is None
+
+    play(scene)
+
+
+def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        first, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.link.meta.mutation())
+        other, _ = await files.create(request, os.O_WRONLY, ROOT)
+        assert files.release(first) is None and files.release(other) is None
+        opened = files.get(inode)
+        assert opened is not None
+        async with opened.turn:
+            await asyncio.sleep(2 * LINGER_S)
+            assert len(memory.meta.sessions) == 1 and opened.session in memory.meta.sessions
+        await asyncio.sleep(2 * LINGER_S)
+        assert not memory.meta.sessions and not memory.link.lease._held
+
+    play(scene)
+
+
+def test_a_session_that_cannot_be_ended_is_left_to_the_lease() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert files.release(number) is None
+        memory.peers.meta_faults.append((False, SessionLost("it has ended")))
+        await asyncio.sleep(2 * LINGER_S)
+        assert not memory.link.lease._held and files.get(inode) is None
+
+    play(scene)
+
+
+def test_what_is_not_settled_is_waited_for() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await files.write(number, 0, b"longer than it was")
+        ending = files.release(number)
+        assert ending is not None
+        await ending
+        assert memory.meta.files[b"a"].length == 18 and not memory.meta.sessions
+
+    play(scene)
+
+
+def test_if_too_many_linger_who_closes_waits() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        files._ending = {asyncio.create_task(asyncio.sleep(60)) for _ in range(table._MOST_ENDING)}
+        ending = None
+        for number in range(table._MOST_LINGERING + 1):
+            assert ending is None
+            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
+            handle, _ = await files.create(request, os.O_WRONLY, ROOT)
+            ending = files.release(handle)
+        assert ending is not None
+        await ending
+        assert len(memory.meta.sessions) == table._MOST_LINGERING
+
+    play(scene)
+
+
+def test_at_the_end_what_lingers_is_ended() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        assert files.release(number) is None and memory.meta.sessions
+        await files.stop()
+        assert not memory.meta.sessions and files.get(inode) is not None
+
+    play(scene)
+
+
+def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        memory.meta.over_quota = True
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)  # which tells nothing of quotas
+        for append in (False, True):
+            assert not files.write_at_once(number, 7, b"more", append=append)
+            with pytest.raises(QuotaExceeded):
+                await files.write(number, 7, b"more", append=append)
+        await files.write(number, 0, b"C")
+        memory.meta.over_quota = False
+        await files.write(number, 7, b" and more")
+        memory.meta.over_quota = True
+        await files.handle(number).sync()
+        with pytest.raises(QuotaExceeded):
+            await files.write(number, 15, b"!!")
+        await closed(files, reader)
+        await closed(files, number)
+        assert await AsyncFileSystem(memory.link).read_file("/a") == b"Content and more"
+
+    play(scene)
+
+
+def test_a_file_that_grows_for_long_is_reported_before_it_rests() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        memory.meta.files[b"a"].tree = 1
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        memory.meta.over_quota = True
+        with pytest.raises(QuotaExceeded):
+            for place in range(200):
+                await files.write(number, place << 20, b"x" * (1 << 20))
+        assert files.handle(number).file.length <= (64 + 16 + 1) << 20
+
+    play(scene)
+
+
+def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        lost: list[int] = []
+        files.lost = lost.append
+        old, _ = await files.open(inode, os.O_RDWR, ROOT)
+        await files.write(old, 0, b"under it")
+        files.locks_lost(inode)
+        assert lost == [inode] and not files.handle(old).file.holding
+        new, _ = await files.open(inode, os.O_RDWR, ROOT)
+        assert not files.write_at_once(old, 0, b"x")
+        for call in (files.write(old, 0, b"x"), files.truncate(old, 0, ROOT), files.handle(old).sync()):
+            with pytest.raises(LockLost):
+                await call
+        await files.write(new, 0, b"C")
+        with pytest.raises(LockLost):
+            await files.handle(new).sync()  # nobody was told of the bytes that are lost
+        await files.handle(new).sync()
+        with pytest.raises(LockLost):
+            await files.handle(old).flush()
+        await closed(files, old)
+        await closed(files, new)
+        assert await AsyncFileSystem(memory.link).read_file("/a") == b"Content"
+
+    play(scene)
+
+
+def test_a_session_that_nobody_could_end_is_ended_later() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        other, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        numbers = []
+        for name in (b"one", b"two"):
+            request = pb.CreateRequest(place=pb.Place(path=name), mutation=memory.link.meta.mutation())
+            numbers.append((await files.create(request, os.O_WRONLY, ROOT))[0])
+        memory.peers.meta_faults += [(False, Unavailable("gone"))] * 10_000
+        for number in numbers:
+            assert files.release(number) is None, "nobody waits for it"
+        await asyncio.sleep(30)
+        memory.peers.meta_faults.clear()
+        assert len(memory.meta.sessions) == len(memory.link.endings) == 2
+        await asyncio.sleep(60)
+        assert not memory.meta.sessions and memory.link.lease._held == 0
+        await closed(files, other)
+
+    play(scene)

@@ -1,0 +1,90 @@
+"""The units are what systemd understands, and leave little open."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+UNITS = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
+SERVICES = ("threefs-manager.service", "threefs-meta.service", "threefs-storage@.service")
+BACKUP = "threefs-backup.service"
+#: 0 is closed, 10 is open.
+MOST_EXPOSED = 2.5
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A file system with the units and the programs that they start, for nobody to run."""
+    if shutil.which("systemd-analyze") is None:
+        print("skipped: systemd-analyze is not installed")
+        pytest.skip("systemd-analyze is not installed")
+    units = tmp_path / "etc" / "systemd" / "system"
+    units.mkdir(parents=True)
+    for unit in UNITS.iterdir():
+        name = unit.name.replace("@.", "@disk1.")
+        programs = tmp_path / "bin"
+        programs.mkdir(exist_ok=True)
+        text = unit.read_text()
+        for program in re.findall(r"ExecStart=(\S+)", text):
+            (programs / Path(program).name).write_text("#!/bin/sh\n")
+            (programs / Path(program).name).chmod(0o755)
+            text = text.replace(program, str(programs / Path(program).name))
+        (units / name).write_text(text)
+    return units
+
+
+def test_systemd_understands_them(root: Path) -> None:
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *sorted(str(unit) for unit in root.iterdir())],
+        capture_output=True,
+        text=True,
+    )
+    own = [line for line in found.stderr.splitlines() if "threefs" in line]
+    assert found.returncode == 0 and not own, found.stderr
+
+
+@pytest.mark.parametrize("service", [*SERVICES, BACKUP])
+def test_they_are_hardened(service: str, root: Path) -> None:
+    unit = root / service.replace("@.", "@disk1.")
+    found = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)], capture_output=True, text=True
+    )
+    level = re.search(r"Overall exposure level.*?: ([0-9.]+)", found.stdout)
+    assert level is not None, found.stdout + found.stderr
+    assert float(level.group(1)) <= MOST_EXPOSED, found.stdout
+
+
+def test_every_unit_is_looked_at() -> None:
+    assert {unit.name for unit in UNITS.glob("*.service")} == {*SERVICES, BACKUP}
+
+
+def test_the_backup_goes_to_a_disk_of_its_own() -> None:
+    """Without it systemd would make the directory, on the disk whose loss it is made for."""
+    text = (UNITS / BACKUP).read_text()
+    directory = re.findall("^ExecStart=.* (/.*)$", text, re.MULTILINE)
+    assert directory == re.findall("^AssertPathIsMountPoint=(.*)$", text, re.MULTILINE)
+    assert directory == re.findall("^RequiresMountsFor=(.*)$", text, re.MULTILINE)
+    for line in ("Type=notify", "Restart=always", "User=threefs", "ProtectSystem=strict", "EnvironmentFile=/etc"):
+        assert f"\n{line}" in text, line
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_they_are_watched_and_come_back(service: str) -> None:
+    text = (UNITS / service).read_text()
+    for line in ("Type=notify", "Restart=always", "WatchdogSec=30", "User=threefs", "PartOf=threefs.target"):
+        assert f"\n{line}\n" in text, line
+
+
+@pytest.mark.parametrize(
+    ("service", "example"), list(zip(SERVICES, ("manager.toml", "meta.toml", "storage.toml"), strict=True))
+)
+def test_they_may_write_where_the_example_settings_keep_data(service: str, example: str) -> None:
+    """Everything else is read-only for them."""
+    text = (UNITS / service).read_text().replace("%i", "disk1")
+    data = tomllib.loads((UNITS.parent / "settings" / example).read_text())["data_dir"]
+    states = [f"/var/lib/{name}" for name in re.findall("^StateDirectory=(.*)$", text, re.MULTILINE)]
+    assert "ProtectSystem=strict" in text
+    assert data in states + re.findall("^ReadWritePaths=(.*)$", text, re.MULTILINE)

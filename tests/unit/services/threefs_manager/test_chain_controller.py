@@ -1,0 +1,499 @@
+"""Chains change when their targets die, return and catch up."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_manager.chain_controller import ChainController
+from threefs_manager.cluster_store import Store, Writer
+from threefs_manager.election import Election, Epoch
+from threefs_manager.membership import Membership
+from threefs_manager.resync_progress import STALLED_LEASES
+from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.service import Manager
+from threefs_manager.stale_store import Age
+
+from tests.harness.chain import until
+from tests.harness.clocks import SteppedClock
+from tests.harness.terms import take
+from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
+from threefs.errors import InvalidArgument, NotFound, Unavailable
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.kv.memory import MemoryEngine
+from threefs.kv.transaction import BufferedTransaction
+from threefs.routing import Chain, ChainMember, PublicState, Target
+from threefs.wire import manager_pb2 as pb
+
+PLAN = pb.InitRequest(
+    storage=[pb.PlannedNode(node_id=n, domain=str(n)) for n in (1, 2, 3)], replicas=3, targets_per_disk=1, lease_ms=300
+)
+
+
+class Bench:
+    """A manager, and nodes that beat as long as they are in `living`."""
+
+    def __init__(self, manager: Manager) -> None:
+        self.manager = manager
+        self.living: dict[int, int] = {}  # node -> incarnation
+        self.store_id = 5  # of all targets
+        self.generations: dict[int, int] = {}  # how far their stores are
+        self.complete: set[int] = set()  # nodes whose target says that nothing is missing
+
+    def chain(self) -> Chain:
+        (chain,) = self.manager._publication.routing.chains.values()
+        return chain
+
+    def states(self) -> dict[int, PublicState]:
+        return {member.target_id // 100: member.state for member in self.chain().members}
+
+    async def register(self, node: int, incarnation: int, store_id: int = 5) -> None:
+        stores = [pb.Store(target_id=node * 100 + 1, store_id=store_id)]
+        self.living.pop(node, None)
+        request = pb.RegisterRequest(
+            node_id=node, kind=pb.STORAGE, address=f"h{node}:1", incarnation=incarnation, stores=stores
+        )
+        while True:
+            try:
+                await self.manager.register(request)
+                break
+            except Unavailable:
+                await asyncio.sleep(0.01)  # its old incarnation is still in the chain
+        self.living[node] = incarnation
+
+    async def beat(self) -> None:
+        while True:
+            for node, incarnation in list(self.living.items()):
+                chain = self.chain()
+                serving = chain.state(node * 100 + 1) is PublicState.SERVING  # type: ignore[arg-type]
+                report = pb.TargetReport(
+                    target_id=node * 100 + 1,
+                    chain_version=chain.version,
+                    local_state=pb.LOCAL_UPTODATE if serving or node in self.complete else pb.LOCAL_ONLINE,
+                    store_id=self.store_id,
+                    generation=self.generations.get(node, 0),
+                )
+                await self.manager.heartbeat(
+                    pb.HeartbeatRequest(node_id=node, incarnation=incarnation, targets=[report])
+                )
+            await asyncio.sleep(0.02)
+
+
+def run(body: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main() -> None:
+        engine = MemoryEngine()
+        manager = Manager(
+            engine,
+            Election(engine, "one", length_s=0.1, alone=True, clock=LOOP_CLOCK),
+            lease_s=0.3,
+            clock=LOOP_CLOCK,
+        )
+        running = asyncio.create_task(manager.run())
+        await manager.began.wait()
+        await manager.init(PLAN)
+        bench = Bench(manager)
+        for node in (1, 2, 3):
+            await bench.register(node, 1)
+        beating = asyncio.create_task(bench.beat())
+        async with asyncio.timeout(20):
+            await body(bench)
+        for task in (beating, running):
+            task.cancel()
+        await asyncio.gather(beating, running, return_exceptions=True)
+
+    run_virtual(main())
+
+
+SERVING, SYNCING, LASTSRV, OFFLINE = (
+    PublicState.SERVING,
+    PublicState.SYNCING,
+    PublicState.LASTSRV,
+    PublicState.OFFLINE,
+)
+
+
+async def check_silence(bench: Bench) -> None:
+    await asyncio.sleep(0.1)
+    del bench.living[2]
+    await until(lambda: bench.states() == {1: SERVING, 3: SERVING, 2: OFFLINE})
+    bench.living[2] = 1
+    await until(lambda: bench.states() == {1: SERVING, 3: SERVING, 2: SYNCING})
+    bench.complete.add(2)
+    await until(lambda: bench.states() == {1: SERVING, 3: SERVING, 2: SERVING})
+
+
+def test_a_silent_target_leaves_and_comes_back_by_resync() -> None:
+    run(check_silence)
+
+
+async def check_stalled(bench: Bench) -> None:
+    """Target 2 gets nothing done, and 3 waits. R9: while 2 holds a lease it stays in the chain."""
+    await asyncio.sleep(0.1)
+    for node in (2, 3):
+        del bench.living[node]
+    await until(lambda: bench.states() == {1: SERVING, 2: OFFLINE, 3: OFFLINE})
+    bench.living[2] = 1
+    await until(lambda: bench.states()[2] is SYNCING)
+    version = bench.chain().version
+    bench.living[3] = 1
+    await asyncio.sleep((STALLED_LEASES - 0.5) * 0.3)
+    assert bench.chain().version == version, "a return does not disturb it"
+    leased = 0.0
+    while bench.states()[2] is SYNCING:
+        leased = bench.manager._membership._seen.get(TargetId(201), leased)
+        await asyncio.sleep(0.001)
+    assert LOOP_CLOCK.monotonic() - leased >= 0.3
+    await until(lambda: bench.states()[3] is SYNCING)
+    bench.complete.add(3)
+    await until(lambda: bench.states() == {1: SERVING, 3: SERVING, 2: SYNCING})
+    bench.complete.add(2)
+    await until(lambda: bench.states() == {1: SERVING, 3: SERVING, 2: SERVING})
+
+
+def test_a_resync_that_gets_nothing_done_gives_way_to_another_one() -> None:
+    run(check_stalled)
+
+
+async def check_restart(bench: Bench) -> None:
+    await asyncio.sleep(0.1)
+    del bench.living[1]
+    bench.manager._membership.bury(1, 1)  # its connection has told
+    await bench.register(1, 2)
+    assert bench.states()[1] in (OFFLINE, SYNCING), "R8: the registration of a new incarnation waits for this"
+
+
+def test_a_restart_takes_the_old_incarnation_out_at_once() -> None:
+    run(check_restart)
+
+
+async def check_all_die(bench: Bench) -> None:
+    await asyncio.sleep(0.1)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    await bench.register(3, 2)
+    await until(lambda: bench.states() == {1: OFFLINE, 2: OFFLINE, 3: SERVING})
+    await bench.register(1, 2)
+    await until(lambda: bench.states() == {1: SYNCING, 2: OFFLINE, 3: SERVING})
+
+
+def test_when_all_die_the_first_to_return_serves_alone() -> None:
+    run(check_all_die)
+
+
+async def check_wiped(bench: Bench) -> None:
+    await asyncio.sleep(0.1)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    await bench.register(3, 2, store_id=6)
+    bench.living[3] = 2
+    await asyncio.sleep(0.2)
+    # The heartbeats of this bench name store 5, so only the registration tells of the wipe.
+    routing = bench.manager._publication.routing
+    assert {target.store_id for target in routing.targets.values()} == {5}, "what it must have is remembered"
+
+
+def test_a_wiped_survivor_is_not_taken_for_one_that_has_its_data() -> None:
+    run(check_wiped)
+
+
+# ---- transactions that fail, one way or the other
+
+
+class Moody(MemoryEngine):
+    """Fails the next transactions that change chains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0  # they do nothing
+        self.unknown = 0  # they happen, and nobody is told
+        self.committed: list[int] = []  # how many chains each changed
+
+    async def commit(self, attempt: BufferedTransaction) -> None:
+        chains = sum(key.startswith(b"CHAI") for key in attempt.writes)
+        if chains and self.lost:
+            self.lost -= 1
+            raise Unavailable("the store is away")
+        await super().commit(attempt)
+        if chains:
+            self.committed.append(chains)
+        if chains and self.unknown:
+            self.unknown -= 1
+            raise Unavailable("no answer")
+
+
+class Desk:
+    """An overseer by itself over `count` chains of two targets each: one on node 1, one on node 2."""
+
+    def __init__(self, engine: Moody, epoch: Epoch, count: int) -> None:
+        self.engine, self.count, self.clock = engine, count, SteppedClock()
+        self.store, self.publication, self.membership = Store(engine, epoch), RoutingPublisher(), Membership(self.clock)
+        self.changes: list[tuple[Chain, Chain]] = []
+        age = Age(0)
+        age.confirmed = True
+        self.overseer = ChainController(
+            self.store,
+            self.publication,
+            self.membership,
+            age,
+            clock=self.clock,
+            on_change=lambda before, after: self.changes.append((before, after)),
+        )
+
+    async def plan(self) -> None:
+        targets = [
+            Target(TargetId(node * 10_000 + n), NodeId(node), ChainId(n), 5)
+            for n in range(1, self.count + 1)
+            for node in (1, 2)
+        ]
+        chains = [
+            Chain(ChainId(n), 1, tuple(ChainMember(TargetId(node * 10_000 + n), SERVING) for node in (1, 2)))
+            for n in range(1, self.count + 1)
+        ]
+
+        async def write(writer: Writer) -> None:
+            writer.cluster.lease_ms = 10_000_000  # nobody dies by silence here
+            writer.put_chains(chains, targets, {})
+
+        _, routing = await self.store.change(write)
+        self.publication.begin(routing)
+        self.engine.committed.clear()
+
+    def hear(self, node: int) -> int:
+        """How many leases the node gets when it knows everything."""
+        self.clock.advance(0.001)
+        routing = self.publication.routing
+        reports = [
+            pb.TargetReport(
+                target_id=node * 10_000 + n,
+                chain_version=routing.chains[ChainId(n)].version,
+                local_state=pb.LOCAL_UPTODATE,
+                store_id=5,
+            )
+            for n in range(1, self.count + 1)
+        ]
+        leased, news = self.membership.hear(node, 1, reports, routing)
+        self.overseer.look_at(news)
+        return len(leased)
+
+    def served_by(self, node: int) -> int:
+        chains = self.publication.routing.chains.values()
+        return sum(chain.state(TargetId(node * 10_000 + chain.chain_id)) is SERVING for chain in chains)
+
+
+def at_desk(count: int, body: Callable[[Desk], Awaitable[None]]) -> None:
+    async def main() -> None:
+        engine = Moody()
+        desk = Desk(engine, await take(engine, "one"), count)
+        await desk.plan()
+        assert desk.hear(1) == desk.hear(2) == count
+        running = asyncio.create_task(desk.overseer.run())
+        async with asyncio.timeout(20):
+            await desk.overseer.settled(10)
+            await body(desk)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run_virtual(main())
+
+
+async def check_batches(desk: Desk) -> None:
+    assert not desk.engine.committed, "all is well, so nothing is written"
+    desk.overseer.restarted(NodeId(1))
+    assert desk.hear(1) == 0 and desk.hear(2) == 600
+    await desk.overseer.settled(10)
+    assert (desk.served_by(1), desk.served_by(2)) == (0, 600)
+    assert desk.engine.committed == [256, 256, 88], "a transaction holds only so much"
+    assert len(desk.changes) == 600 and all(after.version == before.version + 1 for before, after in desk.changes)
+
+
+async def check_old_reports(desk: Desk) -> None:
+    desk.overseer.restarted(NodeId(1))
+    desk.hear(2)
+    await desk.overseer.settled(10)
+    (chain,) = desk.publication.routing.chains.values()
+    assert chain.state(TargetId(10_001)) is OFFLINE
+    desk.hear(1)  # it may come back, but dies before anybody has looked at this
+    desk.overseer.restarted(NodeId(1))
+    await desk.overseer.settled(10)
+    (chain,) = desk.publication.routing.chains.values()
+    assert chain.state(TargetId(10_001)) is OFFLINE, "it was the dead process that missed nothing"
+    desk.hear(1)
+    await desk.overseer.settled(10)
+    assert desk.served_by(1) == 1
+
+
+def test_what_the_process_before_reported_of_targets_out_of_the_write_path_is_forgotten() -> None:
+    at_desk(1, check_old_reports)
+
+
+def test_a_node_of_many_chains_is_taken_out_in_batches() -> None:
+    at_desk(600, check_batches)
+
+
+async def check_lost(desk: Desk) -> None:
+    desk.engine.lost = 3
+    desk.overseer.restarted(NodeId(1))
+    assert desk.hear(2) == 2
+    await desk.overseer.settled(10)
+    assert (desk.engine.lost, desk.served_by(1), desk.served_by(2)) == (0, 0, 2)
+    assert [after.version for _, after in desk.changes] == [2, 2]
+
+
+def test_a_change_that_failed_is_made_again() -> None:
+    at_desk(2, check_lost)
+
+
+async def check_unknown(desk: Desk) -> None:
+    desk.engine.unknown = 1
+    desk.overseer.restarted(NodeId(1))
+    assert desk.hear(2) == 2
+    while not desk.engine.committed:
+        await asyncio.sleep(0)
+    assert desk.served_by(1) == 2 and desk.hear(1) == 0, "R9: no lease while nobody knows whether it is out"
+    await desk.overseer.settled(10)
+    assert desk.served_by(1) == 0 and desk.engine.committed == [2], "what had happened is not done once more"
+    assert {chain.version for chain in desk.publication.routing.chains.values()} == {2}
+    assert desk.hear(1) == 0, "it is out: there is no lease for it"
+    await until(lambda: {chain.version for chain in desk.publication.routing.chains.values()} == {3})
+    assert desk.hear(1) == 2, "it was let in again, to be filled"
+
+
+def test_r9_a_change_with_unknown_outcome_is_looked_up_and_not_repeated() -> None:
+    at_desk(2, check_unknown)
+
+
+def test_i8_it_ends_when_another_manager_has_taken_over() -> None:
+    async def main() -> None:
+        engine = Moody()
+        desk = Desk(engine, await take(engine, "one"), 1)
+        await desk.plan()
+        desk.hear(2)
+        await take(engine, "two")
+        desk.overseer.restarted(NodeId(1))
+        desk.hear(2)
+        async with asyncio.timeout(10):
+            await desk.overseer.run()
+        assert not engine.committed and not desk.changes and desk.served_by(1) == 1
+
+    run_virtual(main())
+
+
+async def check_all_restarted(desk: Desk) -> None:
+    desk.overseer.restarted(NodeId(1))
+    await desk.overseer.settled(10)
+    assert desk.served_by(1) == 2, "R7: nobody has been heard of since, so perhaps nobody else is left"
+    desk.overseer.restarted(NodeId(2))
+    await desk.overseer.settled(10)
+    states = {m.state for chain in desk.publication.routing.chains.values() for m in chain.members}
+    assert states == {LASTSRV}
+    desk.overseer.restarted(NodeId(1))
+    await desk.overseer.settled(10)
+    assert len(desk.changes) == 2, "who is out cannot be put out"
+
+
+def test_when_all_were_started_anew_each_has_what_was_acknowledged() -> None:
+    at_desk(2, check_all_restarted)
+
+
+async def check_forgotten_meta_services(bench: Bench) -> None:
+    def meta(port: int, incarnation: int) -> pb.RegisterRequest:
+        return pb.RegisterRequest(kind=pb.META, address=f"m:{port}", incarnation=incarnation)
+
+    def addresses() -> tuple[str, ...]:
+        return bench.manager._publication.routing.meta_addresses()
+
+    await bench.manager.register(meta(1, 1))
+    moved = await bench.manager.register(meta(2, 2))
+    assert addresses() == ("m:1", "m:2")
+    while addresses() != ("m:2",):
+        await bench.manager.heartbeat(pb.HeartbeatRequest(node_id=moved.node_id, incarnation=2))
+        await asyncio.sleep(0.01)
+    assert (await bench.manager.register(meta(1, 1))).node_id > moved.node_id, "it came back"
+    await until(lambda: addresses() == ())
+    assert len(bench.manager._publication.routing.nodes) == 3, "storage stays in the plan"
+
+
+def test_addresses_of_meta_services_that_are_gone_are_forgotten() -> None:
+    run(check_forgotten_meta_services)
+
+
+async def check_accepted_loss(bench: Bench) -> None:
+    """All disks were exchanged while nothing ran: the chain waits for ever, until an administrator gives up."""
+    await asyncio.sleep(0.1)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.store_id = 6
+    for node in (1, 2, 3):
+        await bench.register(node, 2, store_id=6)
+    await asyncio.sleep(0.5)
+    assert set(bench.states().values()) == {LASTSRV}
+    version = bench.chain().version
+    for chain_id, seen, target, error in (
+        (9, version, 301, NotFound),
+        (1, version - 1, 301, InvalidArgument),
+        (1, version, 999, InvalidArgument),
+    ):
+        with pytest.raises(error):
+            await bench.manager.accept_loss(
+                pb.AcceptLossRequest(chain_id=chain_id, chain_version=seen, target_id=target)
+            )
+    request = pb.AcceptLossRequest(chain_id=1, chain_version=version, target_id=301)
+    reply = await bench.manager.accept_loss(request)
+    assert reply.chain.version == version + 1 and reply.chain.members[0].target_id == 301
+    for node in (1, 2):
+        await until(lambda node=node: bench.states()[node] is SYNCING)  # type: ignore[misc]
+        bench.complete.add(node)
+    await until(lambda: set(bench.states().values()) == {SERVING})
+    assert {target.store_id for target in bench.manager._publication.routing.targets.values()} == {6}
+    with pytest.raises(InvalidArgument, match="is served: nothing of it is lost"):
+        await bench.manager.accept_loss(
+            pb.AcceptLossRequest(chain_id=1, chain_version=bench.chain().version, target_id=101)
+        )
+
+
+def test_an_accepted_loss_brings_a_chain_back() -> None:
+    run(check_accepted_loss)
+
+
+async def check_old_copies(bench: Bench) -> None:
+    """All went down, and the disks of two were put back from copies. Only one that has everything may serve alone."""
+    bench.generations = {1: 70, 2: 70, 3: 70}
+    await asyncio.sleep(0.2)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.generations = {1: 69, 2: 12, 3: 71}
+    for node in (1, 2):
+        await bench.register(node, 2)
+    await asyncio.sleep(0.5)
+    assert set(bench.states().values()) == {LASTSRV}, "neither has everything"
+    status = await bench.manager.get_status(pb.GetStatusRequest())
+    said = status.nodes[1].targets[0].failure
+    assert "it ends with change 12, and change 70 was seen before. Put the newest disk in its place" in said
+    await bench.register(3, 2)
+    await until(lambda: bench.states()[3] is SERVING)
+    for node in (1, 2):
+        await until(lambda node=node: bench.states()[node] is SYNCING)  # type: ignore[misc]
+        bench.complete.add(node)
+    await until(lambda: set(bench.states().values()) == {SERVING})
+    status = await bench.manager.get_status(pb.GetStatusRequest())
+    assert not any(node.targets[0].failure for node in status.nodes), "they are filled anew, and counted anew"
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    await bench.register(2, 3)
+    await until(lambda: bench.states()[2] is SERVING)
+
+
+def test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone() -> None:
+    run(check_old_copies)
+
+
+async def check_kept(bench: Bench) -> None:
+    """The primary may be lost together with a chain."""
+    bench.generations = {1: 70, 2: 71, 3: 72}
+    async with asyncio.timeout(10):
+        while sorted(s.generation for s in await bench.manager._store.seen()) != [70, 71, 72]:  # type: ignore[union-attr]
+            await asyncio.sleep(0.05)
+    assert set(bench.states().values()) == {SERVING}
+
+
+def test_what_is_seen_of_stores_is_kept_while_all_is_well() -> None:
+    run(check_kept)

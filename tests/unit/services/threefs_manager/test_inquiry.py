@@ -1,0 +1,159 @@
+import asyncio
+
+import pytest
+from threefs_manager.inquiry import Inquiry
+
+from tests.harness.clocks import SteppedClock
+from tests.unit.services.threefs_manager.test_service import PLAN, Bench, storage
+from threefs import routing as routing_module
+from threefs.errors import InvalidArgument, NotFound, Unavailable
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.kv.restore_mark import read_mark, write_mark
+from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
+from threefs.wire import manager_pb2 as pb
+
+SERVING, OFFLINE, LASTSRV = PublicState.SERVING, PublicState.OFFLINE, PublicState.LASTSRV
+CHAIN = Chain(ChainId(1), 5, tuple(ChainMember(TargetId(target), SERVING) for target in (101, 201)))
+ROUTING = Routing(
+    9,
+    "c",
+    {NodeId(n): Node(NodeId(n), NodeKind.STORAGE, f"d{n}", f"h:{n}", 1) for n in (1, 2)},
+    {TargetId(t): Target(TargetId(t), NodeId(t // 100), ChainId(1), 7) for t in (101, 201)},
+    {ChainId(1): CHAIN},
+    {},
+    lease_ms=10_000,
+)
+
+
+def kept(chain: Chain, *targets: Target) -> pb.KeptChain:
+    wire = [routing_module.target_to_wire(target) for target in targets]
+    return pb.KeptChain(chain=routing_module.chain_to_wire(chain), targets=wire)
+
+
+def told(node: int, target: int, what: pb.KeptChain | None) -> pb.RegisterRequest:
+    return pb.RegisterRequest(node_id=node, stores=[pb.Store(target_id=target, store_id=7, kept=what)])
+
+
+def test_all_stores_are_waited_for_and_the_newest_counts() -> None:
+    inquiry = Inquiry(ROUTING, SteppedClock())
+    assert inquiry.nodes == [1, 2] and "awaited: 1, 2" in inquiry.why() and "accept-unheard" in inquiry.why()
+    newer = Chain(ChainId(1), 8, (CHAIN.members[0], ChainMember(TargetId(201), OFFLINE)))
+    inquiry.hear(told(1, 101, kept(newer)))
+    assert inquiry.nodes == [2] and not inquiry.done.is_set()
+    inquiry.hear(told(2, 201, None))
+    assert inquiry.nodes == [2], "a store that is new knows nothing of what was in its place"
+    inquiry.hear(told(2, 201, kept(Chain(ChainId(2), 9, ()))))
+    assert inquiry.nodes == [2], "that is another chain's"
+    inquiry.hear(told(2, 201, kept(CHAIN)))
+    assert inquiry.done.is_set() and inquiry.newest[ChainId(1)].chain.version == 8
+    with pytest.raises(NotFound, match="node 2 has no target 101"):
+        inquiry.hear(told(2, 101, kept(CHAIN)))
+
+
+@pytest.mark.parametrize("what", ["version", "state"])
+def test_what_no_chain_can_be_is_refused(what: str) -> None:
+    """The manager would have ended with it, and again with each start."""
+    inquiry = Inquiry(ROUTING, SteppedClock())
+    false = kept(CHAIN)
+    if what == "version":
+        false.chain.version = 2**32 - 1
+    else:
+        false.chain.members[0].state = 99  # type: ignore[assignment]
+    with pytest.raises(InvalidArgument, match="node 1 tells of chain 1"):
+        inquiry.hear(told(1, 101, false))
+    assert not inquiry.newest and inquiry.nodes == [1, 2]
+    inquiry.hear(told(1, 101, kept(CHAIN)))
+    assert inquiry.nodes == [2]
+
+
+def test_what_is_lost_for_good_is_given_up_when_no_lease_can_be_held_any_more() -> None:
+    clock = SteppedClock()
+    inquiry = Inquiry(ROUTING, clock)
+    inquiry.hear(told(2, 201, kept(CHAIN)))
+    with pytest.raises(InvalidArgument, match="node 2 is not waited for; those that are: 1"):
+        inquiry.give_up([1, 2])
+    with pytest.raises(Unavailable, match="not before 10 s from now"):
+        inquiry.give_up([1])
+    clock.advance(10.0)
+    inquiry.give_up([1])
+    assert inquiry.done.is_set() and inquiry.nodes == []
+
+
+async def _restored(bench: Bench) -> str:
+    manager = await bench.start()
+    cluster_id = (await manager.init(PLAN)).cluster_id
+    tx = bench.engine.begin()
+    write_mark(tx, complete=True)
+    await tx.commit()
+    return cluster_id
+
+
+def test_a_restored_manager_serves_nothing_before_all_have_told() -> None:
+    async def body() -> None:
+        bench = Bench()
+        cluster_id = await _restored(bench)
+        manager = await bench.start()
+        routing = manager._publication.routing
+        status = await manager.get_status(pb.GetStatusRequest())
+        assert list(status.awaited_nodes) == [1, 2, 3]
+        one = routing.chains[ChainId(1)]
+        members = (ChainMember(one.members[1].target_id, SERVING), ChainMember(one.members[0].target_id, OFFLINE))
+        alone = Chain(ChainId(1), 40, (*members, ChainMember(one.members[2].target_id, OFFLINE)))
+        stores = [Target(t.target_id, t.node_id, t.chain_id, 77) for t in routing.targets.values() if t.chain_id == 1]
+        with pytest.raises(Unavailable, match="awaited"):
+            await manager.accept_loss(pb.AcceptLossRequest(chain_id=1))
+        for number in (1, 2, 3):
+            request = storage(number, f"h:{number}", cluster_id=cluster_id if number > 1 else "")
+            for target in routing.targets.values():
+                if target.node_id == number:
+                    known = kept(alone, *stores) if target.chain_id == 1 else kept(routing.chains[target.chain_id])
+                    request.stores.add(target_id=target.target_id, store_id=77, kept=known)
+            with pytest.raises(Unavailable, match="restored"):
+                await manager.register(request)
+        while manager._inquiry is not None:
+            await asyncio.sleep(0)
+        after = manager._publication.routing
+        states = {member.target_id: member.state for member in after.chains[ChainId(1)].members}
+        assert states == {
+            one.members[1].target_id: LASTSRV,
+            one.members[0].target_id: OFFLINE,
+            one.members[2].target_id: OFFLINE,
+        }
+        assert after.chains[ChainId(1)].version > 40
+        assert all(t.store_id == 77 for t in after.targets.values() if t.chain_id == 1), "of the same moment"
+        assert all(m.state is LASTSRV for m in after.chains[ChainId(2)].members)
+        assert await read_mark(bench.engine.begin()) is None
+        assert not (await manager.get_status(pb.GetStatusRequest())).awaited_nodes
+        request = storage(1, "h:1", cluster_id=cluster_id)
+        assert (await manager.register(request)).routing.version == after.version + 1
+        with pytest.raises(InvalidArgument, match="no node is waited for"):
+            await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
+        await bench.stop()
+
+    asyncio.run(body())
+
+
+def test_processes_that_ran_on_have_to_register_again_first() -> None:
+    """They hold leases of the manager before until they do."""
+
+    async def body() -> None:
+        bench = Bench()
+        manager = await bench.start()
+        cluster_id = (await manager.init(PLAN)).cluster_id
+        await manager.register(storage(1, "h:1", cluster_id=cluster_id))
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+        await manager.heartbeat(beat)
+        tx = bench.engine.begin()
+        write_mark(tx, complete=True)
+        await tx.commit()
+        manager = await bench.start()
+        with pytest.raises(NotFound, match="register again"):
+            await manager.heartbeat(beat)
+        bench.clock.advance(10.0)
+        reply = await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
+        assert list(reply.awaited_nodes) == [2, 3]
+        again = await bench.start()
+        assert list((await again.get_status(pb.GetStatusRequest())).awaited_nodes) == [1, 2, 3], "of one term"
+        await bench.stop()
+
+    asyncio.run(body())

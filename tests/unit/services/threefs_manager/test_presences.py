@@ -1,0 +1,62 @@
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from threefs_manager.presences import Presences, nobody_listens
+
+from tests.harness.clocks import SteppedClock
+from threefs.env.net import Listener, RealNet, Stream
+from threefs.errors import NotFound, NotPrimary, Unavailable
+
+
+def test_a_call_is_held_until_it_is_of_no_use() -> None:
+    async def main() -> None:
+        presences = Presences()
+        calls = [asyncio.create_task(presences.hold(node, 7)) for node in (1, 2)]
+        await asyncio.sleep(0)
+        presences.end(1, but=7)
+        presences.end(2, but=8)
+        with pytest.raises(NotFound, match="started anew"):
+            await calls[1]
+        assert not calls[0].done()
+        presences.end_all()
+        presences.end_all()
+        with pytest.raises(NotPrimary):
+            await calls[0]
+
+    asyncio.run(main())
+
+
+def test_a_call_whose_connection_is_lost_is_forgotten() -> None:
+    async def main() -> None:
+        presences = Presences()
+        call = asyncio.create_task(presences.hold(1, 7))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        presences.end_all()
+
+    asyncio.run(main())
+
+
+def test_only_a_refusal_says_that_nobody_listens() -> None:
+    async def main() -> None:
+        net, clock = RealNet(), SteppedClock()
+        listener = await net.listen("127.0.0.1", 0, lambda stream: stream.close())
+        assert not await nobody_listens(net, listener.address, clock)
+        listener.close()
+        assert await nobody_listens(net, listener.address, clock)
+
+    asyncio.run(main())
+
+
+class Silent:
+    async def connect(self, address: str, timeout_s: float) -> Stream:
+        raise Unavailable("no answer in time")
+
+    async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
+        raise AssertionError
+
+
+def test_a_machine_that_says_nothing_says_nothing() -> None:
+    assert not asyncio.run(nobody_listens(Silent(), "h:1", SteppedClock()))

@@ -1,0 +1,171 @@
+"""The rule by which a process may become a node: as a table, and at a manager."""
+
+import pytest
+from threefs_manager.membership import Membership
+from threefs_manager.registrations import check_incarnation
+from threefs_manager.service import Manager
+
+from tests.harness.clocks import SteppedClock
+from tests.unit.services.threefs_manager.test_service import PLAN, Bench, beating, meta, plan, run, storage, version_of
+from threefs.errors import NodeInUse, NotFound, StaleIncarnation, ThreefsError
+from threefs.routing import EMPTY
+from threefs.wire import manager_pb2 as pb
+
+T = 10.0
+#: What was heard of the incarnation 8 at h:1, and how long ago.
+ALIVE, FALLEN_SILENT, ENDED, ONLY_REGISTERED, UNHEARD, UNHEARD_FOR_T = range(6)
+
+
+@pytest.mark.parametrize(
+    ("heard", "kind", "address", "incarnation", "error"),
+    [
+        (ALIVE, pb.STORAGE, "h:1", 8, None),
+        (ALIVE, pb.STORAGE, "h:1", 7, StaleIncarnation),
+        (ALIVE, pb.STORAGE, "h:2", 8, StaleIncarnation),
+        (ALIVE, pb.STORAGE, "h:1", 9, NodeInUse),
+        (ALIVE, pb.STORAGE, "h:2", 9, NodeInUse),
+        (ALIVE, pb.META, "h:1", 9, None),
+        (ALIVE, pb.META, "h:2", 9, NodeInUse),
+        (FALLEN_SILENT, pb.STORAGE, "h:2", 9, None),
+        (FALLEN_SILENT, pb.STORAGE, "h:2", 7, StaleIncarnation),
+        (ENDED, pb.STORAGE, "h:2", 9, None),
+        (ENDED, pb.STORAGE, "h:1", 7, StaleIncarnation),
+        (ONLY_REGISTERED, pb.STORAGE, "h:2", 9, None),
+        (UNHEARD, pb.STORAGE, "h:1", 9, None),
+        (UNHEARD, pb.STORAGE, "h:2", 9, NodeInUse),
+        (UNHEARD, pb.META, "h:2", 9, NodeInUse),
+        (UNHEARD_FOR_T, pb.STORAGE, "h:2", 9, None),
+    ],
+)
+def test_who_may_become_a_node(
+    heard: int, kind: pb.NodeKind, address: str, incarnation: int, error: type[ThreefsError] | None
+) -> None:
+    clock = SteppedClock()
+    membership = Membership(clock)
+    if heard in (ALIVE, FALLEN_SILENT, ENDED):
+        membership.hear(1, 8, [], EMPTY)
+    elif heard == ONLY_REGISTERED:
+        membership.greet(1, 8)
+    if heard == ENDED:
+        membership.bury(1, 8)
+    clock.advance(T if heard in (FALLEN_SILENT, UNHEARD_FOR_T) else T / 2)
+    node = pb.Node(node_id=1, kind=kind, address="h:1", incarnation=8)
+    request = pb.RegisterRequest(node_id=1, kind=kind, address=address, incarnation=incarnation)
+    if error is None:
+        check_incarnation(request, node, membership, T)
+    else:
+        with pytest.raises(error):
+            check_incarnation(request, node, membership, T)
+
+
+def test_the_first_process_of_a_node_is_taken() -> None:
+    request = pb.RegisterRequest(node_id=1, kind=pb.STORAGE, address="h:1", incarnation=1)
+    check_incarnation(request, pb.Node(node_id=1, kind=pb.STORAGE), Membership(SteppedClock()), T)
+
+
+# ---- a REGISTER that should not count
+
+
+def test_a_late_register_does_not_put_out_the_process_that_lives() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        await manager.register(storage(1, "h:1", 8))
+        assert await beating(manager, 1, 8) == [101, 102]
+        before = await version_of(manager)
+        for address in ("h:1", "h:9"):
+            with pytest.raises(StaleIncarnation, match="has registered with incarnation 8 at h:1; 7, of"):
+                await manager.register(storage(1, address, 7))
+        await manager.register(storage(1, "h:1", 8))  # its own, repeated
+        assert await version_of(manager) == before
+        assert await beating(manager, 1, 8) == [101, 102]
+
+    run(body)
+
+
+def test_nobody_takes_the_place_of_a_node_that_lives() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        for node in (1, 2, 3):
+            await manager.register(storage(node, f"h:{node}", 8))
+            assert await beating(manager, node, 8)
+        before = await version_of(manager)
+        for node, address in ((1, "h:9"), (1, "h:1"), (2, "x:5")):
+            with pytest.raises(NodeInUse, match=f"node {node} is alive at h:{node}, so the process at {address}"):
+                await manager.register(storage(node, address, 99))
+        assert await version_of(manager) == before
+        assert all([await beating(manager, node, 8) for node in (1, 2, 3)])
+
+    run(body)
+
+
+def test_a_node_that_has_been_silent_for_t_gives_way() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(plan("a", "b", "c", targets_per_disk=1))
+        await manager.register(storage(1, "h:1", 8))
+        assert await beating(manager, 1, 8)
+        bench.clock.advance(9.9)
+        with pytest.raises(NodeInUse, match="given up after 10 s"):
+            await manager.register(storage(1, "h:9", 9))
+        bench.clock.advance(0.2)
+        assert (await manager.register(storage(1, "h:9", 9))).routing.nodes[0].address == "h:9"
+
+    run(body)
+
+
+def test_a_node_that_left_in_order_gives_way_at_once() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        await manager.register(storage(1, "h:1", 8))
+        assert await beating(manager, 1, 8)
+        assert not (await manager.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=8, leaving=True))).leased
+        assert (await manager.register(storage(1, "h:9", 9))).routing.nodes[0].incarnation == 9
+
+    run(body)
+
+
+def test_a_new_primary_waits_before_a_node_may_move() -> None:
+    """Nothing has been heard of anybody: whoever registers at another address may be a double of one that lives."""
+
+    async def body(bench: Bench, manager: Manager) -> None:
+        of = (await manager.init(PLAN)).cluster_id
+        await manager.register(storage(1, "h:1", 8))
+        second = await bench.start()
+        with pytest.raises(NodeInUse, match="may still be there"):
+            await second.register(storage(1, "h:9", 9, cluster_id=of))
+        assert (await second.register(storage(1, "h:1", 9, cluster_id=of))).node_id == 1, (
+            "where it was, its port says that it is gone"
+        )
+        third = await bench.start()
+        bench.clock.advance(10.1)
+        assert (await third.register(storage(1, "h:9", 10, cluster_id=of))).node_id == 1
+
+    run(body)
+
+
+def test_a_forged_register_is_answered_by_the_real_process() -> None:
+    """It came while the real one was not known to live. That one hears of it, and registers anew at once."""
+
+    async def body(bench: Bench, manager: Manager) -> None:
+        of = (await manager.init(PLAN)).cluster_id
+        await manager.register(storage(1, "h:1", 8))
+        second = await bench.start()
+        await second.register(storage(1, "h:1", 77, cluster_id=of))
+        with pytest.raises(NotFound, match="started anew"):
+            await beating(second, 1, 8)
+        assert (await second.register(storage(1, "h:1", 78, cluster_id=of))).node_id == 1
+
+    run(body)
+
+
+def test_a_meta_service_may_start_again_where_it_was_but_nobody_else_takes_its_place() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        node = (await manager.register(meta("h:1", 11))).node_id
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=node, incarnation=11))
+        with pytest.raises(NodeInUse):
+            await manager.register(meta("evil:1", 12, node))
+        with pytest.raises(StaleIncarnation):
+            await manager.register(meta("h:1", 10))
+        assert (await manager.register(meta("h:1", 13))).node_id == node
+
+    run(body)

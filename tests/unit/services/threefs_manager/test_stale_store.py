@@ -1,0 +1,110 @@
+"""An older copy of the manager's store is known by what nodes have seen, and cannot count up to it."""
+
+import asyncio
+
+import pytest
+from threefs_manager.stale_store import Age
+
+from tests.unit.services.threefs_manager.test_service import PLAN, Bench, storage
+from threefs.errors import NotFound, StrangeStore
+from threefs.wire import manager_pb2 as pb
+
+
+def beat(version: int) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(node_id=1, incarnation=7, routing_version=version)
+
+
+def test_what_a_term_has_given_out_itself_is_no_news() -> None:
+    age = Age(7)
+    assert not age.confirmed
+    age.check(beat(7))
+    assert age.confirmed
+    age.told(9)
+    age.told(8)
+    age.check(beat(9))
+    with pytest.raises(StrangeStore, match="node 1 has seen version 10 of the routing, and the store had 9"):
+        age.check(beat(10))
+
+
+def test_what_an_older_copy_counts_by_itself_makes_it_no_newer() -> None:
+    age = Age(7)  # it has changed chains since, and is at 12, but nobody was told
+    with pytest.raises(StrangeStore):
+        age.check(beat(9))
+    assert not age.confirmed
+
+
+def test_after_one_node_knew_better_nobody_is_served_and_nothing_is_changed() -> None:
+    age = Age(7)
+    age.check(beat(0))
+    age.check_changes()
+    with pytest.raises(StrangeStore):
+        age.check(beat(8))
+    with pytest.raises(StrangeStore):
+        age.check(beat(0))
+    with pytest.raises(StrangeStore, match="threefs restore"):
+        age.check_changes()
+
+
+def test_a_manager_with_an_older_copy_of_its_store_grants_nothing() -> None:
+    """A node has been told of a version of the routing that the store does not have."""
+
+    async def body() -> None:
+        bench = Bench()
+        manager = await bench.start()
+        cluster_id = (await manager.init(PLAN)).cluster_id
+        request = storage(1, "h:1", cluster_id=cluster_id)
+        version = (await manager.register(request)).routing.version
+        request.routing_version = version
+        await manager.register(request)
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=7, routing_version=version)
+        assert (await manager.heartbeat(beat)).routing_version == version
+        request.routing_version = beat.routing_version = version + 1
+        with pytest.raises(StrangeStore, match=r"older copy: node 1 has seen version.*threefs restore"):
+            await manager.register(request)
+        with pytest.raises(StrangeStore):
+            await manager.heartbeat(beat)
+        beat.routing_version = version
+        with pytest.raises(StrangeStore):
+            await manager.heartbeat(beat)  # whoever asks: the store is what it is
+        with pytest.raises(StrangeStore):
+            await bench._running[0]  # the term ends, and with it the process
+
+    asyncio.run(body())
+
+
+def test_a_store_that_keeps_a_newer_chain_tells_an_older_copy() -> None:
+    async def body() -> None:
+        bench = Bench()
+        manager = await bench.start()
+        cluster_id = (await manager.init(PLAN)).cluster_id
+        request = storage(1, "h:1", cluster_id=cluster_id)
+        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1)))
+        await manager.register(request)
+        request.stores[0].kept.chain.version = 2
+        with pytest.raises(StrangeStore, match=r"older copy: target 101 of node 1 has seen version 2 of chain 1"):
+            await manager.register(request)
+        with pytest.raises(StrangeStore):
+            await bench._running[0]
+
+    asyncio.run(body())
+
+
+def test_only_a_node_of_this_cluster_can_have_seen_a_newer_store() -> None:
+    """Any other process that reaches the port would end the manager with one message."""
+
+    async def body() -> None:
+        bench = Bench()
+        manager = await bench.start()
+        await manager.init(PLAN)
+        request = storage(1, "h:1")
+        request.routing_version = 1 << 40
+        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1 << 20)))
+        await manager.register(request)
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=8, routing_version=1 << 40)
+        with pytest.raises(NotFound):
+            await manager.heartbeat(beat)
+        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+        await manager.heartbeat(beat)
+        await bench.stop()
+
+    asyncio.run(body())

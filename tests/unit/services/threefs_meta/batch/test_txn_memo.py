@@ -1,0 +1,76 @@
+"""Later steps of a transaction find what they would find without what earlier ones know."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from threefs_meta.access.credentials import TRUSTED, Credentials
+from threefs_meta.batch.txn_memo import TxnMemo
+from threefs_meta.resolve.resolver import Resolution, resolve
+from threefs_meta.store.namespace import Namespace
+from threefs_meta.transactions import run_readonly
+
+from tests.harness.metadata import MetaBench, run
+from threefs.errors import ThreefsError
+from threefs.wire import meta_pb2 as pb
+
+part = st.sampled_from([b"a", b"b", b"closed", b"link", b"up", b"f", b"none", b".", b"..", b"", b"n" * 256, b"\0"])
+path = st.lists(part, max_size=5).map(b"/".join) | st.just(b"a/" * 2500)
+place = st.builds(pb.Place, base=st.integers(0, 9), path=path)
+
+
+@given(st.lists(place, max_size=30), st.booleans(), st.booleans())
+def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> None:
+    actor = TRUSTED if trusted else Credentials(7, 7, frozenset(), False)
+
+    async def one(names: Namespace, wanted: pb.Place) -> Resolution | int:
+        try:
+            return await resolve(names, wanted, actor, follow=follow)
+        except ThreefsError as error:
+            return error.code
+
+    async def test(bench: MetaBench) -> None:
+        await bench.mkdir("/a/b", parents=True)
+        await bench.mkdir("/closed", mode=0o700)
+        await bench.create("/closed/f")
+        await bench.create("/a/f")
+        await bench.symlink("/a/b", "/a/link")
+        await bench.symlink("../a", "/a/up")
+
+        async def work(names: Namespace) -> None:
+            known = TxnMemo()
+            found = [await one(Namespace(names.tx, known=known), wanted) for wanted in places]
+            assert found == [await one(names, wanted) for wanted in places]
+
+        await run_readonly(bench.context, work)
+
+    run(test)
+
+
+def test_directories_that_change_are_not_known_any_more() -> None:
+    async def test(bench: MetaBench) -> None:
+        await bench.mkdir("/a/b", parents=True)
+        await bench.create("/a/b/f")
+        context = bench.context
+        known = TxnMemo()
+        tx = context.engine.begin()
+        spot = await resolve(context.names(tx, known), pb.Place(path=b"a/b/f"), follow=True)
+        assert known.places == {(0, b"a/b"): spot.parent}
+        directory = await context.names(tx, known).directory(spot.parent)
+        assert known.directories == {spot.parent: directory}
+        await context.names(tx, known).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
+        assert known.places and known.directories
+        await context.names(tx, known).put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
+        assert not known.places and not known.directories
+        changes: list[Callable[[Namespace], object]] = [
+            lambda names: names.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
+            lambda names: names.put_inode(directory),
+            lambda names: names.clear_inode(directory),
+        ]
+        for change in changes:
+            known.places[0, b"a/b"] = spot.parent
+            known.directories[spot.parent] = directory
+            change(context.names(tx, known))
+            assert not known.places and not known.directories
+
+    run(test)

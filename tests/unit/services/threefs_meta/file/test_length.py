@@ -1,0 +1,415 @@
+"""Lengths of files under writers, truncates and crashes. The rules and their reasons are told in the module."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from threefs_meta.file.truncation import cut
+from threefs_meta.ops.sync import sync
+from threefs_meta.ops.truncate import truncate
+
+from tests.harness.metadata import SESSION, MetaBench, at, run
+from threefs.errors import Conflict, FileTooLarge, Unavailable
+from threefs.ids import ChunkId, InodeId
+from threefs.layout import MAX_FILE_BYTES, MIN_CHUNK_BYTES, from_wire
+from threefs.wire import meta_pb2 as pb
+
+SMALL = pb.Layout(chunk_bytes=MIN_CHUNK_BYTES)
+CHUNK = MIN_CHUNK_BYTES
+
+
+async def made(fs: MetaBench) -> pb.Inode:
+    return (await fs.create("/f", session=SESSION, layout=SMALL)).inode
+
+
+async def report(fs: MetaBench, inode: pb.Inode, end: int, exact: bool = False) -> pb.Inode:
+    request = pb.SyncRequest(
+        mutation=fs.mutation(),
+        inode=inode.inode,
+        length_hint=end,
+        truncate_version=inode.truncate_version,
+        exact=exact,
+        written=True,
+    )
+    return (await sync(fs.context, request)).inode
+
+
+def content(fs: MetaBench, inode: pb.Inode, length: int) -> bytes:
+    """What a client reads: missing chunks and short ones are zeros."""
+    data = bytearray(length)
+    for chunk, part in fs.storage.data.items():
+        if chunk.inode == inode.inode:
+            begin = chunk.number * CHUNK
+            room = max(0, min(len(part), length - begin))
+            data[begin : begin + room] = part[:room]
+    return bytes(data)
+
+
+async def cut_to(fs: MetaBench, inode: pb.Inode, length: int, unchanged: bool = True) -> bool:
+    async def answer() -> bool:
+        return unchanged
+
+    return await cut(fs.chunks, from_wire(inode.layout), InodeId(inode.inode), length, 0, answer)
+
+
+def once_swept(fs: MetaBench, action: Callable[[], Awaitable[object]]) -> list[int]:
+    """Run `action` right after the first sweep of chunks, before the transaction that follows it."""
+    original = fs.chunks.listing
+    sweeps: list[int] = []
+
+    async def listing(*args: object, **kwargs: object):  # type: ignore[no-untyped-def]
+        async for page in original(*args, **kwargs):  # type: ignore[arg-type]
+            yield page
+        sweeps.append(1)
+        if len(sweeps) == 1:
+            await action()
+
+    fs.chunks.listing = listing  # type: ignore[method-assign]
+    return sweeps
+
+
+def test_reports_of_several_writers_meet_in_the_largest() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        ends = [5, 900, 30]
+        await asyncio.gather(*(report(fs, inode, end) for end in ends))
+        assert (await fs.stat("/f")).length == 900
+
+    run(test)
+
+
+def test_exact_asks_the_chains_and_never_makes_it_shorter() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 5 * CHUNK + 10, b"abc")
+        assert (await report(fs, inode, 0, exact=True)).length == 5 * CHUNK + 13
+        longer = await fs.truncate("/f", 20 * CHUNK)
+        assert (await report(fs, longer, 0, exact=True)).length == 20 * CHUNK
+
+    run(test)
+
+
+def test_largest_file() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = (await fs.create("/f")).inode
+        assert (await fs.truncate("/f", MAX_FILE_BYTES)).length == MAX_FILE_BYTES
+        for beyond in (MAX_FILE_BYTES + 1, (1 << 64) - 1):
+            with pytest.raises(FileTooLarge):
+                await fs.truncate("/f", beyond)
+            with pytest.raises(FileTooLarge):
+                await report(fs, inode, beyond)
+        small = (await fs.create("/small", layout=SMALL)).inode
+        with pytest.raises(FileTooLarge):
+            await report(fs, small, CHUNK * (1 << 32) + 1)
+
+    run(test)
+
+
+@pytest.mark.parametrize("length", [0, 1, CHUNK - 1, CHUNK, CHUNK + 7, 3 * CHUNK, 3 * CHUNK + 5, 10 * CHUNK])
+def test_what_is_cut_off_reads_as_zeros_later(length: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        for number in range(4):
+            await fs.write(inode, number * CHUNK, b"x" * CHUNK)
+        await report(fs, inode, 4 * CHUNK)
+        cut = await fs.truncate("/f", length)
+        assert (cut.length, cut.truncate_version) == (length, inode.truncate_version + 1)
+        await fs.truncate("/f", 5 * CHUNK)
+        kept = min(length, 4 * CHUNK)
+        assert content(fs, inode, 5 * CHUNK) == b"x" * kept + bytes(5 * CHUNK - kept)
+
+    run(test)
+
+
+def test_an_extension_also_cuts_what_was_not_reported_yet() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await fs.truncate("/f", 10)  # by the length that the service knows this makes it longer
+        after = await fs.truncate("/f", 1000)
+        assert content(fs, inode, after.length) == b"x" * 10 + bytes(990)
+
+    run(test)
+
+
+def test_a_crash_after_the_sweep_destroys_but_does_not_revive() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await report(fs, inode, 1000)
+        await cut_to(fs, inode, 100)
+        after = await fs.stat("/f")
+        assert after.length == 1000
+        assert content(fs, inode, 1000) == b"x" * 100 + bytes(900)
+
+    run(test)
+
+
+def test_a_report_from_before_a_truncate_does_not_bring_the_old_length_back() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await fs.truncate("/f", 10)
+        assert (await report(fs, inode, 1000)).length == 10, "the chains say that those bytes are gone"
+
+    run(test)
+
+
+def test_a_write_after_the_sweep_that_is_reported_late_is_kept() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        sweeps = once_swept(fs, lambda: fs.write(inode, 2 * CHUNK, b"late"))
+        await fs.truncate("/f", 10)
+        assert sweeps == [1]
+        assert (await report(fs, inode, 2 * CHUNK + 4)).length == 2 * CHUNK + 4, "I11"
+        assert content(fs, inode, 2 * CHUNK + 4)[-4:] == b"late"
+
+    run(test)
+
+
+def test_a_write_that_is_reported_during_a_truncate_comes_before_it_with_all_its_bytes() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await report(fs, inode, 1000)
+
+        async def overwrite() -> None:
+            await fs.write(inode, 500, b"y" * 100)
+            fs.clock.advance(1)
+            await report(fs, inode, 600)
+
+        sweeps = once_swept(fs, overwrite)
+        cut = await fs.truncate("/f", 10)
+        assert sweeps == [1, 1], "the sweep was repeated"
+        await fs.truncate("/f", 1000)
+        assert cut.length == 10
+        assert content(fs, inode, 1000) == b"x" * 10 + bytes(990)
+
+    run(test)
+
+
+def test_a_measurement_is_void_when_a_truncate_comes_between() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        original = fs.chunks.file_length
+        asked: list[int] = []
+
+        async def file_length(*args: object, **kwargs: object) -> int:
+            end = await original(*args, **kwargs)  # type: ignore[arg-type]
+            asked.append(end)
+            if len(asked) == 1:
+                await fs.truncate("/f", 10)
+            return end
+
+        fs.chunks.file_length = file_length  # type: ignore[method-assign]
+        assert (await report(fs, inode, 0, exact=True)).length == 10
+        assert asked == [1000, 10]
+
+    run(test)
+
+
+def test_storage_that_is_away_fails_the_call_and_changes_no_record() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        before = await fs.stat("/f")
+        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
+        with pytest.raises(Unavailable):
+            await fs.truncate("/f", 10)
+        with pytest.raises(Unavailable):
+            await report(fs, inode, 1000, exact=True)
+        assert await fs.stat("/f") == before
+        fs.storage.down.clear()
+        assert (await report(fs, inode, 0, exact=True)).length == 1000
+
+    run(test)
+
+
+def test_sweep_leaves_the_rest_alone() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        for number in range(3):
+            await fs.write(inode, number * CHUNK, b"x" * 100)
+        writes = fs.storage.applied
+        assert await cut_to(fs, inode, CHUNK + 100)
+        assert fs.storage.applied == writes + 1
+        assert ChunkId(inode.inode, 1) in fs.storage.data and ChunkId(inode.inode, 2) not in fs.storage.data
+
+    run(test)
+
+
+def asked(fs: MetaBench, name: str) -> int:
+    """How many chains were asked, since the last time."""
+    count = sum(1 for _, method, _ in fs.storage.calls if method == name)
+    fs.storage.calls.clear()
+    return count
+
+
+def test_only_chains_that_a_file_can_have_reached_are_asked() -> None:
+    """A small file is a matter of one chain, however long its stripe; a larger one of more, as it grows."""
+
+    async def test(fs: MetaBench) -> None:
+        layout = pb.Layout(chunk_bytes=CHUNK, stripe=2)
+        file = (await fs.create("/a", session=SESSION, layout=layout)).inode
+        assert file.chains_used == 1
+        await fs.write(file, 0, b"x")
+        asked(fs, "LastChunk")
+        file = await fs.close(file, SESSION, exact=True, attempted_end=CHUNK, written=True)
+        assert (file.length, file.chains_used, asked(fs, "LastChunk")) == (1, 1, 1)
+        await fs.truncate("/a", 0)
+        assert asked(fs, "ListChunks") == 1
+        await fs.open("/a", session=SESSION)
+        await fs.truncate("/a", 0)
+        assert asked(fs, "ListChunks") == 2, "a writer may be anywhere"
+        await fs.write(file, CHUNK, b"y")
+        file = await fs.close(file, SESSION, length_hint=CHUNK + 1, written=True, truncate_version=2)
+        assert (file.chains_used, asked(fs, "LastChunk")) == (2, 0)
+        await fs.remove("/a")
+        await fs.collect_all()
+        assert asked(fs, "ListChunks") == 2 and fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+def test_a_writer_that_does_not_say_how_far_it_went_may_have_been_anywhere() -> None:
+    async def test(fs: MetaBench) -> None:
+        layout = pb.Layout(chunk_bytes=CHUNK, stripe=2)
+        file = (await fs.create("/a", session=SESSION, layout=layout)).inode
+        await fs.write(file, CHUNK, b"x")
+        await fs.pass_lease()
+        await fs.sweeper.sweep()
+        file = await fs.stat("/a")
+        assert (file.length, file.chains_used) == (CHUNK + 1, 0)
+        await fs.open("/a", session=SESSION)
+        assert (await fs.close(file, SESSION, length_hint=1, written=True)).chains_used == 0, "it stays unknown"
+        await fs.remove("/a")
+        await fs.collect_all()
+        assert fs.chunk_numbers(file) == []
+
+    run(test)
+
+
+class Hangs:
+    """The first call of a method stops before it begins, or after it has ended, until it is let go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def here(self) -> None:
+        if not self.reached.is_set():
+            self.reached.set()
+            await self.goes_on.wait()
+
+    def before_the_listing(self, fs: MetaBench) -> None:
+        listing = fs.chunks.listing
+
+        async def slowly(*place: Any, **how: Any) -> AsyncIterator[Any]:
+            await self.here()
+            async for page in listing(*place, **how):
+                yield page
+
+        fs.chunks.listing = slowly  # type: ignore[method-assign]
+
+    def after_the_listing(self, fs: MetaBench) -> None:
+        listing = fs.chunks.listing
+
+        async def slowly(*place: Any, **how: Any) -> AsyncIterator[Any]:
+            async for page in listing(*place, **how):
+                await self.here()
+                yield page
+
+        fs.chunks.listing = slowly  # type: ignore[method-assign]
+
+    def before_the_removal(self, fs: MetaBench) -> None:
+        apply = fs.chunks.apply
+
+        async def slowly(*updates: Any, **how: Any) -> Any:
+            await self.here()
+            return await apply(*updates, **how)
+
+        fs.chunks.apply = slowly  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("length", [0, 100])
+@pytest.mark.parametrize("place", [Hangs.before_the_listing, Hangs.after_the_listing, Hangs.before_the_removal])
+def test_a_service_that_hung_removes_nothing_that_was_written_since(
+    place: Callable[[Hangs, MetaBench], None], length: int
+) -> None:
+    """It is to cut a file, and its client asks another one meanwhile, and then writes."""
+
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        await fs.write(inode, 3 * CHUNK, b"x" * 1000)
+        await report(fs, inode, 3 * CHUNK + 1000)
+        hangs = Hangs()
+        place(hangs, fs)
+        request = pb.TruncateRequest(mutation=fs.mutation(), place=at("/f"), length=length)
+        hung = asyncio.create_task(truncate(fs.context, request))
+        await hangs.reached.wait()
+        after = (await truncate(fs.context, request)).inode
+        await fs.write(after, 0, b"y" * 500)
+        await fs.write(after, 3 * CHUNK, b"z" * 1000)
+        await report(fs, after, 3 * CHUNK + 1000)
+        hangs.goes_on.set()
+        assert (await hung).inode.truncate_version == after.truncate_version, "it was done once"
+        expected = b"y" * 500 + bytes(3 * CHUNK - 500) + b"z" * 1000
+        assert content(fs, await fs.stat("/f"), 3 * CHUNK + 1000) == expected
+
+    run(test)
+
+
+def before_each_removal(fs: MetaBench, action: Callable[[], Awaitable[object]]) -> None:
+    apply = fs.chunks.apply
+
+    async def behind(*updates: Any, **how: Any) -> Any:
+        fs.chunks.apply = apply  # type: ignore[method-assign]
+        try:
+            await action()
+            return await apply(*updates, **how)
+        finally:
+            fs.chunks.apply = behind  # type: ignore[method-assign]
+
+    fs.chunks.apply = behind  # type: ignore[method-assign]
+
+
+def test_what_is_written_while_it_is_cut_is_cut_in_another_pass() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        late = [b"y" * 700, b"z" * 300]
+
+        async def overwrite() -> None:
+            if late:
+                await fs.write(inode, 500, late.pop())
+
+        before_each_removal(fs, overwrite)
+        assert await cut_to(fs, inode, 100)
+        assert not late and content(fs, inode, 2000) == b"x" * 100 + bytes(1900)
+
+    run(test)
+
+
+def test_writers_that_are_always_quicker_win_in_the_end() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        before_each_removal(fs, lambda: fs.write(inode, 500, b"y"))
+        assert not await cut_to(fs, inode, 100)
+        with pytest.raises(Conflict):
+            await fs.truncate("/f", 100)
+
+    run(test)
+
+
+def test_a_file_that_has_changed_is_not_cut() -> None:
+    async def test(fs: MetaBench) -> None:
+        inode = await made(fs)
+        await fs.write(inode, 0, b"x" * 1000)
+        assert not await cut_to(fs, inode, 100, unchanged=False)
+        assert content(fs, inode, 1000) == b"x" * 1000
+
+    run(test)

@@ -1,0 +1,258 @@
+"""Nobody adds a name to a directory that somebody else has claimed before that claim has ended."""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_meta.batch.engine import change_many
+from threefs_meta.context import Context
+from threefs_meta.lease import delegation_recall
+from threefs_meta.lease.delegation import DelegationHeld
+from threefs_meta.ops.create import create
+from threefs_meta.ops.delegate import claim
+from threefs_meta.ops.fsck_recheck import examine
+from threefs_meta.ops.link import link
+from threefs_meta.ops.mkdir import mkdir
+from threefs_meta.ops.remove import remove
+from threefs_meta.ops.rename import rename
+from threefs_meta.ops.return_delegation import unclaim
+
+from tests.harness.clocks import SteppedClock
+from tests.harness.metadata import CLIENT, MetaBench, at, run
+from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, claimed, stored
+from threefs.delegations import RECALL_S
+from threefs.ids import ROOT
+from threefs.wire import meta_pb2 as pb
+
+
+async def plant(fs: MetaBench) -> int:
+    await fs.mkdir("/d")
+    await fs.mkdir("/kept")
+    for path in ("/f", "/d/old", "/kept/g"):
+        await fs.create(path)
+    return (await fs.stat("/d")).inode
+
+
+ADDITIONS: list[Callable[[MetaBench], Awaitable[object]]] = [
+    lambda fs: fs.create("/d/new"),
+    lambda fs: fs.create("/d/sub/new", parents=True),
+    lambda fs: fs.mkdir("/d/new"),
+    lambda fs: fs.mkdir("/d/new/below", parents=True),
+    lambda fs: fs.mknod("/d/new", pb.FIFO),
+    lambda fs: fs.symlink("x", "/d/new"),
+    lambda fs: fs.link("/f", "/d/new"),
+    lambda fs: fs.rename("/f", "/d/new"),
+    lambda fs: fs.rename("/d/old", "/d/new"),
+    lambda fs: fs.rename("/f", "/d/old"),
+    lambda fs: fs.rename("/f", "/d/old", exchange=True),
+    lambda fs: fs.rename("/d/old", "/f", exchange=True),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ADDITIONS)))
+def test_every_addition_waits(number: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        assert await claimed(fs, directory, OTHER)
+        began_s = fs.clock.monotonic()
+        await ADDITIONS[number](fs)
+        assert fs.clock.monotonic() - began_s >= RECALL_S
+        assert not (await stored(fs, directory)).client
+
+    run(test)
+
+
+def test_removals_and_other_directories_do_not_wait() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        assert await claimed(fs, directory, OTHER)
+        began_s = fs.clock.monotonic()
+        await fs.rename("/d/old", "/moved")
+        await fs.create("/d2")
+        await fs.remove("/d")
+        assert fs.clock.monotonic() == began_s
+
+    run(test)
+
+
+def test_what_services_add_waits() -> None:
+    """Into the trash, and into /lost+found."""
+
+    async def test(fs: MetaBench) -> None:
+        await plant(fs)
+        await fs.set_trash("/kept", 60)
+        assert await claimed(fs, ROOT, OTHER)
+        began_s = fs.clock.monotonic()
+        await fs.remove("/kept/g")
+        assert fs.clock.monotonic() == began_s  # /.trash is there
+        inode = (await fs.create("/kept/lost")).inode
+        names = fs.context.names(fs.engine.begin())
+        names.clear_entry((await fs.stat("/kept")).inode, b"lost", inode, 1)
+        await names.tx.commit()
+        subject = pb.FsckSubject(inode=inode.inode)
+        request = pb.FsckRecheckRequest(mutation=fs.mutation(), subjects=[subject], repair=True)
+        assert [one.repaired for one in (await examine(fs.context, request)).findings] == [True]
+        assert fs.clock.monotonic() - began_s >= RECALL_S and "lost+found" in await fs.names("/")
+
+    run(test)
+
+
+def test_who_holds_it_does_not_wait_and_is_told() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        number = await claimed(fs, directory)
+        began_s = fs.clock.monotonic()
+        context = fs.context
+        place = at("new", directory)
+        made = pb.CreateRequest(mutation=fs.mutation(), place=place)
+        reply = await create(context, made)
+        assert (reply.claim, reply.recalled) == (number, 0)
+        again = await create(context, made)
+        assert again.inode == reply.inode and not again.claim and not again.recalled
+        moving = pb.RenameRequest(mutation=fs.mutation(), source=place, destination=at("r", directory))
+        assert (await rename(context, moving)).claim == number
+        linking = pb.LinkRequest(mutation=fs.mutation(), source=at("/f"), destination=at("l", directory))
+        assert (await link(context, linking)).claim == number
+        making = pb.MkdirRequest(mutation=fs.mutation(), place=at("elsewhere"))
+        assert not (await mkdir(context, making)).claim
+        existing = pb.CreateRequest(mutation=fs.mutation(), place=at("r", directory))
+        assert not (await create(context, existing)).claim
+        assert await delegation_recall._step(context, DelegationHeld(directory, CLIENT, number), None)
+        making = pb.MkdirRequest(mutation=fs.mutation(), place=at("m", directory))
+        reply_of_mkdir = await mkdir(context, making)
+        assert (reply_of_mkdir.claim, reply_of_mkdir.recalled) == (0, number)
+        assert (await stored(fs, directory)).client == CLIENT, "it is not free before its client gives it back"
+        assert fs.clock.monotonic() == began_s
+
+    run(test)
+
+
+def test_many_changes_wait_together_and_are_told() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        mutation = fs.mutation()
+        fs._request += 10
+        changes = [pb.Change(create=pb.CreateRequest(place=at(f"{one}", directory))) for one in range(4)]
+        changes += [
+            pb.Change(create=pb.CreateRequest(place=at("e"))),
+            pb.Change(remove=pb.RemoveRequest(place=at("/f"))),
+        ]
+        request = pb.BatchRequest(mutation=mutation, changes=changes)
+        assert await claimed(fs, directory, OTHER)
+        began_s = fs.clock.monotonic()
+        done = (await change_many(fs.context, request)).parsed()
+        assert fs.clock.monotonic() - began_s >= RECALL_S
+        assert not any(one.code or one.retry_alone or one.create.claim for one in done.results)
+        await fs.pass_ticks(6)
+        number = await claimed(fs, directory)
+        for change in changes[:5]:
+            change.create.place.path += b"!"
+        request = pb.BatchRequest(mutation=fs.mutation(), changes=changes[:5])
+        fs._request += 5
+        done = (await change_many(fs.context, request)).parsed()
+        assert [one.create.claim for one in done.results] == [number] * 4 + [0]
+        assert [one.create.claim for one in (await change_many(fs.context, request)).parsed().results] == [0] * 5
+
+    run(test)
+
+
+def test_what_the_holder_does_not_expect_counts_as_somebody_elses() -> None:
+    """A name behind a link that it did not know, and a change that was held up since before it claimed."""
+
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        await fs.symlink("behind", "/d/link")
+        late = pb.CreateRequest(mutation=fs.mutation(), place=at("late", directory))
+        for request in (pb.CreateRequest(mutation=fs.mutation(), place=at("link", directory)), late):
+            mutation = fs.mutation()
+            wanted = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=late.mutation.request + 1)
+            assert (await claim(fs.context, wanted)).claim
+            began_s = fs.clock.monotonic()
+            assert not (await create(fs.context, request)).claim
+            assert fs.clock.monotonic() - began_s >= RECALL_S
+            await fs.pass_ticks(6)
+        assert {"behind", "late"} <= set(await fs.names("/d"))
+
+    run(test)
+
+
+def beside(fs: MetaBench) -> tuple[Context, SteppedClock]:
+    """A second service, with a clock of its own."""
+    clock = SteppedClock()
+    clock.advance(5000.0)
+    return dataclasses.replace(fs.context, clock=clock), clock
+
+
+def test_each_service_waits_by_its_own_clock() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        number = await claimed(fs, directory, OTHER)
+        await delegation_recall._step(
+            fs.context, DelegationHeld(directory, OTHER, number), None
+        )  # this one hangs from now on
+        fs.clock.advance(100.0)
+        context, clock = beside(fs)
+        began_s = clock.monotonic()
+        await create(context, pb.CreateRequest(mutation=fs.mutation(), place=at("/d/new")))
+        assert clock.monotonic() - began_s >= RECALL_S
+
+    run(test)
+
+
+def test_it_is_over_as_soon_as_the_holder_gives_up() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        number = await claimed(fs, directory, OTHER)
+        began_s = fs.clock.monotonic()
+        adding = asyncio.create_task(fs.create("/d/new"))
+        while not (await stored(fs, directory)).recalled:
+            await asyncio.sleep(0)
+        assert not adding.done() and "new" not in await fs.names("/d")
+        await unclaim(fs.context, pb.ReturnDelegationRequest(client=OTHER, directories=[directory], numbers=[number]))
+        await adding
+        assert fs.clock.monotonic() - began_s < RECALL_S / 2
+
+    run(test)
+
+
+def test_who_is_cut_off_while_it_waits_adds_nothing() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        assert await claimed(fs, directory, OTHER)
+        adding = asyncio.create_task(fs.create("/d/new"))
+        while not (await stored(fs, directory)).recalled:
+            await asyncio.sleep(0)
+        adding.cancel()
+        await asyncio.gather(adding, return_exceptions=True)
+        assert (await stored(fs, directory)).client == OTHER and await fs.names("/d") == ["old"]
+
+    run(test)
+
+
+def test_whoever_claims_and_adds_all_get_on() -> None:
+    """Many clients at two services, with conflicts and unknown outcomes."""
+
+    async def test(fs: MetaBench) -> None:
+        directory = await plant(fs)
+        contexts = [fs.context, beside(fs)[0]]
+
+        async def client(number: int) -> None:
+            name = b"%016d" % number
+            for step in range(5):
+                await claimed(fs, directory, name)
+                mutation = fs.mutation()
+                mutation.client = name
+                place = at(f"{number}-{step}", directory)
+                context = contexts[number % 2]
+                await create(context, pb.CreateRequest(mutation=mutation, place=place, exclusive=True))
+                if step % 2:
+                    mutation = fs.mutation()
+                    mutation.client = name
+                    await remove(context, pb.RemoveRequest(mutation=mutation, place=place))
+
+        await asyncio.gather(*(client(number) for number in range(6)))
+        assert len(await fs.names("/d")) == 1 + 6 * 3
+
+    run(test)
+    run(test, conflict_rate=0.2, unknown_rate=0.2)

@@ -1,0 +1,137 @@
+"""Locks of silent clients go only after nothing can be stored any more that was written under them (I18)."""
+
+import pytest
+from threefs_meta.lease import locks
+from threefs_meta.ops.lock import lock
+from threefs_meta.ops.open import open_inode
+from threefs_meta.store import keys
+
+from tests.harness.metadata import CLIENT, SESSION, MetaBench, at, run
+from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.errors import Locked, NotServing, StaleFence, ThreefsError
+from threefs.ids import ChunkId, InodeId
+from threefs.layout import from_wire
+from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+
+DEAD = b"d" * 16
+
+
+async def ask(fs: MetaBench, inode: int, kind: pb.LockType, client: bytes) -> pb.LockReply:
+    mutation = pb.Mutation(client=client, request=fs.mutation().request)
+    wanted = pb.FileLock(kind=pb.FLOCK, type=kind, owner=1, start=0, end=locks.END)
+    return await lock(fs.context, pb.LockRequest(mutation=mutation, inode=inode, lock=wanted))
+
+
+async def opened(fs: MetaBench, client: bytes, session: bytes) -> pb.Inode:
+    mutation = pb.Mutation(client=client, request=fs.mutation().request)
+    return (await open_inode(fs.context, pb.OpenRequest(mutation=mutation, place=at("/a"), session=session))).inode
+
+
+async def write(fs: MetaBench, inode: pb.Inode, number: int = 0) -> None:
+    """As the client does that has opened this."""
+    layout = from_wire(inode.layout)
+    chain = fs.chunks.chain_of(layout, number)
+    chunk = ChunkId(InodeId(inode.inode), number)
+    update = ChunkUpdate(chain, chunk, storage_pb2.WRITE, layout.chunk_bytes, 0, 1, b"x", fence=inode.fence + 1)
+    await fs.chunks.apply([update], timeout_s=1.0)
+
+
+async def silent(fs: MetaBench) -> None:
+    """So long that the lease of the other has ended."""
+    await fs.pass_lease()
+    await fs.renew(CLIENT)
+
+
+def test_who_lost_a_lock_cannot_write_when_the_next_one_has_it() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        old, reader = await opened(fs, DEAD, SESSION), await opened(fs, CLIENT, b"r" * 16)
+        await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
+        await write(fs, old)
+        await silent(fs)
+        await write(fs, old)  # nobody else has the lock yet
+        await fs.sweeper.sweep()
+        await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
+        for number in range(4):
+            with pytest.raises(StaleFence):
+                await write(fs, old, number)
+            with pytest.raises(StaleFence):  # nobody else's lock was lost: it asks again
+                await write(fs, reader, number)
+        fresh = await fs.stat("/a")
+        assert fresh.fence == old.fence + 1
+        await write(fs, fresh)
+        await fs.remove("/a")
+        await fs.pass_lease()
+        await fs.sweeper.sweep()
+        await fs.collect_all()
+        assert not fs.storage.fences and not fs.storage.data
+
+    run(test)
+
+
+def test_shared_locks_need_no_fence() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        old = await opened(fs, DEAD, SESSION)
+        await ask(fs, old.inode, pb.SHARED, DEAD)
+        await silent(fs)
+        await fs.sweeper.sweep()
+        await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
+        assert (await fs.stat("/a")).fence == 0 and not fs.storage.fences
+
+    run(test)
+
+
+def test_the_lock_stays_while_a_chain_does_not_answer() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        old = await opened(fs, DEAD, SESSION)
+        await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
+        await silent(fs)
+        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
+        await fs.sweeper.sweep()
+        with pytest.raises(Locked):
+            await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
+        fs.storage.down.clear()
+        await fs.sweeper.sweep()
+        await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
+        with pytest.raises(StaleFence):
+            await write(fs, old)
+
+    run(test)
+
+
+@pytest.mark.parametrize("kind", [pb.EXCLUSIVE, pb.UNLOCK])
+def test_a_client_that_returns_does_not_free_its_old_lock_by_a_new_one(kind: pb.LockType) -> None:
+    """Its old writes may still be on their way, though it has learned by now that the lock is lost."""
+
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        old = await opened(fs, DEAD, SESSION)
+        first = await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
+        await fs.renew(DEAD, end=first.lease)
+        reply = await ask(fs, old.inode, kind, DEAD)
+        assert reply.held == (kind == pb.EXCLUSIVE)
+        with pytest.raises(StaleFence):
+            await write(fs, old)
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_interrupted_and_repeated_it_ends_the_same(seed: int) -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        old = await opened(fs, DEAD, SESSION)
+        await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
+        await silent(fs)
+        fs.storage.before.extend([lambda *_: NotServing("not now")] * seed)
+        for _ in range(3):
+            await fs.sweeper.sweep()
+        assert await fs.engine.begin().get_range(*keys.LOCKS) == []
+        with pytest.raises(ThreefsError):
+            await write(fs, old)
+        await write(fs, await fs.stat("/a"))
+
+    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)

@@ -1,0 +1,137 @@
+"""Ticks never last shorter than they should, whoever counts them, and wait while nobody does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from threefs_meta.lease.logical_clock import LogicalClock
+
+from tests.harness.clocks import SteppedClock
+from tests.harness.metadata import SeededRandom
+from threefs.errors import Unavailable
+from threefs.kv.memory import MemoryEngine
+from threefs.kv.transaction import BufferedTransaction
+from threefs.leases import TICKS_PER_LEASE
+
+
+class World:
+    """Some services with one store; a clock for each."""
+
+    def __init__(self, **trouble: float) -> None:
+        self.engine = MemoryEngine(random=SeededRandom(1), **trouble)  # type: ignore[arg-type]
+        self.clocks: list[SteppedClock] = []
+
+    def service(self) -> LogicalClock:
+        clock = SteppedClock()
+        clock.advance(1e4 * len(self.clocks))  # they have nothing in common
+        self.clocks.append(clock)
+        return LogicalClock(self.engine, lambda: 20.0, clock=clock, random=SeededRandom(2))
+
+    def advance(self, seconds: float) -> None:
+        for clock in self.clocks:
+            clock.advance(seconds)
+
+
+def run(test: Callable[[World], Awaitable[None]], **trouble: float) -> None:
+    asyncio.run(test(World(**trouble)))  # type: ignore[arg-type]
+
+
+def test_a_tick_lasts_its_time() -> None:
+    async def test(world: World) -> None:
+        ticks = world.service()
+        assert ticks.tick_s == 60.0 / TICKS_PER_LEASE
+        assert not await ticks.look()
+        world.advance(ticks.tick_s - 0.1)
+        assert not await ticks.look() and ticks.number == 0
+        world.advance(0.1)
+        assert await ticks.look() and ticks.number == 1
+        assert not await ticks.look(), "the next one has just begun"
+
+    run(test)
+
+
+def test_many_services_count_no_faster_than_one_and_only_one_ends_a_tick() -> None:
+    async def test(world: World) -> None:
+        services = [world.service() for _ in range(3)]
+        ended = 0
+        for _ in range(100):
+            ended += sum(await asyncio.gather(*(ticks.look() for ticks in services)))
+            world.advance(1.0)
+        assert {ticks.number for ticks in services} <= {8, 9, 10} and 8 <= ended <= 10
+
+    run(test)
+
+
+def test_a_service_that_stood_still_ends_one_tick_only() -> None:
+    async def test(world: World) -> None:
+        ticks = world.service()
+        await ticks.look()
+        world.advance(1000.0)
+        assert await ticks.look() and not await ticks.look() and ticks.number == 1
+
+    run(test)
+
+
+def test_a_new_service_watches_for_itself_before_it_counts() -> None:
+    async def test(world: World) -> None:
+        first = world.service()
+        await first.look()
+        world.advance(first.tick_s)
+        await first.look()
+        world.advance(first.tick_s * 0.9)
+        second = world.service()
+        assert not await second.look() and second.number == 1
+        world.advance(second.tick_s * 0.5)
+        assert not await second.look(), "it has seen the tick for half of its time"
+        assert await first.look()
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stamp_is_never_behind(seed: int) -> None:
+    """Whatever others count, and however long ago this service has looked."""
+
+    async def test(world: World) -> None:
+        random = SeededRandom(seed)
+        idle, busy = world.service(), world.service()
+        await idle.look()
+        for _ in range(300):
+            world.advance(random.uniform(0, 4))
+            await busy.look()
+            if random.below(20) == 0:
+                await idle.look()
+            assert idle.stamp() >= busy.number and busy.stamp() >= busy.number
+        assert busy.number > 20
+
+    run(test, conflict_rate=0.1, unknown_rate=0.1)
+
+
+def test_it_counts_by_itself_also_after_the_store_was_away() -> None:
+    async def test(world: World) -> None:
+        ticks = world.service()
+        begin, away = world.engine.begin, True
+        calls = 0
+
+        def unwilling() -> BufferedTransaction:
+            if away:
+                raise Unavailable("the store is away")
+            return begin()
+
+        world.engine.begin = unwilling  # type: ignore[method-assign]
+
+        def count() -> None:
+            nonlocal calls
+            calls += 1
+
+        counting = asyncio.create_task(ticks.run(count))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not calls
+        away = False
+        while calls < 3:
+            await asyncio.sleep(0)
+        counting.cancel()
+        assert ticks.number == 3
+
+    run(test)

@@ -1,0 +1,110 @@
+import pytest
+from threefs_meta.lease.delegation import QUIET_TICKS
+from threefs_meta.ops.delegate import claim
+from threefs_meta.ops.list_names import list_names
+from threefs_meta.ops.lookup import lookup
+from threefs_meta.ops.remove import remove
+from threefs_meta.ops.return_delegation import unclaim
+
+from tests.harness.metadata import CLIENT, MetaBench, at, run
+from threefs.errors import NotADirectory, NotFound
+from threefs.ids import ROOT
+from threefs.wire import meta_pb2 as pb
+
+OTHER = b"o" * 16
+
+
+async def claimed(fs: MetaBench, directory: int, client: bytes = CLIENT) -> int:
+    """The number of the claim, 0 if it was not granted."""
+    mutation = fs.mutation()
+    mutation.client = client
+    reply = await claim(fs.context, pb.DelegateRequest(mutation=mutation, directory=directory))
+    assert reply.claim in (0, mutation.request)
+    return reply.claim
+
+
+async def stored(fs: MetaBench, directory: int) -> pb.Delegation:
+    found = await fs.context.names(fs.engine.begin()).named(directory)
+    return found.delegation
+
+
+def test_one_client_at_a_time() -> None:
+    async def test(fs: MetaBench) -> None:
+        number = (await fs.mkdir("/d")).inode
+        first = await claimed(fs, number)
+        assert first and not await claimed(fs, number, OTHER) and (await stored(fs, number)).number == first
+        second = await claimed(fs, number)
+        assert second > first and (await stored(fs, number)).number == second
+        assert await claimed(fs, ROOT, OTHER)
+
+    run(test)
+
+
+def test_a_repeated_answer_grants_nothing() -> None:
+    async def test(fs: MetaBench) -> None:
+        number = (await fs.mkdir("/d")).inode
+        request = pb.DelegateRequest(mutation=fs.mutation(), directory=number)
+        assert (await claim(fs.context, request)).claim == request.mutation.request
+        assert not (await claim(fs.context, request)).claim
+
+    run(test)
+    run(test, conflict_rate=0.3)
+
+
+def test_where_one_was_recalled_there_is_none_for_a_while() -> None:
+    async def test(fs: MetaBench) -> None:
+        number = (await fs.mkdir("/d")).inode
+        assert await claimed(fs, number, OTHER)
+        await fs.create("/d/f")
+        assert not await claimed(fs, number) and not await claimed(fs, number, OTHER)
+        await fs.pass_ticks(QUIET_TICKS + 1)
+        assert await claimed(fs, number)
+
+    run(test)
+
+
+def test_what_can_be_claimed() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.mkdir("/d")
+        await fs.set_trash("/d", 60)
+        file = (await fs.create("/d/f")).inode
+        await fs.remove("/d/f")
+        assert not await claimed(fs, (await fs.stat("/.trash/0")).inode)
+        with pytest.raises(NotADirectory):
+            await claimed(fs, file.inode)
+        with pytest.raises(NotFound):
+            await claimed(fs, 999)
+
+    run(test)
+
+
+def test_nobody_sees_it() -> None:
+    async def test(fs: MetaBench) -> None:
+        number = (await fs.mkdir("/a/d", parents=True)).inode
+        before = await fs.stat("/a/d")
+        token = (await list_names(fs.context, pb.ListNamesRequest(directory=number))).token
+        assert await claimed(fs, number)
+        assert await fs.stat("/a/d") == before
+        assert (
+            await lookup(fs.context, pb.LookupRequest(parent=(await fs.stat("/a")).inode, name=b"d"))
+        ).inode == before
+        page = await list_names(fs.context, pb.ListNamesRequest(directory=before.parent, attributes_up_to=9))
+        assert [pb.Inode.FromString(one) for one in page.attributes] == [before]
+        assert (await list_names(fs.context, pb.ListNamesRequest(directory=number))).token == token
+        gone = await remove(fs.context, pb.RemoveRequest(mutation=fs.mutation(), place=at("/a/d")))
+        assert gone.directory and not gone.directory.HasField("delegation")
+
+    run(test)
+
+
+def test_it_stays_with_a_directory_that_is_moved_or_changed() -> None:
+    async def test(fs: MetaBench) -> None:
+        number = (await fs.mkdir("/d")).inode
+        first = await claimed(fs, number)
+        assert not (await fs.rename("/d", "/e")).HasField("delegation")
+        assert not (await fs.set("/e", mode=0o700)).HasField("delegation")
+        assert (await stored(fs, number)).number == first
+        await unclaim(fs.context, pb.ReturnDelegationRequest(client=CLIENT, directories=[number], numbers=[first]))
+        assert not (await stored(fs, number)).client
+
+    run(test)

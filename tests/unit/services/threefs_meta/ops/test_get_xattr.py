@@ -1,0 +1,27 @@
+"""Reading attributes."""
+
+import pytest
+from threefs_meta.ops.get_xattr import get_xattr
+
+from tests.harness.metadata import MetaBench, at, run
+from threefs.errors import NoAttribute, NotSupported
+from threefs.wire import meta_pb2 as pb
+
+
+def test_of_a_file_or_of_what_a_link_points_to() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        await fs.symlink("a", "/l")
+        with pytest.raises(NoAttribute):
+            await fs.get_xattr("/a", b"user.a")
+        await fs.set_xattr("/a", b"user.a", b"\0value\xff")
+        assert await fs.get_xattr("/a", b"user.a") == b"\0value\xff"
+        request = pb.GetXattrRequest(place=at("/l"), name=b"user.a", follow=True)
+        assert (await get_xattr(fs.context, request)).value == b"\0value\xff"
+        for path, name in (("/l", b"user.a"), ("/a", b"user.b")):
+            with pytest.raises(NoAttribute):
+                await fs.get_xattr(path, name)
+        with pytest.raises(NotSupported):
+            await fs.get_xattr("/a", b"system.b")
+
+    run(test)

@@ -1,0 +1,41 @@
+"""Layouts of directories."""
+
+import pytest
+from threefs_meta.ops.set_layout import set_layout
+
+from tests.harness.metadata import MetaBench, at, run
+from threefs.errors import InvalidArgument, NotADirectory
+from threefs.layout import MIN_CHUNK_BYTES
+from threefs.wire import meta_pb2 as pb
+
+
+async def change(fs: MetaBench, path: str, layout: pb.Layout) -> pb.Inode:
+    request = pb.SetLayoutRequest(mutation=fs.mutation(), place=at(path), layout=layout)
+    return (await set_layout(fs.context, request)).inode
+
+
+def test_new_files_get_it_and_old_ones_stay() -> None:
+    async def test(fs: MetaBench) -> None:
+        old = (await fs.create("/d/old", parents=True)).inode
+        await change(fs, "/d", pb.Layout(chunk_bytes=MIN_CHUNK_BYTES))
+        await change(fs, "/d", pb.Layout(stripe=1))
+        assert (await fs.stat("/d/old")).layout == old.layout
+        new = (await fs.create("/d/new")).inode.layout
+        assert (new.chunk_bytes, new.stripe) == (MIN_CHUNK_BYTES, 1)
+        below = (await fs.create("/d/made/later/f", parents=True)).inode.layout
+        assert (below.chunk_bytes, below.stripe) == (MIN_CHUNK_BYTES, 1)
+
+    run(test)
+
+
+def test_what_is_refused() -> None:
+    async def test(fs: MetaBench) -> None:
+        await fs.create("/a")
+        with pytest.raises(NotADirectory):
+            await change(fs, "/a", pb.Layout(stripe=1))
+        for layout in (pb.Layout(chunk_bytes=1), pb.Layout(stripe=4096), pb.Layout(table_id=7)):
+            with pytest.raises(InvalidArgument):
+                await change(fs, "/", layout)
+        assert not (await fs.stat("/")).HasField("layout")
+
+    run(test)

@@ -1,0 +1,57 @@
+"""Space of the cluster."""
+
+from threefs_meta.ops.statfs import space, statfs
+
+from tests.harness.metadata import MetaBench, run
+from threefs.wire import manager_pb2
+from threefs.wire import meta_pb2 as pb
+
+
+def report(disk: str, capacity: int, used: int, free: int) -> manager_pb2.TargetReport:
+    return manager_pb2.TargetReport(disk=disk, capacity_bytes=capacity, used_bytes=used, free_bytes=free)
+
+
+def status(*nodes: list[manager_pb2.TargetReport]) -> manager_pb2.GetStatusReply:
+    return manager_pb2.GetStatusReply(
+        nodes=[
+            manager_pb2.NodeStatus(node=manager_pb2.Node(node_id=number), targets=targets)
+            for number, targets in enumerate(nodes, 1)
+        ],
+        chains=[manager_pb2.Chain(members=[manager_pb2.ChainMember()] * 3)],
+    )
+
+
+def test_a_disk_counts_once_whoever_shares_it() -> None:
+    shared = status([report("x", 100, 10, 60), report("x", 100, 20, 60)], [report("x", 100, 5, 60)])
+    assert space(shared) == pb.StatFsReply(capacity_bytes=100, used_bytes=35, free_bytes=60, replicas=3)
+    apart = status([report("x", 100, 10, 90)], [report("y", 50, 20, 30)], [])
+    assert space(apart) == pb.StatFsReply(capacity_bytes=150, used_bytes=30, free_bytes=120, replicas=3)
+    unnamed = status([report("", 100, 1, 99)], [report("", 100, 1, 99)])
+    assert space(unnamed).capacity_bytes == 200, "without names, one disk per process"
+    assert space(manager_pb2.GetStatusReply()) == pb.StatFsReply()
+
+
+def test_what_each_target_can_use_again_is_free() -> None:
+    """With 40 free on the disk, a target reports these and what is unused in its own files."""
+    first, second = report("x", 100, 20, 45), report("x", 100, 20, 55)
+    first.reusable_bytes, second.reusable_bytes = 5, 15
+    assert space(status([first], [second])).free_bytes == 40 + 5 + 15
+
+
+def test_inodes_are_counted() -> None:
+    async def test(fs: MetaBench) -> None:
+        before = (await statfs(fs.context, pb.StatFsRequest())).inodes
+        assert before == 1, "the root"
+        for number in range(5):
+            await fs.create(f"/{number}")
+        full = (await statfs(fs.context, pb.StatFsRequest())).inodes
+        assert full == 6
+        await fs.remove("/1")
+        await fs.collect_all()
+        assert (await statfs(fs.context, pb.StatFsRequest())).inodes == full - 1
+        await fs.context.allocator.close()  # the next service takes a block of its own
+        assert (await statfs(fs.context, pb.StatFsRequest())).inodes == full - 1
+        await fs.create("/more")
+        assert (await statfs(fs.context, pb.StatFsRequest())).inodes == full
+
+    run(test)

@@ -1,0 +1,98 @@
+"""Limits, as a service sees them."""
+
+import asyncio
+
+import pytest
+from threefs_meta.quota.accounting import tree_account, user_account
+from threefs_meta.quota.limits import Quotas
+from threefs_meta.store import keys
+
+from tests.harness.metadata import MetaBench, run
+from threefs.errors import QuotaExceeded
+from threefs.kv import records
+from threefs.kv.memory import MemoryEngine
+from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import QuotaLimits, Usage
+
+
+def loaded(accounts: dict[bytes, tuple[QuotaLimits, Usage]]) -> Quotas:
+    async def load() -> Quotas:
+        engine = MemoryEngine()
+        tx = engine.begin()
+        for account, (limits, usage) in accounts.items():
+            tx.set(keys.limits(account), records.encode(limits))
+            tx.set(keys.usage(account), records.encode(usage))
+        await tx.commit()
+        quotas = Quotas()
+        await quotas.load(engine.begin())
+        return quotas
+
+    return asyncio.run(load())
+
+
+def file(tree: int, uid: int = 0, by_user: bool = False) -> pb.Inode:
+    return pb.Inode(inode=9, type=pb.FILE, tree=tree, uid=uid, by_user=by_user)
+
+
+def test_a_tree_below_counts_for_those_above_and_is_held_by_their_limits() -> None:
+    quotas = loaded(
+        {
+            tree_account(1): (QuotaLimits(bytes=100, inodes=10), Usage(bytes=30, inodes=4)),
+            tree_account(2): (QuotaLimits(parent=1), Usage(bytes=50, inodes=6)),
+            tree_account(3): (QuotaLimits(bytes=1000), Usage(bytes=70)),
+        }
+    )
+    standing = quotas.standing(tree_account(1))
+    assert standing is not None and standing.used == (80, 10)
+    for tree in (1, 2):
+        with pytest.raises(QuotaExceeded, match="10 of at most 10 files"):
+            quotas.check_new(file(tree))
+        quotas.check_longer(file(tree), 20)
+        with pytest.raises(QuotaExceeded, match="80 of at most 100 bytes"):
+            quotas.check_longer(file(tree), 21)
+        assert not quotas.is_over(file(tree))
+    quotas.check_new(file(3))
+    quotas.check_new(file(0))
+    quotas.check_longer(file(1), -5)
+
+
+def test_users_have_limits_too() -> None:
+    quotas = loaded({user_account(5): (QuotaLimits(bytes=10), Usage(bytes=10, inodes=1))})
+    assert quotas.is_over(file(0, 5, True))
+    assert not quotas.is_over(file(0, 6, True)) and not quotas.is_over(file(0, 5, False))
+    assert [account for account, _ in quotas.standings(b"", 10)] == [user_account(5)]
+    assert quotas.standings(user_account(5), 10) == []
+
+
+def test_records_that_go_in_circles_do_no_harm() -> None:
+    quotas = loaded(
+        {
+            tree_account(1): (QuotaLimits(parent=2), Usage(bytes=1)),
+            tree_account(2): (QuotaLimits(parent=1), Usage(bytes=1)),
+        }
+    )
+    assert not quotas.is_over(file(1))
+
+
+def test_errors_name_the_directory_and_not_its_number() -> None:
+    async def test(fs: MetaBench) -> None:
+        directory = await fs.mkdir("/projects")
+        await fs.mkdir("/projects/vision")
+        tx = fs.context.engine.begin()
+        tx.set(keys.limits(tree_account(directory.inode)), records.encode(QuotaLimits(inodes=1)))
+        tx.set(keys.usage(tree_account(directory.inode)), records.encode(Usage(inodes=1)))
+        await tx.commit()
+        quotas = Quotas()
+        await quotas.load(fs.context.engine.begin())
+        with pytest.raises(QuotaExceeded, match="the tree /projects has 1 of at most 1 files"):
+            quotas.check_new(file(directory.inode))
+        await fs.rename("/projects", "/old")
+        await quotas.load(fs.context.engine.begin())
+        with pytest.raises(QuotaExceeded, match="the tree /old has"):
+            quotas.check_new(file(directory.inode))
+        tx = fs.context.engine.begin()
+        tx.clear(keys.limits(tree_account(directory.inode)))
+        tx.clear(keys.usage(tree_account(directory.inode)))
+        await tx.commit()
+
+    run(test)

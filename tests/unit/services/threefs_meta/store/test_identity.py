@@ -1,0 +1,259 @@
+"""Stores that come and go, before a manager that remembers; what a meta service does at its start and while it runs."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from threefs_manager.metadata_store import admit
+from threefs_meta.lease.leases import join
+from threefs_meta.store import keys
+from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _look
+from threefs_meta.store.inode_numbers import Allocator
+
+from tests.harness.clocks import SteppedClock
+from tests.harness.dice import Dice
+from threefs.errors import StrangeStore, ThreefsError, Unavailable
+from threefs.ids import ROOT
+from threefs.kv import dump, retry
+from threefs.kv.engine_api import Transaction
+from threefs.kv.memory import MemoryEngine
+from threefs.rpc.methods import Method
+from threefs.wire import manager_pb2 as pb
+from threefs.wire.records_pb2 import StoreRecord
+
+CLUSTER = "c" * 32
+SEEDS = itertools.count()
+
+
+class Managers:
+    """The primary, with its store."""
+
+    def __init__(self) -> None:
+        self.engine = MemoryEngine()
+        self.requests: list[pb.AdmitStoreRequest] = []
+        self.failures: list[ThreefsError] = []
+
+    async def call(self, method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
+        self.requests.append(pb.AdmitStoreRequest.FromString(request.SerializeToString()))
+        if self.failures:
+            raise self.failures.pop(0)
+        return await retry.run(self.engine, lambda tx: admit(tx, CLUSTER, request), replayable=True)
+
+
+class World:
+    def __init__(self) -> None:
+        self.managers = Managers()
+        self.clock = SteppedClock()
+
+    def service(self, engine: MemoryEngine) -> StoreIdentity:
+        return StoreIdentity(engine, self.managers, lambda: CLUSTER, clock=self.clock, random=Dice(next(SEEDS)))
+
+
+async def tick(engine: MemoryEngine, number: int) -> None:
+    await retry.run(engine, lambda tx: _written(tx, number), replayable=True)
+
+
+async def _written(tx: Transaction, number: int) -> None:
+    write_counter(tx, keys.TICK, number)
+
+
+async def copied(engine: MemoryEngine) -> MemoryEngine:
+    """As a copy of its files would be."""
+    other = MemoryEngine()
+    tx = other.begin()
+    for key, value in await engine.begin().get_range(b"", dump.KEYS_END):
+        tx.set(key, value)
+    await tx.commit()
+    return other
+
+
+async def restored(engine: MemoryEngine) -> MemoryEngine:
+    """As `threefs restore` makes it."""
+    other = MemoryEngine()
+    await dump.begin_restore(other)
+    await dump.fill(other, iter(await engine.begin().get_range(b"", dump.KEYS_END)))
+    await dump.end_restore(other)
+    return other
+
+
+def run(body: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await body(World())
+
+    asyncio.run(main())
+
+
+async def check_first_start(world: World) -> None:
+    engine = MemoryEngine()
+    first = world.service(engine)
+    await first.admit()
+    assert [request.store_id for request in world.managers.requests] == ["", first.record.store_id]
+    assert len(first.record.store_id) == 32 and first.record.cluster_id == CLUSTER and first.record.epoch == 0
+    assert await engine.begin().get(keys.inode(ROOT)) is not None
+    again = world.service(engine)
+    await again.admit()
+    assert again.record == first.record
+
+
+def test_the_first_start_makes_the_store_and_later_ones_know_it() -> None:
+    run(check_first_start)
+
+
+async def check_missing(world: World) -> None:
+    await world.service(MemoryEngine()).admit()
+    empty = MemoryEngine()
+    with pytest.raises(StrangeStore, match=r"is empty.*threefs restore"):
+        await world.service(empty).admit()
+    assert await empty.begin().get_range(b"", dump.KEYS_END) == [], "nothing was made in it"
+
+
+def test_an_empty_store_of_a_cluster_that_has_metadata_is_refused_and_left_empty() -> None:
+    run(check_missing)
+
+
+async def check_crash(world: World) -> None:
+    """It has made the store, and crashed before the manager heard of it."""
+    engine = MemoryEngine()
+    world.managers.failures = [Unavailable("not yet"), Unavailable("not yet")]
+    await world.service(engine).admit()
+    half = MemoryEngine()
+    lone = World()
+    await lone.service(half).admit()
+    tx = lone.managers.engine.begin()
+    tx.clear(b"CONF|metadata")
+    await tx.commit()
+    await lone.service(half).admit()
+    with pytest.raises(StrangeStore, match="keeps its metadata in store"):
+        await lone.service(engine).admit()
+
+
+def test_a_crash_between_store_and_manager_is_made_good_by_the_next_start() -> None:
+    run(check_crash)
+
+
+async def check_old_copy(world: World) -> None:
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    await tick(engine, 5)
+    old = await copied(engine)
+    await tick(engine, 6)
+    await world.service(engine).admit()
+    with pytest.raises(StrangeStore, match="older copy"):
+        await world.service(old).admit()
+    await world.service(await copied(engine)).admit()
+
+
+def test_an_older_copy_is_refused_and_the_newest_one_is_not() -> None:
+    run(check_old_copy)
+
+
+async def check_epochs(world: World) -> None:
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    low = await Allocator(engine).take()
+    backup = await copied(engine)
+    lost = [await Allocator(engine).take() for _ in range(3)]  # as the backup does not know
+    await tick(engine, 9)
+    await world.service(engine).admit()
+    seen = {low, *lost}
+    for number in range(1, 4):
+        again = await restored(backup)
+        service = world.service(again)
+        await service.admit()
+        assert service.record.epoch == number
+        inode = await Allocator(again).take()
+        assert inode >> EPOCH_BITS == number and inode not in seen
+        seen.add(inode)
+        await world.service(again).admit()  # a later start changes nothing
+        assert (await Allocator(again).take()) >> EPOCH_BITS == number
+        assert await read_counter(again.begin(), keys.TICK) == 0
+    with pytest.raises(StrangeStore, match="older copy"):
+        await world.service(engine).admit()
+
+
+def test_no_restore_ever_gives_out_an_inode_number_again() -> None:
+    run(check_epochs)
+
+
+async def check_running(world: World) -> None:
+    engine = MemoryEngine()
+    first = world.service(engine)
+    await first.admit()
+    running = asyncio.create_task(first.run())
+    told = len(world.managers.requests)
+    while len(world.managers.requests) < told + 5:
+        await asyncio.sleep(0)
+    assert not running.done()
+    other = world.service(await restored(await copied(engine)))
+    await other.admit()
+    with pytest.raises(StrangeStore, match="older copy"):
+        await running
+
+
+def test_no_lease_outlasts_a_restore_and_no_number_comes_again() -> None:
+    """A client that has got a lock since the backup must hear that it has it no longer."""
+    old, young, many = b"o" * 16, b"y" * 16, [bytes([n % 256, n // 256]) * 8 for n in range(500)]
+
+    async def body(world: World) -> None:
+        engine = MemoryEngine()
+        await world.service(engine).admit()
+        await retry.run(engine, lambda tx: join(tx, old, 1), replayable=True)
+        for client in many:
+            await retry.run(engine, lambda tx, client=client: join(tx, client, 1), replayable=True)  # type: ignore[misc]
+        backup = await restored(engine)
+        since = await retry.run(engine, lambda tx: join(tx, young, 1), replayable=True)
+        await world.service(backup).admit()
+        tx = backup.begin()
+        assert not await tx.get_range(*keys.CLIENTS) and len(await tx.get_range(*keys.ENDED)) == 501
+        for client in (old, young):
+            assert await retry.run(backup, lambda tx, client=client: join(tx, client, 1), replayable=True) > since  # type: ignore[misc]
+        left = await backup.begin().get_range(*keys.CLIENTS)
+        await world.service(backup).admit()
+        assert await backup.begin().get_range(*keys.CLIENTS) == left, "only once"
+
+    run(body)
+
+
+def test_a_service_ends_when_another_store_has_taken_the_place_of_its_own() -> None:
+    run(check_running)
+
+
+async def check_two_services(world: World) -> None:
+    """The message of one is late: another one has told of a later tick of the same store meanwhile."""
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    await tick(engine, 3)
+    late = await retry.run(engine, _look)
+    await tick(engine, 4)
+    await world.service(engine).admit()
+    with pytest.raises(StrangeStore):
+        await world.managers.call(None, late, timeout_s=1)  # type: ignore[arg-type]
+    world.managers.failures = [StrangeStore("a late message")]
+    await world.service(engine).admit()
+
+
+def test_services_of_one_store_do_not_take_each_other_for_copies() -> None:
+    run(check_two_services)
+
+
+async def check_made_meanwhile(world: World) -> None:
+    engine = MemoryEngine()
+    first, second = world.service(engine), world.service(engine)
+    call = world.managers.call
+
+    async def late(method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
+        world.managers.call = call  # type: ignore[method-assign]
+        await first.admit()
+        return await call(method, request, timeout_s=timeout_s)
+
+    world.managers.call = late  # type: ignore[method-assign]
+    await second.admit()
+    assert second.record == first.record != StoreRecord()
+
+
+def test_services_that_start_together_make_one_store() -> None:
+    """One has found nothing, and asks the manager when another one has made the store and told it."""
+    run(check_made_meanwhile)

@@ -1,0 +1,88 @@
+import contextlib
+from pathlib import Path
+
+import pytest
+from threefs_storage.engine.ballast import Ballast
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+
+from tests.harness.chunk_engine import put
+from tests.harness.rpc import run
+from tests.harness.simulated_disk import new_disk, simulate
+from tests.harness.small_disk import small_disk
+from threefs.env.disk import RealDisk
+from threefs.errors import NoSpace
+from threefs.ids import ChunkId
+
+MIB = 1 << 20
+ROOT = Path("/")
+
+
+def test_it_takes_room_only_where_there_is_plenty_and_gives_it_back() -> None:
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=10 * MIB)
+        other = await disk.open(ROOT / "other")
+        await other.allocate(0, 7 * MIB)
+        ballast = Ballast(ROOT / "ballast", disk, 2 * MIB)
+        assert not await ballast.take() and not ballast.held, "less than twice as much is free"
+        assert disk.free_bytes() == 3 * MIB
+        await other.release(0, MIB)
+        assert await ballast.take() and ballast.held
+        assert disk.free_bytes() == 2 * MIB
+        await ballast.drop()
+        assert not ballast.held and disk.free_bytes() == 4 * MIB
+        assert await ballast.take()
+
+        again = Ballast(ROOT / "ballast", disk, 2 * MIB)
+        assert await again.take(), "after a restart it is still there"
+        assert disk.free_bytes() == 2 * MIB
+        await again.close()
+
+    simulate(main())
+
+
+def test_without_a_size_it_needs_no_file() -> None:
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=0)
+        ballast = Ballast(ROOT / "ballast", disk, 0)
+        assert ballast.held and await ballast.take()
+        await ballast.drop()
+        await ballast.close()
+        assert not disk.files
+
+    simulate(main())
+
+
+def test_a_store_is_opened_on_a_disk_that_others_have_filled(tmp_path: Path) -> None:
+    """It has to be, for files to be removed."""
+
+    async def main(root: Path) -> None:
+        disk, settings = RealDisk(threads=1), EngineSettings(ballast_bytes=4 * MIB)
+        engine = await ChunkEngine.open(root / "target-1", disk, settings)
+        chunk = ChunkId(7, 0)
+        await put(engine, chunk, b"kept")
+        assert engine.read_only is None
+        await engine.close()
+        with (root / "others").open("wb", buffering=0) as others, contextlib.suppress(OSError):
+            while True:
+                others.write(bytes(4096))
+        engine = await ChunkEngine.open(root / "target-1", disk, settings)
+        assert engine.read_only is not None, "but for removals"
+        assert engine.record(chunk) is not None
+        engine.forget(chunk)
+        await engine.close()
+        await disk.close()
+
+    with small_disk(tmp_path / "disk", "32M") as root:
+        run(lambda: main(root))
+
+
+def test_without_ballast_a_full_disk_is_told() -> None:
+    async def main() -> None:
+        async def refuse() -> None:
+            raise NoSpace("full")
+
+        for length in (0, 2 * MIB):
+            with pytest.raises(NoSpace):
+                await Ballast(ROOT / "ballast", new_disk(capacity_bytes=MIB), length).opened(refuse)
+
+    simulate(main())

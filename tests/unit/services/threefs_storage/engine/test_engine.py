@@ -1,0 +1,305 @@
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from threefs_storage.engine.content_plan import Kind, Update
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.exactly_once import Entry
+from threefs_storage.engine.records import Record
+
+from tests.harness.chunk_engine import change, opened, put, read_all, update
+from tests.harness.chunk_machine import expected
+from tests.harness.simulated_disk import engine_on, new_disk, simulate
+from threefs.checksums import crc32c
+from threefs.errors import Corrupt, ThreefsError, VersionGap
+from threefs.ids import ChunkId, WriteIdentity
+
+CHUNK = ChunkId(7, 0)
+
+
+@pytest.mark.parametrize("length", [1, 100, 4096, 65535, 65536, 100_000, 1 << 20, (1 << 20) - 5])
+def test_what_was_written_is_read_back_after_reopening(tmp_path: Path, length: int) -> None:
+    data = bytes(range(256)) * (length // 256) + bytes(range(length % 256))
+
+    async def main() -> None:
+        async with opened(tmp_path) as engine:
+            await put(engine, CHUNK, data)
+            assert await read_all(engine, CHUNK) == data
+        async with opened(tmp_path) as engine:
+            assert await read_all(engine, CHUNK) == data
+
+    asyncio.run(main())
+
+
+def in_engine(directory: Path, body: Callable[[ChunkEngine], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with opened(directory) as engine:
+            await body(engine)
+
+    asyncio.run(main())
+
+
+def test_a_staged_version_is_pending_until_it_is_committed(tmp_path: Path) -> None:
+    async def body(engine: ChunkEngine) -> None:
+        first = await put(engine, CHUNK, b"old")
+        wanted = update(engine, CHUNK, Kind.WRITE, b"new")
+        staged = await engine.stage(CHUNK, wanted, payload=b"new")
+        assert engine.record(CHUNK) == Record(first, staged)
+        assert await read_all(engine, CHUNK) == b"old"
+        committed = engine.commit(CHUNK, 2, 9)
+        assert (committed.version, committed.chain_version, committed.checksum) == (2, 9, staged.checksum)
+        assert engine.commit(CHUNK, 2, 9) == committed, "a repeat changes nothing"
+        assert await read_all(engine, CHUNK) == b"new"
+
+    in_engine(tmp_path, body)
+
+
+def test_versions_follow_one_another(tmp_path: Path) -> None:
+    async def body(engine: ChunkEngine) -> None:
+        await put(engine, CHUNK, b"one")
+        for version in (0, 1, 3):
+            with pytest.raises(VersionGap):
+                await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, b"x", version=version), payload=b"x")
+        await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, b"x"), payload=b"x")
+        for version in (2, 3):
+            with pytest.raises(VersionGap):
+                await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, b"x", version=version), payload=b"x")
+        for version in (0, 3):
+            with pytest.raises(VersionGap):
+                engine.commit(CHUNK, version, 1)
+        engine.drop_pending(CHUNK)
+        engine.drop_pending(CHUNK)
+        with pytest.raises(VersionGap):
+            engine.commit(CHUNK, 2, 1)
+        assert await read_all(engine, CHUNK) == b"one"
+
+    in_engine(tmp_path, body)
+
+
+def test_chunks_with_a_pending_version_are_known(tmp_path: Path) -> None:
+    async def stage(engine: ChunkEngine) -> None:
+        for number in (3, 1, 2):
+            chunk = ChunkId(1, number)
+            await engine.stage(chunk, update(engine, chunk, Kind.WRITE, b"x"), payload=b"x")
+        engine.commit(ChunkId(1, 2), 1, 1)
+        assert engine.pending() == [(1, 1), (1, 3)]
+
+    async def finish(engine: ChunkEngine) -> None:
+        assert engine.pending() == [(1, 1), (1, 3)]
+        engine.commit(ChunkId(1, 1), 1, 1)
+        engine.drop_pending(ChunkId(1, 3))
+        assert engine.pending() == []
+
+    in_engine(tmp_path, stage)
+    in_engine(tmp_path, finish)
+
+
+def test_a_removed_chunk_leaves_a_tombstone_and_its_numbers_go_on(tmp_path: Path) -> None:
+    async def body(engine: ChunkEngine) -> None:
+        await put(engine, CHUNK, b"one")
+        assert engine.space().chunks == 1
+        assert (await change(engine, CHUNK, Kind.REMOVE)).removed
+        assert await read_all(engine, CHUNK) is None
+        assert engine.space().chunks == 0
+        assert [chunk for chunk, _ in engine.inventory(None, 10)] == [CHUNK]
+        assert engine.chunks(7, 0, 10) == []
+        assert engine.last_chunk(7) is None
+        assert (await put(engine, CHUNK, b"z", 3)).version == 3
+        assert await read_all(engine, CHUNK) == b"\0\0\0z"
+
+    in_engine(tmp_path, body)
+
+
+def test_a_dropped_first_version_leaves_nothing(tmp_path: Path) -> None:
+    async def body(engine: ChunkEngine) -> None:
+        await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, b"x"), payload=b"x")
+        engine.drop_pending(CHUNK)
+        assert engine.record(CHUNK) is None
+        assert engine.inventory(None, 10) == []
+
+    in_engine(tmp_path, body)
+
+
+def test_entries_are_kept_with_the_record_and_replaced_by_shipped_ones(tmp_path: Path) -> None:
+    identity = WriteIdentity(bytes(range(16)), 4, 1)
+
+    async def write(engine: ChunkEngine) -> None:
+        wanted = update(engine, CHUNK, Kind.WRITE, b"abc", identity=identity)
+        staged = await engine.stage(CHUNK, wanted, payload=b"abc")
+        record = engine.record(CHUNK)
+        assert record is not None
+        assert record.entry(identity.client, 4) is None, "the entry of a pending version is no result yet"
+        engine.commit(CHUNK, 1, 1)
+        record = engine.record(CHUNK)
+        assert record is not None
+        assert record.entry(identity.client, 4) == Entry(*identity, 1, 3, staged.checksum)
+
+    async def replace(engine: ChunkEngine) -> None:
+        record = engine.record(CHUNK)
+        assert record is not None
+        assert record.entry(identity.client, 4) is not None
+        shipped = (Entry(b"z" * 16, 1, 8, 6, 1, 2),)
+        wanted = update(engine, CHUNK, Kind.REPLACE, b"whole", version=6, chain_version=2, entries=shipped)
+        await engine.stage(CHUNK, wanted, payload=b"whole")
+        engine.commit(CHUNK, 6, 2)
+        record = engine.record(CHUNK)
+        assert record is not None
+        assert record.entries == shipped
+        assert await read_all(engine, CHUNK) == b"whole"
+
+    in_engine(tmp_path, write)
+    in_engine(tmp_path, replace)
+
+
+def test_a_replace_takes_the_place_of_all_but_what_is_newer_in_its_chain_version(tmp_path: Path) -> None:
+    async def body(engine: ChunkEngine) -> None:
+        async def replace(version: int, chain_version: int, data: bytes, removed: bool = False) -> None:
+            wanted = update(
+                engine, CHUNK, Kind.REPLACE, data, version=version, chain_version=chain_version, removed=removed
+            )
+            await engine.stage(CHUNK, wanted, payload=data)
+            engine.commit(CHUNK, version, chain_version)
+
+        await replace(5, 3, b"five")
+        with pytest.raises(VersionGap):
+            await replace(4, 3, b"four")
+        await replace(5, 3, b"five again")
+        await replace(4, 4, b"four")
+        assert await read_all(engine, CHUNK) == b"four"
+        await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, b"x"), payload=b"x")
+        await replace(9, 4, b"nine")
+        assert engine.record(CHUNK) == Record(engine.commit(CHUNK, 9, 4))
+        await replace(10, 4, b"", removed=True)
+        assert await read_all(engine, CHUNK) is None
+
+    in_engine(tmp_path, body)
+
+
+def test_listing(tmp_path: Path) -> None:
+    async def body(engine: ChunkEngine) -> None:
+        for inode, number in ((1, 0), (2, 0), (2, 3), (2, 70_000), (3, 1), ((1 << 64) - 1, 5)):
+            await put(engine, ChunkId(inode, number), b"x" * number if number < 100 else b"y")
+        await engine.stage(ChunkId(2, 80_000), update(engine, ChunkId(2, 80_000), Kind.WRITE, b"x"), payload=b"x")
+        assert [chunk.number for chunk, _ in engine.chunks(2, 0, 10)] == [0, 3, 70_000]
+        assert [chunk.number for chunk, _ in engine.chunks(2, 1, 1)] == [3]
+        last = engine.last_chunk(2)
+        assert last is not None
+        assert last[0] == ChunkId(2, 70_000)
+        assert [chunk.number for chunk, _ in engine.chunks((1 << 64) - 1, 0, 10)] == [5]
+        first = engine.inventory(None, 3)
+        rest = engine.inventory(first[-1][0], 100)
+        assert [chunk for chunk, _ in first + rest] == [
+            (1, 0), (2, 0), (2, 3), (2, 70_000), (2, 80_000), (3, 1), ((1 << 64) - 1, 5)
+        ]  # fmt: skip
+        assert engine.space().chunks == 6
+
+    in_engine(tmp_path, body)
+
+
+def test_space_is_used_and_given_back(tmp_path: Path) -> None:
+    async def body(engine: ChunkEngine) -> None:
+        for number in range(8):
+            await put(engine, ChunkId(1, number), bytes(1 << 20))
+        assert engine.space().used_bytes == 8 << 20
+        for number in range(8):
+            await change(engine, ChunkId(1, number), Kind.REMOVE)
+        await put(engine, ChunkId(2, 0), bytes(1 << 20))
+        await put(engine, ChunkId(2, 1), bytes(1 << 20))
+        space = engine.space()
+        assert space.used_bytes <= 3 << 20
+        assert space.chunks == 2
+        assert space.free_bytes <= space.capacity_bytes
+
+    in_engine(tmp_path, body)
+    in_engine(tmp_path, check_two_blocks)
+
+
+async def check_two_blocks(engine: ChunkEngine) -> None:
+    assert engine.space().used_bytes == 2 << 20
+    assert engine.space().chunks == 2
+
+
+def test_a_damaged_record_costs_one_chunk_until_it_is_replaced() -> None:
+    async def main() -> None:
+        disk = new_disk()
+        engine = await engine_on(disk)
+        await put(engine, CHUNK, b"a")
+        await put(engine, ChunkId(8, 0), b"b")
+        (rows,) = disk.tables.values()
+        data = rows.values[CHUNK.key()]
+        rows.values[CHUNK.key()] = data[:-1] + bytes([data[-1] ^ 1])
+        engine = await engine_on(disk)
+        assert engine.damaged == [CHUNK]
+        with pytest.raises(Corrupt):
+            engine.record(CHUNK)
+        with pytest.raises(Corrupt):
+            await engine.stage(CHUNK, Update(Kind.WRITE, 1, 1), payload=b"")
+        assert await read_all(engine, ChunkId(8, 0)) == b"b"
+        wanted = Update(Kind.REPLACE, 4, 1, 0, 3, crc32c(b"new"), entries=())
+        await engine.stage(CHUNK, wanted, payload=b"new")
+        engine.commit(CHUNK, 4, 1)
+        assert await read_all(engine, CHUNK) == b"new"
+
+    simulate(main())
+
+
+def test_a_failed_disk_ends_all_changes_but_not_reading() -> None:
+    async def main() -> None:
+        disk = new_disk()
+        engine = await engine_on(disk)
+        await put(engine, CHUNK, b"a")
+        disk.failing |= {"write", "sync"}
+        with pytest.raises(ThreefsError):
+            await put(engine, CHUNK, b"b")
+        disk.failing.clear()
+        with pytest.raises(ThreefsError):
+            await put(engine, CHUNK, b"b")
+        assert engine.failure is not None
+        assert await read_all(engine, CHUNK) == b"a"
+
+    simulate(main())
+
+
+def test_a_cancelled_stage_ends_with_its_work(tmp_path: Path) -> None:
+    async def body(engine: ChunkEngine) -> None:
+        for number in range(10):
+            chunk = ChunkId(9, number)
+            wanted = update(engine, chunk, Kind.WRITE, b"x" * 200_000)
+            task = asyncio.ensure_future(engine.stage(chunk, wanted, payload=b"x" * 200_000))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            engine.drop_pending(chunk)  # would fail if the work still went on
+            await put(engine, chunk, b"y" * 200_000)
+            assert await read_all(engine, chunk) == b"y" * 200_000
+
+    in_engine(tmp_path, body)
+
+
+def test_many_chunks_at_the_same_time_on_a_real_disk(tmp_path: Path) -> None:
+    source = random.Random(5)
+    contents: dict[ChunkId, bytes] = {}
+
+    async def write(engine: ChunkEngine) -> None:
+        async def one(number: int) -> None:
+            chunk = ChunkId(4, number)
+            for _ in range(6):
+                old = contents.get(chunk, b"")
+                kind = source.choice([Kind.WRITE, Kind.WRITE, Kind.TRUNCATE, Kind.EXTEND])
+                offset, length = source.choice([0, len(old), source.randrange(300_000)]), source.randrange(300_000)
+                payload = source.randbytes(length) if kind == Kind.WRITE else b""
+                await change(engine, chunk, kind, payload, offset=offset if payload else 0, length=length)
+                contents[chunk] = expected(old, kind, offset, length, payload) or b""
+
+        await asyncio.gather(*(one(number) for number in range(16)))
+
+    async def check(engine: ChunkEngine) -> None:
+        for chunk, content in contents.items():
+            assert await read_all(engine, chunk) == content
+
+    in_engine(tmp_path, write)
+    in_engine(tmp_path, check)

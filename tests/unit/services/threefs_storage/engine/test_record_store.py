@@ -1,0 +1,120 @@
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from threefs_storage.engine.record_store import RecordStore, living
+from threefs_storage.engine.records import Record, Version
+
+from tests.harness.simulated_disk import new_disk, new_table, simulate
+from tests.sim.table import SimTable, open_table
+from threefs.errors import Corrupt, NoSpace
+from threefs.ids import ChunkId
+
+
+def record(number: int, removed: bool = False) -> Record:
+    return Record(committed=Version(number, 1, 0, 0, None, 4096, b"", removed))
+
+
+def chunk(number: int) -> ChunkId:
+    return ChunkId(5, number)
+
+
+def fresh(cached_records: int = 4) -> tuple[RecordStore, SimTable]:
+    table = new_table()
+    return RecordStore(table, cached_records), table
+
+
+def test_every_write_is_seen_at_once_with_a_cache_of_any_size() -> None:
+    for cached in (1, 4, 1000):
+        store, _ = fresh(cached)
+        for round_ in range(3):
+            for number in range(20):
+                store.write({chunk(number): record(100 * round_ + number)})
+                assert store.get(chunk(number // 2)) == record(100 * round_ + number // 2)
+        store.write({chunk(3): None})
+        assert store.get(chunk(3)) is None
+        assert store.get(chunk(99)) is None
+
+
+def test_the_cache_is_bounded_and_a_hit_does_not_touch_the_table() -> None:
+    store, table = fresh(8)
+    for number in range(100):
+        store.write({chunk(number): record(number)})
+    assert len(store._young) + len(store._old) <= 8
+    assert store.get(chunk(99)) is store.get(chunk(99))
+    table.write({chunk(99).key(): b"changed behind its back"})
+    assert store.get(chunk(99)) == record(99)
+
+
+def test_a_damaged_record_is_an_error_each_time() -> None:
+    store, table = fresh()
+    table.write({chunk(1).key(): b"not a record"})
+    for _ in range(2):
+        with pytest.raises(Corrupt):
+            store.get(chunk(1))
+
+
+def test_scans_go_over_any_number_of_pages() -> None:
+    store, _ = fresh()
+    store.write({chunk(number): record(number) for number in range(1300)})
+    rows = list(store.scan(chunk(3).key(), chunk(1299).key()))
+    assert rows == [(chunk(number), record(number)) for number in range(3, 1299)]
+
+
+def test_the_last_chunk_skips_tombstones() -> None:
+    store, _ = fresh()
+    begin, end = chunk(0).key(), chunk(10_000).key()
+    assert store.last(begin, end) is None
+    store.write({chunk(number): record(1, removed=number > 4) for number in range(100)})
+    assert store.last(begin, end) == (chunk(4), record(1))
+    store.write({chunk(number): record(1, removed=True) for number in range(100)})
+    assert store.last(begin, end) is None
+
+
+def test_durability_is_that_of_the_table() -> None:
+    async def main() -> None:
+        store = RecordStore(await open_table(new_disk(), Path("/records")), 4)
+        number = store.write({chunk(1): record(1)})
+        assert store.durable < number
+        await store.flush(number)
+        assert store.durable == number
+        assert store.failure is None
+
+    simulate(main())
+
+
+def test_living() -> None:
+    assert living(None) is None
+    assert living(Record()) is None
+    assert living(record(1, removed=True)) is None
+    assert living(record(1)) == record(1).committed
+
+
+def test_what_found_no_room_is_kept_before_any_other_change_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        store = RecordStore(await open_table(new_disk(), Path("/records")), 4)
+        await store.keep("chain", b"one")
+        assert store.durable == 1 and store.recall("chain") == b"one"
+        table = store._table
+        table.failure = NoSpace("full")
+        with pytest.raises(NoSpace):
+            await store.keep("chain", b"two")
+        with pytest.raises(NoSpace):
+            await store.keep("chain", b"three")
+        assert store.recall("chain") == b"one"
+        order: list[bytes] = []
+        write = table.write
+
+        def watched(changes: Mapping[bytes, bytes | None]) -> int:
+            order.extend(value or b"" for value in changes.values())
+            return write(changes)
+
+        monkeypatch.setattr(table, "write", watched)
+        await store.reopen()
+        assert store.recall("chain") == b"three" and order == [b"three"] and store.durable == table.written
+        await store.keep("chain", b"four")
+        table.failure = NoSpace("full")
+        await store.reopen()
+        assert order == [b"three", b"four"], "once"
+
+    simulate(main())

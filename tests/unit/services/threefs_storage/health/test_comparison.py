@@ -1,0 +1,70 @@
+"""What neighbours in a chain have is compared."""
+
+from pathlib import Path
+
+import pytest
+from threefs_storage.health.comparison import Comparison, Row, is_wrong
+
+from tests.harness.chain import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse
+from tests.harness.clocks import SteppedClock
+from tests.harness.rpc import run
+from threefs.ids import ChunkId
+from threefs.wire import storage_pb2 as pb
+
+OLD, NEW, OTHER = Row(1, 3, 7), Row(2, 3, 8), Row(2, 3, 9)
+GONE, NOTHING = Row(3, 0, 0, removed=True), Row(0, 0, 0, removed=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "behind_it", "before_it"),
+    [
+        (NEW, NEW, False, False),
+        (OLD, NEW, True, True),
+        (NEW, OLD, False, False),  # the other one is wrong, and sees it
+        (NEW, OTHER, False, True),  # the one before counts more
+        (NEW, None, False, False),
+        (None, NEW, False, False),
+        (NEW, GONE, True, True),
+        (NOTHING, GONE, False, False),
+        (NOTHING, NEW, True, True),
+        (GONE, NOTHING, False, False),
+    ],
+)
+def test_who_is_wrong(own: Row | None, other: Row | None, behind_it: bool, before_it: bool) -> None:
+    assert is_wrong(own, other, before=False) is behind_it
+    assert is_wrong(own, other, before=True) is before_it
+
+
+def comparison(chain: TestChain, node: int) -> Comparison:
+    return Comparison(chain[node].peers, lambda: chain[node].cluster.routing, clock=SteppedClock())
+
+
+def test_a_chain_that_is_whole_with_removals_and_what_is_on_its_way(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            for number in range(5):
+                await chain.write(b"x" * number, chunk=ChunkId(7, number))
+            await chain.send(chain.row(kind=pb.REMOVE, chunk=ChunkId(7, 2)))
+            chain[3].target.engine.forget(ChunkId(7, 2))  # sooner than the others
+            await chain.give_up(1, chain.row(b"later"), b"later")
+            for node in (1, 2, 3):
+                assert await comparison(chain, node).wrong_here(chain[node].target, None, None) == []
+            chain[1].peers.before = None
+
+    run(test)
+
+
+def test_what_cannot_be_compared_is_not_wrong(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"x")
+            chain[1].target.engine.forget(CHUNK)
+            assert await comparison(chain, 1).wrong_here(chain[1].target, None, None) == [CHUNK]
+            assert await comparison(chain, 1).wrong_here(chain[1].target, CHUNK, None) == [], "it is outside"
+            chain[1].peers.before = refuse
+            assert await comparison(chain, 1).wrong_here(chain[1].target, None, None) == []
+            chain[1].peers.before = None
+            chain.change((1, SERVING), (2, OFFLINE))
+            assert await comparison(chain, 1).wrong_here(chain[1].target, None, None) == []
+
+    run(test)

@@ -1,0 +1,186 @@
+"""A store whose table is damaged is put aside, and its chain brings the target up to date."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.health.quarantine import check_disk, elsewhere, put_aside
+from threefs_storage.targets import Targets
+
+from tests.harness.chain import CHAIN, OFFLINE, SERVING, SYNCING, TestChain, cancelled, chain_of, target_of, until
+from tests.harness.rpc import run
+from threefs.env.disk import RealDisk
+from threefs.errors import Corrupt, StrangeStore
+from threefs.ids import NodeId
+from threefs.routing import LocalState, PublicState
+
+LASTSRV = PublicState.LASTSRV
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [((SERVING, OFFLINE), True), ((OFFLINE, LASTSRV), True), ((OFFLINE, OFFLINE), False), ((SYNCING, OFFLINE), False)],
+)
+def test_who_else_may_have_it(others: tuple[PublicState, ...], expected: bool, tmp_path: Path) -> None:
+    for mine in (SERVING, LASTSRV, OFFLINE):
+        chain = TestChain(tmp_path, 3)
+        chain.members = [(1, mine), (2, others[0]), (3, others[1])]
+        assert elsewhere(chain.routing().chains[CHAIN], target_of(1)) is expected
+
+
+def test_a_node_makes_no_empty_stores_on_the_disk_of_another_one(tmp_path: Path) -> None:
+    routing = TestChain(tmp_path / "chain", 3).routing()
+
+    async def test() -> None:
+        (tmp_path / "disk" / "target-201").mkdir(parents=True)
+        (tmp_path / "disk" / "target-101.damaged").mkdir()
+        disk = RealDisk(threads=1)
+        told = "holds target 201, which is node 2's, and not target 101 of node 1: mount the disk"
+        with pytest.raises(StrangeStore, match=told):
+            await Targets(NodeId(1), tmp_path / "disk", disk, EngineSettings()).open(routing)
+        assert not (tmp_path / "disk" / "target-101").exists()
+        await disk.close()
+
+    run(test)
+    (tmp_path / "disk" / "target-101").mkdir()
+    check_disk(tmp_path / "disk", NodeId(1), routing)  # what is its own is all there
+    check_disk(tmp_path / "disk", NodeId(2), routing)
+    with pytest.raises(StrangeStore, match=r"target 101, which is node 1's, and not target 301 of node 3"):
+        check_disk(tmp_path / "disk", NodeId(3), routing)
+    (tmp_path / "new").mkdir()
+    check_disk(tmp_path / "new", NodeId(1), routing)
+    (tmp_path / "new" / "target-901").mkdir()
+    with pytest.raises(StrangeStore, match="which is of no node"):
+        check_disk(tmp_path / "new", NodeId(1), routing)
+
+
+def test_only_the_newest_is_kept(tmp_path: Path) -> None:
+    for content in ("first", "second"):
+        (tmp_path / "target-7").mkdir()
+        (tmp_path / "target-7" / "file").write_text(content)
+        aside = put_aside(tmp_path / "target-7")
+    assert [path.name for path in tmp_path.iterdir()] == ["target-7.damaged"]
+    assert (aside / "file").read_text() == "second"
+
+
+def damage(records: Path) -> None:
+    """In every sorted file, where its rows are."""
+    for path in records.glob("*.sst"):
+        with path.open("r+b") as file:
+            file.seek(20)
+            file.write(bytes(10))
+
+
+async def fill(chain: TestChain, node: int) -> None:
+    """Something in a sorted file: that is where the log goes when a table is opened."""
+    for seq in range(5):
+        await chain.write(b"%d" % seq * 5000, seq=seq + 1)
+    await chain[node].restart(chain.routing())
+
+
+async def come_back(chain: TestChain, node: int) -> None:
+    others = [(n, SERVING) for n in (1, 2, 3) if n != node]
+    target = chain[node].target
+    await until(lambda: target.local_state is LocalState.ONLINE)
+    target.leased_until = float("inf")
+    chain.change(*others, (node, SYNCING))
+    await until(lambda: target.complete_in == chain.version)
+    chain.change(*others, (node, SERVING))
+    assert await chain.read(node, length=5000) == (5, b"4" * 5000)
+
+
+def test_a_store_that_cannot_be_opened_is_put_aside_and_filled_anew(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await fill(chain, 3)
+            before = chain[3].target.engine.store_id
+            records = chain[3].target.engine._directory / "records"
+            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+            await chain[3].stop()
+            damage(records)
+            await chain[3].restart(chain.routing())
+            assert chain[3].target.engine.store_id != before, "it is taken for an exchanged disk"
+            assert (records.parent.with_name(f"{records.parent.name}.damaged") / "records").is_dir()
+            await come_back(chain, 3)
+
+    run(test)
+
+
+def test_the_only_one_that_may_have_it_is_left_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await fill(chain, 3)
+            records = chain[3].target.engine._directory / "records"
+            chain.change((3, LASTSRV), (1, OFFLINE), (2, OFFLINE))
+            await chain[3].stop()
+            damage(records)
+            targets = Targets(NodeId(3), records.parent.parent, disk := RealDisk(threads=1), EngineSettings())
+            for _ in range(2):  # the first time has let go of it
+                with pytest.raises(Corrupt):
+                    await targets.open(chain.routing())
+            assert records.is_dir()
+            await disk.close()
+
+    run(test)
+
+
+def broken(replica: Any) -> None:
+    """From now on no list of what is there can be read."""
+
+    def scan(*rest: Any) -> Any:
+        raise Corrupt("block checksum mismatch")
+
+    replica.target.engine._store._table.scan = scan
+
+
+@pytest.mark.parametrize("node", [1, 3])
+def test_a_target_that_cannot_list_what_it_has_leaves_and_comes_back_empty(node: int, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await fill(chain, node)
+            target, before = chain[node].target, chain[node].target.engine
+            damage(before._directory / "records")
+            broken(chain[node])
+            with pytest.raises(Corrupt):
+                target.inventory(None, 10)
+            assert target.left and target.local_state is LocalState.OFFLINE
+            assert "mismatch" in chain[node].targets.reports()[0].failure
+            chain.change(*[(n, SERVING) for n in (1, 2, 3) if n != node], (node, OFFLINE))
+            await until(lambda: target.engine is not before)
+            assert target.engine.store_id != before.store_id
+            await come_back(chain, node)
+
+    run(test)
+
+
+def test_the_only_one_that_serves_goes_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            await fill(chain, 1)
+            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+            broken(chain[1])
+            with pytest.raises(Corrupt):
+                chain[1].target.inventory(None, 10)
+            assert not chain[1].target.left
+            assert await chain.read(1, length=5000) == (5, b"4" * 5000)
+
+    run(test)
+
+
+def test_a_table_that_takes_no_writes_because_of_damage_ends_the_target(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            target = chain[2].target
+
+            def write(rows: Any) -> int:
+                raise Corrupt("met while sorting")
+
+            target.engine._store._table.write = write  # type: ignore[method-assign, assignment]
+            writing = asyncio.create_task(chain.write(b"x"))
+            await until(lambda: target.left)
+            await cancelled(writing)
+            assert isinstance(target.engine.failure, Corrupt)
+
+    run(test)

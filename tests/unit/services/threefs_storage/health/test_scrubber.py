@@ -1,0 +1,179 @@
+"""Damage that nobody reads is found by the scrubber."""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+from threefs_storage.engine.records import Version
+from threefs_storage.health.comparison import Comparison
+from threefs_storage.health.scrubber import Pace, Scrubber
+
+from tests.harness.chain import OFFLINE, SERVING, SYNCING, Gate, Replica, TestChain, chain_of, until
+from tests.harness.clocks import SteppedClock
+from tests.harness.rpc import run
+from threefs.ids import ChunkId
+
+CHUNKS = [ChunkId(7, number) for number in range(20)]
+
+
+def comparison(chain: TestChain, node: int) -> Comparison:
+    return chain[node].storage._scrubber._comparison
+
+
+async def pass_over(scrubber: Scrubber, passes: int) -> None:
+    await until(lambda: scrubber.passes >= passes)
+
+
+def test_it_finds_what_nobody_reads_and_has_it_repaired(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            for chunk in CHUNKS:
+                await chain.write(b"content" * 100, chunk=chunk)
+            target = chain[2].target
+            store = target.engine._store
+            data = store._table.get(CHUNKS[3].key())
+            assert data is not None
+            store._table.write({CHUNKS[3].key(): bytes([data[0] ^ 128]) + data[1:]})
+            committed = chain[2].record(CHUNKS[5]).committed
+            assert committed is not None and committed.block is not None
+            path = next((chain[2].directory / f"target-{target.target_id}" / "blocks").iterdir())
+            with path.open("r+b") as file:
+                file.seek((committed.block.slot << committed.block.bits) + 3)
+                file.write(b"\xee")
+            scrubber = Scrubber(Pace(), comparison(chain, 2), clock=SteppedClock())
+            scrubber.begin([target])
+            await pass_over(scrubber, 1)
+            assert target.damage_found == 2 and target.scrubbed >= len(CHUNKS)
+            (report,) = chain[2].targets.reports()
+            assert report.scrub_passes >= 1
+            assert report.scrubbed_bytes >= (len(CHUNKS) - 1) * 700, "all but the one whose length nobody knows"
+            await until(lambda: target.repaired == 2 and not target.damaged)
+            for chunk in CHUNKS:
+                assert await chain.read(2, chunk) == (1, b"content" * 100)
+            await scrubber.stop()
+
+    run(test)
+
+
+def test_it_keeps_to_its_pace(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            for chunk in CHUNKS:
+                await chain.write(bytes(100_000), chunk=chunk)
+            clock = SteppedClock()
+            began = clock.monotonic()
+            scrubber = Scrubber(Pace(bytes_per_s=100_000, interval_s=3600.0), comparison(chain, 1), clock=clock)
+            scrubber.begin([chain[1].target])
+            await pass_over(scrubber, 1)
+            assert clock.monotonic() - began >= len(CHUNKS)
+            await pass_over(scrubber, 2)
+            assert clock.monotonic() - began >= 3600
+            await scrubber.stop()
+            await asyncio.sleep(0)
+
+    run(test)
+
+
+def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            chunks = [ChunkId(7, number) for number in range(600)]
+            await asyncio.gather(*(chain.write(b"x", chunk=chunk, client=bytes(15) + b"c") for chunk in chunks))
+            await chain[1].storage._scrubber.stop()
+            target = chain[1].target
+            target.engine.remember("scrub", None)
+            clock = Stopping(300)
+            scrubber = Scrubber(Pace(), comparison(chain, 1), clock=clock)
+            scrubber.begin([target])
+            await clock.stopped.wait()
+            await scrubber.stop()
+            assert target.engine.recall("scrub") == chunks[255].key()
+            await chain[1].restart()
+            await chain[1].storage._scrubber.stop()
+            target = chain[1].target
+            target.scrubbed = 0
+            again = Scrubber(Pace(), comparison(chain, 1), clock=SteppedClock())
+            again.begin([target])
+            await pass_over(again, 1)
+            await again.stop()
+            assert target.scrubbed == 600 - 256 and target.engine.recall("scrub") is None
+
+    run(test)
+
+
+class Stopping(SteppedClock):
+    """Stands still for ever at the N-th sleep."""
+
+    def __init__(self, sleeps: int) -> None:
+        super().__init__()
+        self.left = sleeps
+        self.stopped = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.left -= 1
+        if not self.left:
+            self.stopped.set()
+            await asyncio.Event().wait()
+
+
+def test_it_outlives_a_target_whose_store_is_opened_anew_during_a_read(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(bytes(100_000))
+            target = chain[2].target
+            hold = chain[2].disk.hold_read = Gate()
+            scrubber = Scrubber(Pace(1 << 30, 0.0), comparison(chain, 2), clock=SteppedClock())
+            scrubber.begin([target])
+            await hold.reached.wait()
+            chain.change((1, SERVING), (2, OFFLINE))
+            target.left = True
+            await chain[2].targets.reopen(target)
+            chain[2].disk.hold_read = None
+            hold.open.set()
+            before = scrubber.passes
+            await pass_over(scrubber, before + 2)
+            assert not target.damaged and target.engine.failure is None
+            await scrubber.stop()
+
+    run(test)
+
+
+def regress(replica: Replica, chunk: ChunkId) -> None:
+    """What it has committed last is not there any more, as if the disk had not written it."""
+    engine = replica.target.engine
+    committed = engine.record(chunk)
+    assert committed is not None and committed.committed is not None
+    engine._store.write({chunk: dataclasses.replace(committed, committed=older[chunk])})
+
+
+older: dict[ChunkId, Version | None] = {}
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_a_target_that_is_behind_its_neighbours_leaves_and_is_made_equal(node: int, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with chain_of(tmp_path) as chain:
+            for chunk in CHUNKS:
+                await chain.write(b"old", chunk=chunk)
+            older[CHUNKS[3]] = chain[node].record(CHUNKS[3]).committed
+            await chain.write(b"NEW", chunk=CHUNKS[3])
+            regress(chain[node], CHUNKS[3])
+            targets = [replica.target for replica in chain.replicas]
+            scrubbers = [Scrubber(Pace(), comparison(chain, n), clock=SteppedClock()) for n in (1, 2, 3)]
+            for scrubber, target in zip(scrubbers, targets, strict=True):
+                scrubber.begin([target])
+            await until(lambda: targets[node - 1].left)
+            for scrubber in scrubbers:
+                await scrubber.stop()
+            assert [target.left for target in targets].count(True) == 1, "only the one that is wrong"
+            others = [(n, SERVING) for n in (1, 2, 3) if n != node]
+            chain.change(*others, (node, OFFLINE))
+            await until(lambda: not targets[node - 1].left)
+            targets[node - 1].leased_until = float("inf")
+            chain.change(*others, (node, SYNCING))
+            await until(lambda: targets[node - 1].complete_in == chain.version)
+            chain.change(*others, (node, SERVING))
+            assert await chain.read(node, CHUNKS[3]) == (2, b"NEW")
+
+    run(test)

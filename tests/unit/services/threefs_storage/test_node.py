@@ -1,0 +1,124 @@
+"""A storage process put together, with a manager beside it, over real sockets and a real disk."""
+
+import asyncio
+from pathlib import Path
+
+from threefs_manager.election import Election
+from threefs_manager.service import Manager
+from threefs_storage.node import StorageNode
+from threefs_storage.settings import Settings
+
+from tests.harness.chain import until
+from tests.harness.rpc import identity, run
+from threefs.cluster.manager_client import FramedManager
+from threefs.env.disk import RealDisk
+from threefs.env.net import RealNet
+from threefs.kv.memory import MemoryEngine
+from threefs.routing import PublicState
+from threefs.rpc.server import Server
+from threefs.wire import manager_pb2 as pb
+
+PLAN = pb.InitRequest(
+    storage=[pb.PlannedNode(node_id=n) for n in (1, 2)], replicas=2, targets_per_disk=1, lease_ms=2000
+)
+
+
+class Bench:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._disk = RealDisk(threads=2)
+        self._engine = MemoryEngine()
+        self.server = Server(RealNet(), identity(""))
+        self.manager = Manager(
+            self._engine,
+            Election(self._engine, "one", length_s=0.4, alone=True),
+            lease_s=2.0,
+            on_cluster=self.server.join,
+        )
+
+    async def __aenter__(self) -> "Bench":
+        self.manager.bind(self.server)
+        self.address = await self.server.start("127.0.0.1", 0)
+        self._running = asyncio.create_task(self.manager.run())
+        await self.manager.began.wait()
+        await self.manager.init(PLAN)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.manager.resign()
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        await self.server.stop(1.0)
+        await self._disk.close()
+
+    async def node(self, number: int) -> StorageNode:
+        directory = self._directory / f"node-{number}"
+        directory.mkdir(exist_ok=True)
+        node = StorageNode(
+            Settings(node_id=number, data_dir=directory, manager=self.address, control=""),
+            net=RealNet(),
+            disk=self._disk,
+            managers=lambda peers: FramedManager(peers, self.address),
+        )
+        await node.start()
+        return node
+
+    def states(self) -> dict[int, PublicState]:
+        (chain,) = self.manager._publication.routing.chains.values()
+        return {member.target_id // 100: member.state for member in chain.members}
+
+
+def test_a_clean_stop_hands_over_at_once_and_a_start_comes_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Bench(tmp_path) as bench:
+            one, two = await bench.node(1), await bench.node(2)
+            (target,) = one.targets
+            await until(lambda: target.leased_until > 0)
+            await two.stop()
+            await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.OFFLINE})
+            two = await bench.node(2)
+            await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
+            await one.stop()
+            await two.stop()
+            await until(lambda: PublicState.LASTSRV in bench.states().values())
+
+    run(test)
+
+
+def test_a_chain_version_is_durable_in_the_store_before_the_node_acts_in_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Bench(tmp_path) as bench:
+            one, two = await bench.node(1), await bench.node(2)
+            (target,) = one.targets
+            assert one.targets.stores()[0].kept.chain.version == target.chain.version, "since it was taken in"
+            before, held = target.chain.version, asyncio.Event()
+            keep = target.engine.keep
+
+            async def slow(name: str, value: bytes) -> None:
+                await held.wait()
+                await keep(name, value)
+
+            target.engine.keep = slow
+            await two.stop()
+            await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.OFFLINE})
+            await asyncio.sleep(0.1)
+            assert target.chain.version == before
+            held.set()
+            await until(lambda: target.chain.version > before)
+            assert one.targets.stores()[0].kept.chain.version == target.chain.version
+            await one.stop()
+
+    run(test)
+
+
+def test_the_store_keeps_its_identity_until_it_is_wiped(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Bench(tmp_path) as bench:
+            seen = []
+            for _ in range(2):
+                node = await bench.node(1)
+                seen += [store.store_id for store in node.targets.stores()]
+                await node.stop()
+            assert seen[0] == seen[1] != 0
+
+    run(test)

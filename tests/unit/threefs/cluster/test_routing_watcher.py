@@ -1,0 +1,204 @@
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.harness.clocks import SteppedClock
+from tests.harness.dice import Dice
+from threefs import routing as routing_module
+from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.env.net import RealNet
+from threefs.errors import NotAuthorised, ThreefsError, Unavailable, WrongCluster
+from threefs.routing import EMPTY, Routing
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.identity import Identity
+from threefs.wire import manager_pb2 as pb
+
+
+def snapshot(version: int, cluster_id: str = "c") -> Routing:
+    return dataclasses.replace(EMPTY, version=version, cluster_id=cluster_id)
+
+
+class Managers(ConnectionPool):
+    """Stands in for the managers at any number of addresses. Each knows a snapshot, or fails with an error."""
+
+    def __init__(self, **known: Routing | ThreefsError) -> None:
+        super().__init__(RealNet(), Identity("", "00" * 16))
+        self.known = known
+        self.calls: list[tuple[str, int]] = []
+        self._changed = asyncio.Event()
+
+    def now(self, **known: Routing | ThreefsError) -> None:
+        self.known.update(known)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def call(self, address: str, method: Any, request: Any, **_: Any) -> Any:
+        self.calls.append((address, request.known_version))
+        await asyncio.sleep(0)
+        found = self.known[address]
+        while isinstance(found, Routing) and found.version == request.known_version and request.wait_ms:
+            await self._changed.wait()
+            found = self.known[address]
+        if isinstance(found, ThreefsError):
+            raise found
+        if found.version == request.known_version:
+            return pb.GetRoutingReply()
+        return pb.GetRoutingReply(routing=routing_module.to_wire(found))
+
+
+async def turns(number: int = 30) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def run(
+    managers: dict[str, Routing | ThreefsError], body: Callable[[Managers, RoutingWatcher], Awaitable[None]]
+) -> None:
+    async def main() -> None:
+        peers = Managers(**managers)
+        cluster = RoutingWatcher(peers, list(managers), clock=SteppedClock(), random=Dice(1))
+        try:
+            await body(peers, cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_it_has_a_snapshot_when_started_and_follows_the_next() -> None:
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        seen: list[Routing] = []
+        cluster.on_change(seen.append)
+        await cluster.start(5)
+        assert cluster.routing == snapshot(3)
+        assert peers.identity.cluster_id == "c", "from now on a manager of another cluster is refused"
+        peers.now(a=snapshot(4))
+        assert await cluster.refresh(3, 5) == snapshot(4)
+        assert seen == [snapshot(3), snapshot(4)]
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_refresh_ends_without_news_after_its_time() -> None:
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        await cluster.start(5)
+        assert await cluster.refresh(2, 0.01) == snapshot(3), "already newer"
+        assert await cluster.refresh(3, 0.01) == snapshot(3)
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_start_waits_for_a_plan() -> None:
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        starting = asyncio.create_task(cluster.start(60))
+        await turns(5)
+        assert not starting.done()
+        peers.now(a=snapshot(1))
+        await starting
+        assert cluster.routing == snapshot(1)
+
+    run({"a": EMPTY}, body)
+
+
+def test_start_says_what_is_missing() -> None:
+    async def no_plan(peers: Managers, cluster: RoutingWatcher) -> None:
+        with pytest.raises(Unavailable, match="the manager at a has no plan yet"):
+            await cluster.start(2)
+
+    async def nobody(peers: Managers, cluster: RoutingWatcher) -> None:
+        with pytest.raises(Unavailable, match=r"no cluster answers at a, b \(refused\); `threefs up`"):
+            await cluster.start(2)
+
+    run({"a": EMPTY}, no_plan)
+    run({"a": Unavailable("refused"), "b": Unavailable("refused")}, nobody)
+
+
+def test_what_waiting_cannot_heal_ends_the_start_at_once() -> None:
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        with pytest.raises(NotAuthorised):
+            await cluster.start(60)
+        assert len(peers.calls) == 1
+
+    run({"a": NotAuthorised("the token is missing or wrong")}, body)
+
+
+def test_the_next_manager_is_asked_when_one_is_away() -> None:
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        await cluster.start(5)
+        assert cluster.routing == snapshot(3)
+        peers.now(a=snapshot(5), b=Unavailable("gone"))
+        assert await cluster.refresh(3, 5) == snapshot(5)
+
+    run({"a": Unavailable("gone"), "b": snapshot(3)}, body)
+
+
+@pytest.mark.parametrize("answer", [snapshot(2), snapshot(9, "other"), EMPTY])
+def test_an_older_or_foreign_snapshot_is_not_taken_nor_asked_for_without_pause(answer: Routing) -> None:
+    """A manager whose data was put back to an earlier state answers every poll at once."""
+
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        await cluster.start(5)
+        clock = cluster._clock
+        began, calls = clock.monotonic(), len(peers.calls)
+        with capture_logs():
+            peers.now(a=answer)
+            await turns(200)
+        assert cluster.routing == snapshot(3)
+        polls = len(peers.calls) - calls
+        assert 0 < polls < 4 * (clock.monotonic() - began) + 8, "the pauses grow to half a second and more"
+        peers.now(a=snapshot(4))
+        assert await cluster.refresh(3, 5) == snapshot(4), "and goes on when it can"
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_a_callback_that_fails_harms_nobody_else() -> None:
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        seen: list[int] = []
+
+        def fail(routing: Routing) -> None:
+            raise ZeroDivisionError
+
+        cluster.on_change(fail)
+        cluster.on_change(lambda routing: seen.append(routing.version))
+        with capture_logs() as logs:
+            await cluster.start(5)
+            peers.now(a=snapshot(4))
+            await cluster.refresh(3, 5)
+        assert seen == [3, 4]
+        assert [entry["log_level"] for entry in logs] == ["error", "error"]
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_a_snapshot_is_kept_before_it_is_used() -> None:
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        await cluster.start(5)
+        kept = asyncio.Event()
+        asked: list[int] = []
+
+        async def keep(routing: Routing) -> None:
+            asked.append(routing.version)
+            await kept.wait()
+
+        cluster.keep = keep
+        peers.now(a=snapshot(4))
+        await turns()
+        assert asked == [4] and cluster.routing.version == 3
+        kept.set()
+        assert (await cluster.refresh(3, 5)).version == 4
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_a_foreign_cluster_is_named() -> None:
+    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+        await cluster.start(5)
+        with pytest.raises(WrongCluster, match="at a now speaks for cluster other, not c"):
+            await cluster._take("a", snapshot(9, "other"))
+
+    run({"a": snapshot(3)}, body)

@@ -1,0 +1,206 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.harness.children import in_child
+from threefs.env import loop_thread
+from threefs.env.loop_thread import LoopThread
+from threefs.env.net import RealNet, Stream
+
+
+async def name_of_thread() -> str:
+    await asyncio.sleep(0)
+    return threading.current_thread().name
+
+
+def test_work_runs_on_the_other_thread() -> None:
+    thread = LoopThread("other")
+    assert thread.run(name_of_thread()) == "other"
+    thread.stop()
+    thread.stop()
+
+
+def test_errors_come_back() -> None:
+    async def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        loop_thread.shared().run(fail())
+
+
+def test_it_works_inside_a_running_loop_of_the_caller() -> None:
+    async def caller() -> str:
+        return loop_thread.shared().run(name_of_thread())
+
+    assert asyncio.run(caller()) == "threefs"
+
+
+def test_a_blocking_call_on_the_loop_itself_is_an_error_not_a_deadlock() -> None:
+    async def outer() -> None:
+        loop_thread.shared().run(name_of_thread())
+
+    with pytest.raises(RuntimeError, match="wait for itself"):
+        loop_thread.shared().run(outer())
+
+
+def test_many_threads_share_one_loop() -> None:
+    results: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(loop_thread.shared().run(name_of_thread()))) for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == ["threefs"] * 20
+
+
+def test_an_interrupted_wait_ends_when_the_work_has_noticed() -> None:
+    lent = bytearray(1)
+
+    async def work() -> None:
+        while True:
+            await asyncio.sleep(0)
+            time.sleep(0.2)  # the loop has much to do
+            lent[0] = (lent[0] + 1) % 256
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop_thread.shared().run(work())
+        seen = lent[0]
+        time.sleep(0.5)
+        assert lent[0] == seen
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_stop_cancels_what_runs() -> None:
+    thread, ended = LoopThread("other"), threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    thread.submit(forever())
+    thread.run(name_of_thread())
+    thread.stop()
+    assert ended.is_set()
+
+
+def test_a_forked_child_has_a_loop_of_its_own() -> None:
+    parents = loop_thread.shared()
+    parents.run(name_of_thread())
+    before = loop_thread.generation()
+
+    def child() -> None:
+        assert loop_thread.generation() == before + 1
+        assert loop_thread.shared() is not parents
+        assert loop_thread.shared().run(name_of_thread()) == "threefs"
+
+    assert in_child(child) == 0
+    assert loop_thread.generation() == before
+    assert loop_thread.shared() is parents
+    assert parents.run(name_of_thread()) == "threefs"
+
+
+def test_a_child_lets_go_of_connections_and_does_not_disturb_the_parent() -> None:
+    async def work() -> None:
+        accepted: list[Stream] = []
+        listener = await RealNet().listen("127.0.0.1", 0, accepted.append)
+        stream = await RealNet().connect(listener.address, 5.0)
+        while not accepted:
+            await asyncio.sleep(0.001)
+        readable = asyncio.Event()
+        stream.on_readable(readable.set)
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)
+            os.read(reading, 1)  # outlive the parent's connection
+            os._exit(0)
+        accepted[0].send([b"still here"])
+        await asyncio.wait_for(readable.wait(), 10)
+        view = memoryview(bytearray(10))
+        assert stream.recv_into([view]) == 10
+        ended = asyncio.Event()
+        accepted[0].on_readable(ended.set)
+        stream.close()
+        await asyncio.wait_for(ended.wait(), 10)
+        assert accepted[0].recv_into([view]) == 0, "the child must not keep the connection open"
+        os.write(writing, b"x")
+        assert os.waitpid(pid, 0)[1] == 0
+        os.close(reading)
+        os.close(writing)
+        accepted[0].close()
+        listener.close()
+
+    asyncio.run(work())
+
+
+ENDS = """
+import asyncio, os
+from threefs.env import loop_thread
+{before}
+def store():
+    try:
+        print(loop_thread.run({work}))
+    except TimeoutError:
+        print("too late")
+loop_thread.at_exit(store)
+loop_thread.run(asyncio.sleep(0))
+"""
+
+
+TOO_LATE = """
+import asyncio, os
+from threefs.env import loop_thread
+loop_thread.run(asyncio.sleep(0))
+class Left:
+    def __del__(self, run=loop_thread.run, sleep=asyncio.sleep, write=os.write):
+        try:
+            run(sleep(0))
+        except RuntimeError as error:
+            write(1, str(error).encode())
+left = Left()
+"""
+
+
+def said(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def ended(before: str, work: str) -> str:
+    """What a program says that ends with that work."""
+    return said(ENDS.format(before=before, work=work))
+
+
+def test_work_that_is_left_is_done_when_the_program_ends() -> None:
+    assert ended("", "asyncio.sleep(0.01, 'stored')") == "stored\n"
+    assert ended("loop_thread.EXIT_S = 0.2", "asyncio.sleep(3600)") == "too late\n"
+
+
+def test_a_call_of_a_finalizer_fails_instead_of_waiting_for_a_thread_that_never_runs() -> None:
+    assert said(TOO_LATE) == "the program is ending: it is too late for calls to the cluster"
+
+
+def test_a_loop_that_is_stuck_does_not_keep_the_program() -> None:
+    began = time.monotonic()
+    before = "import time; loop_thread.EXIT_S = loop_thread._STOP_S = 0.2\nasync def stuck(): time.sleep(3600)"
+    assert ended(before, "stuck()") == "too late\n"
+    assert time.monotonic() - began < 10

@@ -1,0 +1,130 @@
+"""A store that has failed is opened again once the reason is gone."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.harness.chain import until
+from tests.harness.small_disk import small_disk as mounted_disk
+from threefs import background
+from threefs.errors import MaybeCommitted, NoSpace, ThreefsError, Unavailable
+from threefs.kv import recovering
+from threefs.kv.recovering import RecoveringEngine
+from threefs.kv.rocks import RocksEngine
+
+
+class Failing:
+    """A RocksDB with something that fails."""
+
+    def __init__(self, engine: RecoveringEngine, **fails: Exception) -> None:
+        assert engine._engine is not None
+        self._store = engine._engine._table._store
+        self._fails = fails
+        engine._engine._table._store = self  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> object:
+        return self._fail if name in self._fails else getattr(self._store, name)
+
+    def _fail(self, *_: object) -> None:
+        raise next(iter(self._fails.values()))
+
+
+async def put(engine: RecoveringEngine, key: bytes) -> None:
+    tx = engine.begin()
+    tx.set(key, b"1")
+    await tx.commit()
+
+
+async def keys(engine: RecoveringEngine) -> list[bytes]:
+    return [key for key, _ in await engine.begin().get_range(b"", b"\xff")]
+
+
+def recovers(engine: RecoveringEngine) -> Callable[[], bool]:
+    return lambda: engine._engine is not None and engine._engine.failure is None
+
+
+@pytest.mark.parametrize("fails", ["write", "flush_wal", "get", "iter"])
+def test_after_an_error_of_the_system_it_works_again(fails: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        engine = await RecoveringEngine.open(tmp_path / "store")
+        await put(engine, b"a")
+        old = engine.begin()
+        await old.get(b"a")
+        Failing(engine, **{fails: Exception("IO error: Too many open files")})
+        tx = None
+        with pytest.raises(ThreefsError):
+            tx = engine.begin()
+            await tx.get(b"b")
+            tx.set(b"b", b"1")
+            await tx.commit()
+        old.set(b"late", b"1")
+        with pytest.raises(ThreefsError):  # it belongs to the time before
+            await old.commit()
+        del old, tx  # while they are held the old table cannot be let go of
+        await until(recovers(engine))
+        await put(engine, b"c")
+        assert set(await keys(engine)) - {b"b"} == {b"a", b"c"}, "b was never acknowledged"
+        assert b"late" not in await keys(engine)
+        await engine.close()
+
+    with capture_logs():
+        asyncio.run(main())
+
+
+def test_a_store_that_cannot_be_opened_again_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        deaths: list[BaseException | None] = []
+        background.on_death(lambda name, error: deaths.append(error))
+        engine = await RecoveringEngine.open(tmp_path / "store")
+
+        async def fails(*_: object, **__: object) -> None:
+            raise Unavailable("the disk is gone")
+
+        monkeypatch.setattr(recovering, "_PATIENCE_S", 0.1)
+        monkeypatch.setattr(RocksEngine, "open", fails)
+        Failing(engine, flush_wal=Exception("IO error"))
+        with pytest.raises(MaybeCommitted):
+            await put(engine, b"a")
+        await until(lambda: bool(deaths))
+        assert "cannot be opened again: the disk is gone" in str(deaths[0])
+        with pytest.raises(Unavailable, match="is being opened again"):
+            engine.begin()
+        await engine.close()
+
+    with capture_logs():
+        asyncio.run(main())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted_disk(tmp_path / "disk", "16m") as disk:
+        yield disk
+
+
+def test_a_full_disk_can_be_read_and_takes_writes_when_there_is_room(small_disk: Path) -> None:
+    async def main() -> None:
+        engine = await RecoveringEngine.open(small_disk / "store")
+        number = 0
+        with pytest.raises((NoSpace, MaybeCommitted)):
+            while True:
+                tx = engine.begin()
+                tx.set(b"%06d" % number, os.urandom(50_000))
+                await tx.commit()
+                number += 1
+        await asyncio.sleep(1.2)
+        assert len(await keys(engine)) in (number, number + 1)
+        with pytest.raises(NoSpace):
+            await put(engine, b"z")
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        await until(recovers(engine))
+        await put(engine, b"z")
+        assert len(await keys(engine)) in (number + 1, number + 2)
+        await engine.close()
+
+    with capture_logs():
+        asyncio.run(main())

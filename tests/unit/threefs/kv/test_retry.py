@@ -1,0 +1,93 @@
+import asyncio
+import itertools
+
+import pytest
+
+from tests.harness.clocks import SteppedClock
+from threefs.env.random import RealRandom
+from threefs.errors import Conflict, MaybeCommitted, NotFound, Throttled, TooLarge
+from threefs.kv import retry
+from threefs.kv.engine_api import Transaction
+from threefs.kv.memory import MemoryEngine
+
+
+class Highest(RealRandom):
+    def uniform(self, low: float, high: float) -> float:
+        return high
+
+
+def test_conflicts_are_retried_with_pauses_that_double_up_to_a_limit() -> None:
+    clock = SteppedClock()
+    moments: list[float] = []
+
+    async def body(tx: Transaction) -> str:
+        moments.append(clock.monotonic())
+        if len(moments) < 12:
+            raise [Conflict, Throttled][len(moments) % 2]
+        return "done"
+
+    async def main() -> None:
+        engine = MemoryEngine(clock=clock)
+        assert await retry.run(engine, body, clock=clock, random=Highest(), timeout_s=60.0) == "done"
+
+    asyncio.run(main())
+    pauses = [later - sooner for sooner, later in itertools.pairwise(moments)]
+    assert pauses[:3] == pytest.approx([0.002, 0.004, 0.008])
+    assert pauses[-2:] == pytest.approx([0.5, 0.5])
+
+
+def test_the_deadline_ends_the_attempts_with_the_last_error() -> None:
+    clock = SteppedClock()
+
+    async def body(tx: Transaction) -> None:
+        raise Conflict
+
+    async def main() -> None:
+        with pytest.raises(Conflict):
+            await retry.run(MemoryEngine(clock=clock), body, clock=clock, random=Highest(), timeout_s=3.0)
+
+    start = clock.monotonic()
+    asyncio.run(main())
+    assert 2.0 < clock.monotonic() - start <= 3.0
+
+
+@pytest.mark.parametrize("error", [NotFound, TooLarge, KeyError])
+def test_other_errors_end_it_at_once_and_nothing_is_written(error: type[Exception]) -> None:
+    calls = 0
+
+    async def body(tx: Transaction) -> None:
+        nonlocal calls
+        calls += 1
+        tx.set(b"a", b"1")
+        raise error("no")
+
+    async def main() -> None:
+        engine = MemoryEngine()
+        with pytest.raises(error):
+            await retry.run(engine, body)
+        assert await engine.begin().get(b"a") is None
+
+    asyncio.run(main())
+    assert calls == 1
+
+
+async def once(tx: Transaction) -> bool:
+    """Replayable: finds out whether it was done before."""
+    done = await tx.get(b"done") is not None
+    if not done:
+        tx.set(b"done", b"")
+        tx.set(b"n", b"%d" % (int(await tx.get(b"n") or 0) + 1))
+    return done
+
+
+def test_an_unknown_outcome_is_retried_only_when_that_is_safe() -> None:
+    async def main() -> None:
+        broken = MemoryEngine(random=RealRandom(), unknown_rate=1.0)
+        with pytest.raises(MaybeCommitted):
+            await retry.run(broken, once)
+        for _ in range(50):
+            engine = MemoryEngine(random=RealRandom(), unknown_rate=0.5, conflict_rate=0.3)
+            await retry.run(engine, once, clock=SteppedClock(), timeout_s=60.0, replayable=True)
+            assert await engine.begin().get(b"n") == b"1"
+
+    asyncio.run(main())

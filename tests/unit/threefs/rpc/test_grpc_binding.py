@@ -1,0 +1,224 @@
+"""The gRPC binding, as our own client and as anybody's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from structlog.testing import capture_logs
+
+from tests.harness.rpc import run
+from threefs.errors import DeadlineExceeded, Fenced, Internal, NotAuthorised, ThreefsError, Unavailable
+from threefs.rpc.grpc_binding import ControlClient, ControlServer
+from threefs.rpc.methods import GET_STATUS
+from threefs.wire import manager_pb2 as pb
+
+KEY = "0123456789abcdef" * 4
+
+
+def serve(
+    handler: Callable[[pb.GetStatusRequest], Awaitable[pb.GetStatusReply]],
+    body: Callable[[str], Awaitable[None]],
+    token: str = "",
+) -> None:
+    async def test() -> None:
+        server = ControlServer(token)
+        server.serve(GET_STATUS, handler)
+        address = await server.start("127.0.0.1", 0)
+        try:
+            await body(address)
+        finally:
+            await server.stop(0.5)
+
+    run(test)
+
+
+async def ask(address: str, token: str = "", timeout_s: float = 5) -> pb.GetStatusReply:
+    client = ControlClient(address, token)
+    try:
+        return await client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=timeout_s)
+    finally:
+        await client.close()
+
+
+async def status(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+    return pb.GetStatusReply(cluster_id="c", manager_epoch=3)
+
+
+def test_a_call() -> None:
+    async def body(address: str) -> None:
+        assert (await ask(address)).manager_epoch == 3
+
+    serve(status, body)
+
+
+@pytest.mark.parametrize("error", [Fenced("epoch 4 is held by another"), Unavailable("later")])
+def test_an_error_keeps_its_class_and_words(error: ThreefsError) -> None:
+    async def fail(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        raise error
+
+    async def body(address: str) -> None:
+        with pytest.raises(type(error), match=str(error)):
+            await ask(address)
+
+    serve(fail, body)
+
+
+def test_a_handler_that_breaks_is_internal_and_logged() -> None:
+    async def fail(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        raise KeyError("secret detail")
+
+    async def body(address: str) -> None:
+        with capture_logs() as logs, pytest.raises(Internal) as caught:
+            await ask(address)
+        assert "secret detail" not in str(caught.value)
+        assert any(entry["log_level"] == "error" for entry in logs)
+
+    serve(fail, body)
+
+
+def test_a_token_is_needed_where_there_is_one() -> None:
+    async def body(address: str) -> None:
+        assert (await ask(address, "right")).cluster_id == "c"
+        for token in ("", "wrong"):
+            with pytest.raises(NotAuthorised):
+                await ask(address, token)
+
+    serve(status, body, token="right")
+
+
+def test_nobody_there_and_nobody_answering() -> None:
+    async def slow(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        await asyncio.sleep(30)
+        return pb.GetStatusReply()
+
+    async def body(address: str) -> None:
+        with pytest.raises(DeadlineExceeded):
+            await ask(address, timeout_s=0.1)
+        with pytest.raises((Unavailable, DeadlineExceeded)):
+            await ask("127.0.0.1:1", timeout_s=1)
+
+    serve(slow, body)
+
+
+def test_without_a_key_health_and_reflection_speak_to_anybody() -> None:
+    async def body(address: str) -> None:
+        async with grpc.aio.insecure_channel(address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            for service in ("", "threefs.wire.Manager"):
+                answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+            names = [s.name for reply in [r async for r in call] for s in reply.list_services_response.service]
+            assert "threefs.wire.Manager" in names
+
+    serve(status, body)
+
+
+def test_with_a_key_health_and_reflection_need_it_too() -> None:
+    async def body(address: str) -> None:
+        async with grpc.aio.insecure_channel(address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await health.Check(health_pb2.HealthCheckRequest())
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            with pytest.raises(grpc.aio.AioRpcError, match="has a key"):
+                await anext(aiter(health.Watch(health_pb2.HealthCheckRequest())))
+            question = reflection_pb2.ServerReflectionRequest(list_services="")
+            with pytest.raises(grpc.aio.AioRpcError, match="has a key"):
+                await anext(aiter(stub.ServerReflectionInfo(iter([question]))))
+            client = ControlClient(address, KEY)
+            await client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)  # it knows the challenge now
+            _, proof = client.metadata("/grpc.health.v1.Health/Check")
+            answer = await health.Check(health_pb2.HealthCheckRequest(), metadata=proof)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            with pytest.raises(grpc.aio.AioRpcError, match="copy"):
+                await health.Check(health_pb2.HealthCheckRequest(), metadata=proof)
+            _, proof = client.metadata("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+            replies = [each async for each in stub.ServerReflectionInfo(iter([question]), metadata=proof)]
+            assert len(replies) == 1
+            await client.close()
+
+    serve(status, body, token=KEY)
+
+
+def test_a_proof_is_of_one_request() -> None:
+    """Somebody between takes the proof of a call, and puts it on another one."""
+
+    async def body(address: str) -> None:
+        client = ControlClient(address, KEY)
+        await client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)
+        path = f"/{GET_STATUS.service}/{GET_STATUS.name}"
+        _, proof = client.metadata(path, b"what was asked")
+        async with grpc.aio.insecure_channel(address) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="another request"):
+                await channel.unary_unary(path, None, None)(b"", metadata=proof)
+        await client.close()
+
+    serve(status, body, token=KEY)
+
+
+def test_an_answer_of_somebody_without_the_key_is_none() -> None:
+    async def lie(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        return pb.GetStatusReply(cluster_id="forged")
+
+    async def fail(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        raise Fenced("forged")
+
+    async def body(address: str) -> None:
+        with pytest.raises(Unavailable, match="key"):
+            await ask(address, KEY)
+
+    serve(lie, body)
+    serve(fail, body)
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    async def test() -> None:
+        first, second = ControlServer(), ControlServer()
+        address = await first.start("127.0.0.1", 0)
+        with pytest.raises(Unavailable, match="cannot listen"):
+            await second.start("127.0.0.1", int(address.rsplit(":", 1)[1]))
+        await first.stop(0.1)
+        await second.stop(0.1)
+
+    run(test)
+
+
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    async def test() -> None:
+        server = ControlServer("")
+        server.serve(GET_STATUS, status)
+        address = await server.start("::1", 0)
+        try:
+            assert address.startswith("[::1]:")
+            assert (await ask(address)).manager_epoch == 3
+        finally:
+            await server.stop(0.5)
+
+    run(test)
+
+
+def test_who_has_no_proof_is_refused_before_the_request_is_taken_in() -> None:
+    """60 requests of 15 MiB of somebody without the key made a manager hold 900 MiB."""
+
+    async def body(address: str) -> None:
+        async def nothing() -> AsyncIterator[bytes]:
+            await asyncio.Event().wait()
+            yield b""
+
+        async with grpc.aio.insecure_channel(address) as channel:
+            path = f"/{GET_STATUS.service}/{GET_STATUS.name}"
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await channel.stream_unary(path, None, None)(nothing(), timeout=10)
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await channel.unary_unary(path, None, None)(bytes(3 << 20), timeout=10)
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert (await ask(address, KEY)).manager_epoch == 3
+
+    serve(status, body, KEY)
