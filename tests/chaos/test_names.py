@@ -93,5 +93,19 @@ def test_random_histories_of_one_order_pass_and_a_changed_look_does_not() -> Non
     assert looks and len(violations(history)) == 1
 
 
+def test_many_unknown_outcomes_at_the_same_time_are_decided() -> None:
+    """A mount that died answers nothing for a minute, and every program on it tries again."""
+    dice = random.Random(11)
+    lost = []
+    for number in range(120):
+        name, other = dice.sample("abc", 2)
+        act = dice.choice([Act.MAKE, Act.REMOVE, Act.RENAME])
+        token = f"t{number}" if act is Act.MAKE else ""
+        lost.append(deed(act, name, number / 10, number / 10 + 1, None, token, other if act is Act.RENAME else ""))
+    seen = [look("t3" if lost[3].act is Act.MAKE else "", 20, 21, lost[3].name), make("x", 22, 23, False, "b")]
+    assert not judge([*lost, *seen, make("y", 24, 25, name="c"), look("y", 26, 27, "c")])
+    assert "no order" in judge([*lost, *seen, look("never made", 26, 27, "c")])
+
+
 def test_groups_have_their_own_names() -> None:
     assert len({place_of(group, name) for group in range(3) for name in "abc"}) == 9

@@ -11,10 +11,14 @@ has not happened may still happen.
 """
 
 import enum
+import heapq
+import itertools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 MOST_STATES = 300_000
+ALIKE = "*"  # any token that nobody sees any more
 #: An operation that its caller has given up has no effect later than that. Deadlines travel with calls; programs that
 #: stand still over one find it passed when they go on.
 OPEN_S = 90.0
@@ -89,67 +93,131 @@ def violations(history: NameHistory) -> list[str]:
 
 def judge(deeds: Iterable[Deed]) -> str:
     """Empty if there is an order; else what cannot be explained. Raises Undecided."""
-    counted = [deed for deed in deeds if deed.act is not Act.LOOK or deed.done is not None]
-    events = sorted(_events(counted))
-    under_way: set[int] = set()
+    search = _Search([deed for deed in deeds if deed.act is not Act.LOOK or deed.done is not None])
     configs: set[Config] = {((), frozenset())}
-    for _, returns, number in events:
+    for time, returns, number in sorted(_events(search.deeds)):
         if not returns:
-            under_way.add(number)
+            search.under_way.add(number)
             continue
-        if counted[number].done is None:
-            configs = {(state, applied - {number}) for state, applied in configs}
-        else:
-            configs = _returned(counted, configs, under_way, number)
-        under_way.discard(number)
+        if search.deeds[number].done is not None:
+            configs = search.returned(configs, number, time)
+        configs = {(state, applied - {number}) for state, applied in configs}
+        search.under_way.discard(number)
         if not configs:
-            around = [counted[n] for n in sorted(under_way | {number})]
-            return "no order explains " + "; ".join(map(str, [counted[number], *around][:8]))
+            around = [search.deeds[n] for n in sorted(search.under_way | {number})]
+            return "no order explains " + "; ".join(map(str, [search.deeds[number], *around][:8]))
     return ""
 
 
 def _events(deeds: list[Deed]) -> Iterator[tuple[float, bool, int]]:
     for number, deed in enumerate(deeds):
         yield deed.invoked, False, number
-        if deed.done is not None:
-            yield deed.returned, True, number
-        elif deed.returned:
-            yield deed.returned + OPEN_S, True, number
+        if deed.done is not None or deed.returned:
+            yield _end(deed), True, number
 
 
-def _returned(deeds: list[Deed], configs: set[Config], under_way: set[int], number: int) -> set[Config]:
-    """All that may be once this one has returned: others under way may have taken effect before it."""
-    found: set[Config] = set()
-    waiting = list(configs)
-    seen = set(configs)
-    while waiting:
-        state, applied = waiting.pop()
-        if number in applied:
-            found.add((state, applied - {number}))
-            continue
-        for each in under_way - applied:
-            after = apply(state, deeds[each])
-            if after is not None:
-                made = (after, applied | {each})
-                if made not in seen:
-                    if len(seen) > MOST_STATES:
-                        raise Undecided(f"more than {MOST_STATES} states at {deeds[number]}")
-                    seen.add(made)
-                    waiting.append(made)
-    return _fewest(deeds, found)
+def _end(deed: Deed) -> float:
+    """Until when it may have its effect."""
+    if deed.done is not None:
+        return deed.returned
+    return deed.returned + OPEN_S if deed.returned else math.inf
 
 
-def _fewest(deeds: list[Deed], configs: set[Config]) -> set[Config]:
-    """Without those that another one dominates: the same, with fewer operations of unknown outcome used up."""
-    by_rest: dict[tuple[State, frozenset[int]], list[frozenset[int]]] = {}
-    for state, applied in configs:
-        opened = frozenset(number for number in applied if deeds[number].done is None)
-        by_rest.setdefault((state, applied - opened), []).append(opened)
-    kept: set[Config] = set()
-    for (state, rest), choices in by_rest.items():
-        best = [one for one in choices if not any(other < one for other in choices)]
-        kept.update((state, rest | one) for one in best)
-    return kept
+class _Search:
+    """The states that explain what has returned, as few of them as are enough.
+
+    - A call that changes nothing (a look, a refusal) takes effect as soon as the state fits: to wait cannot help.
+    - Of calls of unknown outcome that would do the same, the one that ends first takes effect first.
+    - Tokens that no later look sees are all alike.
+    """
+
+    def __init__(self, deeds: list[Deed]) -> None:
+        self.deeds = deeds
+        self.under_way: set[int] = set()
+        self._changes = [deed.act is not Act.LOOK and deed.done is not False for deed in deeds]
+        self._last_seen = {
+            deed.token: deed.returned
+            for deed in sorted(deeds, key=lambda deed: deed.returned)
+            if deed.act is Act.LOOK and deed.token
+        }
+
+    def returned(self, configs: set[Config], number: int, time: float) -> set[Config]:
+        """All that may be once this one has returned: others under way may have taken effect before it."""
+        found: set[Config] = set()
+        fewest = _Fewest(self.deeds)
+        order = itertools.count()
+        waiting: list[tuple[int, int, Config]] = []  # those that have used up few come first
+
+        def add(config: Config) -> None:
+            shortest = self._shortest(config, time)
+            heapq.heappush(waiting, (fewest.used(shortest[1]), next(order), shortest))
+
+        for config in configs:
+            add(config)
+        while waiting:
+            state, applied = config = heapq.heappop(waiting)[2]
+            if not fewest.admit(config):
+                continue
+            if fewest.admitted > MOST_STATES:
+                raise Undecided(f"more than {MOST_STATES} states at {self.deeds[number]}")
+            if number in applied:
+                found.add(config)
+                continue
+            for each in self._choices(applied, time):
+                after = apply(state, self.deeds[each])
+                if after is not None:
+                    add((after, applied | {each}))
+        return found
+
+    def _shortest(self, config: Config, time: float) -> Config:
+        state, applied = config
+        alike = tuple(
+            (name, token if self._last_seen.get(token, -math.inf) >= time else ALIKE) for name, token in state
+        )
+        unchanged = [
+            n for n in self.under_way - applied if not self._changes[n] and apply(state, self.deeds[n]) is not None
+        ]
+        return alike, applied.union(unchanged)
+
+    def _choices(self, applied: frozenset[int], time: float) -> list[int]:
+        """The changes under way that may take effect next."""
+        known: list[int] = []
+        first: dict[tuple[Act, str, str, str], int] = {}
+        for number in self.under_way - applied:
+            deed = self.deeds[number]
+            if not self._changes[number]:
+                continue
+            if deed.done is not None:
+                known.append(number)
+                continue
+            token = deed.token if self._last_seen.get(deed.token, -math.inf) >= time else ""
+            effect = (deed.act, deed.name, deed.other, token)
+            if effect not in first or _end(deed) < _end(self.deeds[first[effect]]):
+                first[effect] = number
+        return [*known, *first.values()]
+
+
+class _Fewest:
+    """Of states that are alike, those that have used up fewest operations of unknown outcome. They are shown in the
+    order of how many they have used up."""
+
+    def __init__(self, deeds: list[Deed]) -> None:
+        self._open = frozenset(number for number, deed in enumerate(deeds) if deed.done is None)
+        self._seen: dict[Config, list[frozenset[int]]] = {}
+        self.admitted = 0
+
+    def used(self, applied: frozenset[int]) -> int:
+        return len(applied & self._open)
+
+    def admit(self, config: Config) -> bool:
+        state, applied = config
+        opened = applied & self._open
+        choices = self._seen.setdefault((state, applied - opened), [])
+        if any(other <= opened for other in choices):
+            return False
+        choices.append(opened)
+        self.admitted += 1
+        return True
 
 
 def apply(state: State, deed: Deed) -> State | None:
