@@ -49,7 +49,7 @@ sim-many: $(READY) ## Simulate N seeds of faults on whole clusters (N=1000 FIRST
 	$(BIN)/python -m tests.sim --many $(or $(N),1000) --first $(or $(FIRST),1) $(if $(JSON),--json $(JSON))
 
 planted: $(READY) ## Plant bugs, and see that the simulator catches each (JSON=file)
-	$(BIN)/python -m tests.sim.hunt $(if $(JSON),--json $(JSON))
+	$(BIN)/python -m tests.sim.planted_bug_hunt $(if $(JSON),--json $(JSON))
 
 chaos: $(READY) ## Faults on real processes under load, then audits (MINUTES=5 SEED=1 WORLD=both JSON=file)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) --world $(or $(WORLD),both) $(if $(JSON),--json $(JSON))

@@ -64,7 +64,7 @@ class Cluster:
         keys.make(self._key_file, KEY)
         self.mounted: list[Path] = []
         self.mounts = {f"mount{number}": directory / f"mount{number}" for number in range(1, shape.mounts + 1)}
-        self._doors: dict[str, Mount] = {}
+        self._mounted: dict[str, Mount] = {}
         self.etcd = EtcdCluster(directory / "etcd", shape.etcd, host=self._gateway) if shape.etcd else None
         managers = {name: (self._host(name), free_port(), free_port()) for name in self.managers}
         self.addresses = [f"{host}:{port}" for host, port, _ in managers.values()]
@@ -127,17 +127,17 @@ class Cluster:
 
     def mount(self, name: str) -> None:
         """Mount it, also again after the process behind it has died."""
-        door = self._doors.get(name)
-        if door is not None:
-            door.umount("--lazy")
-        door = self._doors[name] = Mount(self.address, self.mounts[name], "--key-file", str(self._key_file))
-        door.mount()
+        mount = self._mounted.get(name)
+        if mount is not None:
+            mount.umount("--lazy")
+        mount = self._mounted[name] = Mount(self.address, self.mounts[name], "--key-file", str(self._key_file))
+        mount.mount()
 
     def mount_pid(self, name: str) -> int:
-        return self._doors[name].pid
+        return self._mounted[name].pid
 
     def kill_mount(self, name: str) -> None:
-        self._doors[name].kill()
+        self._mounted[name].kill()
 
     def _limit_disk(self, name: str) -> None:
         """That process gets a disk of its own, small enough to be filled."""
@@ -215,12 +215,12 @@ class Cluster:
     def end(self) -> list[str]:
         """Stop everything that runs, but the store; what did not stop well."""
         failures = []
-        for door in self._doors.values():
+        for mount in self._mounted.values():
             try:
-                door.umount()
+                mount.umount()
             except AssertionError as error:
                 failures.append(str(error)[:2000])
-        self._doors.clear()
+        self._mounted.clear()
         running = [name for name in [*self.managers, *self.storage, *self.metas] if self.alive(name)]
         for name in running:
             self.programs[name].settle()  # while there is a manager to register with
@@ -234,9 +234,9 @@ class Cluster:
     def close(self) -> None:
         for point in self.mounts.values():
             subprocess.run(["umount", "--lazy", str(point)], capture_output=True)
-        for door in self._doors.values():
+        for mount in self._mounted.values():
             with contextlib.suppress(ProcessLookupError):
-                door.kill()
+                mount.kill()
         for name, program in self.programs.items():
             self.signal(name, signal.SIGCONT)
             if program.launched:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.records import decode, encode
 
+from tests.harness.bit_flips import Sample, build, flip, table_after_flip
 from tests.harness.chunk_engine import opened
-from tests.harness.flips import Sample, build, flip, table_after_flip
 from threefs.errors import Corrupt, CorruptChunk
 
 _DATA_BITS, _RECORD_BITS, _TABLE_BITS = 5000, 3000, 2000  # places that are tried

@@ -12,7 +12,7 @@ import pytest
 from threefs_storage.chain.successor import Successor
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 
-from tests.harness.chain import Gate, TestChain, cancelled, chain_of, until
+from tests.harness.chain_harness import Gate, TestChain, cancelled, chain_of, until
 from tests.harness.rpc import run
 from threefs.env.clock import CLOCK
 from threefs.env.net import Buffer

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from threefs_storage.chain.resync import row_of
 
-from tests.harness.chain import CHUNK, OFFLINE, SERVING, TestChain, chain_of
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of
 from tests.harness.history import Kind, Operation
 from tests.harness.linearizability import check, check_versions
 from tests.harness.rpc import run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.disk import SimDisk
 from tests.sim.loop import SimLoop
 from threefs.env.disk import Disk, File, RealDisk

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine import exactly_once
 
-from tests.harness.chain import OFFLINE, SERVING, SYNCING, chain_of, until
+from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, chain_of, until
 from tests.harness.rpc import run
 from threefs.errors import OutcomeUnknown, ResultForgotten
 

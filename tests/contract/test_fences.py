@@ -6,17 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.chain import (
-    CHUNK,
-    OFFLINE,
-    SERVING,
-    SYNCING,
-    Gate,
-    TestChain,
-    cancelled,
-    chain_of,
-    until,
-)
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
 from tests.harness.rpc import run
 from threefs.errors import StaleFence
 from threefs.ids import ChunkId

@@ -13,7 +13,7 @@ from threefs_meta.service import bind
 from threefs_meta.store.inode_numbers import Allocator
 
 from tests.harness.cluster import LocalCluster
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from tests.harness.mutation_script import Call, Script
 from threefs.env.net import RealNet
 from threefs.rpc import methods

@@ -10,7 +10,7 @@ import pytest
 from tests.harness.clocks import SteppedClock
 from tests.harness.etcd import EtcdCluster
 from tests.harness.postgres import PostgresServer
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.kv import SimKv
 from tests.sim.loop import SimLoop
 from threefs.env.random import RANDOM

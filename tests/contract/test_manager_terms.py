@@ -8,7 +8,7 @@ from threefs_manager.election import Election
 from threefs_manager.service import Manager
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.dice import Dice
+from tests.harness.seeded_random import SeededRandom
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.errors import NotPrimary, Unavailable
 from threefs.kv.memory import MemoryEngine
@@ -35,7 +35,7 @@ class Pair:
         self.managers = [
             Manager(
                 engine,
-                Election(engine, f"manager-{n}", length_s=0.1, clock=LOOP_CLOCK, random=Dice(n)),
+                Election(engine, f"manager-{n}", length_s=0.1, clock=LOOP_CLOCK, random=SeededRandom(n)),
                 lease_s=10.0,
                 clock=LOOP_CLOCK,
             )
@@ -143,8 +143,8 @@ def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_running_out
 
     async def main() -> None:
         engine, clock = Cut(), SteppedClock()
-        election = Election(engine, "one", length_s=1.0, clock=Waiting(clock), random=Dice(1))
-        manager = Manager(engine, election, lease_s=10.0, clock=clock, random=Dice(1))
+        election = Election(engine, "one", length_s=1.0, clock=Waiting(clock), random=SeededRandom(1))
+        manager = Manager(engine, election, lease_s=10.0, clock=clock, random=SeededRandom(1))
         running = asyncio.create_task(manager.run())
         await manager.began.wait()
         await manager.init(PLAN)

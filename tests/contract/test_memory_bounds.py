@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.chain import chain_of
+from tests.harness.chain_harness import chain_of
 from tests.harness.rpc import NETS, RawPeer, Served, announcing, hello_frame, identity, run
 from threefs.env.net import RealNet
 from threefs.errors import ConnectionLost, DeadlineExceeded, LimitExceeded, Overloaded, Retry, ThreefsError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from threefs_manager.service import Manager
 
-from tests.harness.chain import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, until
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, until
 from tests.harness.rpc import run
 from tests.unit.services.threefs_manager.test_service import PLAN, Bench, plan
 from tests.unit.services.threefs_manager.test_service import run as run_manager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.chain import chain_of
+from tests.harness.chain_harness import chain_of
 from tests.harness.rpc import identity, run
 from threefs.env.net import Buffer, RealNet
 from threefs.errors import Overloaded, ThreefsError

@@ -8,7 +8,17 @@ from threefs_storage import service
 from threefs_storage.chain import resync, successor
 from threefs_storage.engine import chunk_reader, chunk_writer
 
-from tests.harness.chain import CHUNK_BYTES, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
+from tests.harness.chain_harness import (
+    CHUNK_BYTES,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    Gate,
+    TestChain,
+    cancelled,
+    chain_of,
+    until,
+)
 from tests.harness.rpc import run
 from threefs.env.buffers import BufferPool
 from threefs.errors import InvalidArgument, Overloaded

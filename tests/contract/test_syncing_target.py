@@ -6,16 +6,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.records import Record
 
-from tests.harness.chain import (
-    CLIENT,
-    OFFLINE,
-    SERVING,
-    SYNCING,
-    Gate,
-    TestChain,
-    chain_of,
-    until,
-)
+from tests.harness.chain_harness import CLIENT, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, until
 from tests.harness.rpc import run
 from threefs.errors import (
     NoSpace,

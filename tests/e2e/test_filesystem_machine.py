@@ -15,12 +15,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from threefs_client import connect_async
 from threefs_fsck import check
 
-from tests.harness.client_door import run
+from tests.harness.client_driver import run
 from tests.harness.cluster import LocalCluster
+from tests.harness.differential_trees import TwoTrees, World
 from tests.harness.filesystem_machine import FilesystemMachine, LookingMachine
 from tests.harness.machine_faults import FAULTS, OF_SERVICES
 from tests.harness.mounts import Mount, lacking
-from tests.harness.two_trees import TwoTrees, World
 
 EXAMPLES, STEPS = "THREEFS_MACHINE_EXAMPLES", "THREEFS_MACHINE_STEPS"
 SECOND_S, MARGIN_S = 0.2, 0.05

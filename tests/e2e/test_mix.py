@@ -18,9 +18,9 @@ import pytest
 from threefs_client import AsyncFileSystem, connect_async
 from threefs_fsck import check, replicas
 
-from tests.harness.client_door import ClientDoor, run
+from tests.harness.client_driver import ClientDriver, run
 from tests.harness.cluster import LocalCluster
-from tests.harness.doors import Found, KernelDoor, Tree
+from tests.harness.fs_drivers import Found, KernelDriver, Tree
 from tests.harness.mounts import Mount, lacking
 from tests.harness.processes import ROOT, environment
 
@@ -50,11 +50,11 @@ def test_counts_after_a_mix(lonely: LocalCluster, tmp_path: Path) -> None:
             mounts = [str(stack.enter_context(Mount(lonely.address, point)) / "mix") for point in points]
             mix([*[f"{lonely.address}/mix"] * 2, *mounts])
             time.sleep(CACHE_S)
-            found = ClientDoor(fs, "/mix").tree()
+            found = ClientDriver(fs, "/mix").tree()
             for mount in mounts:
-                door = KernelDoor(Path(mount))
-                assert door.tree() == found
-                door.leave()
+                driver = KernelDriver(Path(mount))
+                assert driver.tree() == found
+                driver.leave()
         check_counts(fs, found)
         if LONG:
             wait_for_room(fs, found)
@@ -66,7 +66,7 @@ def mix(places: list[str]) -> None:
     seconds = os.environ.get(SECONDS, "10")
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.harness.mixer", place, str(seed), seconds],
+            [sys.executable, "-m", "tests.harness.namespace_mixer", place, str(seed), seconds],
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,

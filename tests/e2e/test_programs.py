@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.cluster import LocalCluster
-from tests.harness.doors import KernelFile, outcome
+from tests.harness.fs_drivers import KernelFile, outcome
 from tests.harness.mounts import Mount, need_mounts
 
 need_mounts()

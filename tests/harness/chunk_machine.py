@@ -12,10 +12,10 @@ from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.records import Version
 
 from tests.harness.chunk_engine import read_range
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.disk import SimDisk
 from tests.sim.loop import Process, SimLoop
-from tests.sim.table import open_table
+from tests.sim.record_table import open_table
 from threefs.checksums import crc32c
 from threefs.errors import NoSpace
 from threefs.ids import ChunkId, WriteIdentity

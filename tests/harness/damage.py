@@ -2,7 +2,7 @@
 
 from threefs_meta.store import keys
 
-from tests.harness.metadata import MetaBench
+from tests.harness.meta_harness import MetaBench
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.common_pb2 import Empty

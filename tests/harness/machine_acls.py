@@ -6,7 +6,7 @@ from operator import methodcaller
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.harness.two_trees import CLIENT, DOORS, PATHS, USER, TwoTrees
+from tests.harness.differential_trees import CLIENT, DRIVERS, PATHS, USER, TwoTrees
 
 _KINDS = st.sampled_from(("system.posix_acl_access", "system.posix_acl_default"))
 _NO_ID = 0xFFFFFFFF
@@ -41,29 +41,29 @@ _LISTS = st.builds(
 
 
 class AclsRules(TwoTrees):
-    @rule(door=DOORS, path=PATHS, kind=_KINDS, acl=_LISTS)
-    def set_acl(self, door: str, path: str, kind: str, acl: bytes) -> None:
-        self.same(door, lambda tree: tree.setxattr(path, kind, acl, 0))
+    @rule(driver=DRIVERS, path=PATHS, kind=_KINDS, acl=_LISTS)
+    def set_acl(self, driver: str, path: str, kind: str, acl: bytes) -> None:
+        self.same(driver, lambda tree: tree.setxattr(path, kind, acl, 0))
 
-    @rule(door=DOORS, path=PATHS, kind=_KINDS, acl=_LISTS)
-    def set_acl_as_user(self, door: str, path: str, kind: str, acl: bytes) -> None:
-        self.same(door, lambda tree: tree.setxattr(path, kind, acl, 0), uid=USER)
+    @rule(driver=DRIVERS, path=PATHS, kind=_KINDS, acl=_LISTS)
+    def set_acl_as_user(self, driver: str, path: str, kind: str, acl: bytes) -> None:
+        self.same(driver, lambda tree: tree.setxattr(path, kind, acl, 0), uid=USER)
 
-    @rule(door=DOORS, path=PATHS, kind=_KINDS)
-    def get_acl(self, door: str, path: str, kind: str) -> None:
-        self.same(door, lambda tree: tree.getxattr(path, kind))
+    @rule(driver=DRIVERS, path=PATHS, kind=_KINDS)
+    def get_acl(self, driver: str, path: str, kind: str) -> None:
+        self.same(driver, lambda tree: tree.getxattr(path, kind))
 
-    @rule(door=DOORS, path=PATHS, kind=_KINDS)
-    def remove_acl(self, door: str, path: str, kind: str) -> None:
-        self.same(door, lambda tree: tree.removexattr(path, kind))
+    @rule(driver=DRIVERS, path=PATHS, kind=_KINDS)
+    def remove_acl(self, driver: str, path: str, kind: str) -> None:
+        self.same(driver, lambda tree: tree.removexattr(path, kind))
 
-    @rule(door=DOORS, top=PATHS, acl=_LISTS, mode=st.integers(0, 0o777))
-    def inherit_acl(self, door: str, top: str, acl: bytes, mode: int) -> None:
-        if self.same(door, lambda tree: tree.setxattr(top, "system.posix_acl_default", acl, 0)).error:
+    @rule(driver=DRIVERS, top=PATHS, acl=_LISTS, mode=st.integers(0, 0o777))
+    def inherit_acl(self, driver: str, top: str, acl: bytes, mode: int) -> None:
+        if self.same(driver, lambda tree: tree.setxattr(top, "system.posix_acl_default", acl, 0)).error:
             return
-        self.same(door, lambda tree: tree.make_directory(f"{top}/b", mode))
-        self.same(door, lambda tree: tree.make_file(f"{top}/c", mode))
+        self.same(driver, lambda tree: tree.make_directory(f"{top}/b", mode))
+        self.same(driver, lambda tree: tree.make_file(f"{top}/c", mode))
         for path in (f"{top}/b", f"{top}/c"):
             for wanted in (1, 2, 4):
-                self.same(door, methodcaller("access", path, wanted), uid=USER)
+                self.same(driver, methodcaller("access", path, wanted), uid=USER)
         self.compare(CLIENT)

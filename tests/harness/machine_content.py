@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.harness.doors import outcome
-from tests.harness.two_trees import CLIENT, DATA, DOORS, OFFSETS, PATHS, SIZES, Opened, TwoTrees
+from tests.harness.differential_trees import CLIENT, DATA, DRIVERS, OFFSETS, PATHS, SIZES, Opened, TwoTrees
+from tests.harness.fs_drivers import outcome
 
 SLOTS = st.integers(0, 5)
 MOST_OPEN = 6
@@ -12,43 +12,43 @@ KEEP, PUNCH, ZERO = 1, 2, 16  # modes of fallocate
 
 
 class ContentRules(TwoTrees):
-    @rule(door=DOORS, path=PATHS, data=DATA)
-    def write(self, door: str, path: str, data: bytes) -> None:
-        self.same(door, lambda tree: tree.write(path, data))
+    @rule(driver=DRIVERS, path=PATHS, data=DATA)
+    def write(self, driver: str, path: str, data: bytes) -> None:
+        self.same(driver, lambda tree: tree.write(path, data))
 
-    @rule(door=DOORS, path=PATHS)
-    def read(self, door: str, path: str) -> None:
-        self.same(door, lambda tree: tree.read(path))
+    @rule(driver=DRIVERS, path=PATHS)
+    def read(self, driver: str, path: str) -> None:
+        self.same(driver, lambda tree: tree.read(path))
 
-    @rule(door=DOORS, path=PATHS, data=DATA)
-    def append(self, door: str, path: str, data: bytes) -> None:
-        self.same(door, lambda tree: tree.append(path, data))
+    @rule(driver=DRIVERS, path=PATHS, data=DATA)
+    def append(self, driver: str, path: str, data: bytes) -> None:
+        self.same(driver, lambda tree: tree.append(path, data))
 
-    @rule(door=DOORS, path=PATHS, length=st.one_of(OFFSETS, SIZES))
-    def truncate(self, door: str, path: str, length: int) -> None:
-        self.same(door, lambda tree: tree.truncate(path, length))
+    @rule(driver=DRIVERS, path=PATHS, length=st.one_of(OFFSETS, SIZES))
+    def truncate(self, driver: str, path: str, length: int) -> None:
+        self.same(driver, lambda tree: tree.truncate(path, length))
 
-    @rule(door=DOORS, rows=st.lists(st.tuples(PATHS, OFFSETS, DATA), min_size=1, max_size=4))
-    def write_batch(self, door: str, rows: list[tuple[str, int, bytes]]) -> None:
-        self.same(door, lambda tree: tree.write_at(rows), places=len(rows))
+    @rule(driver=DRIVERS, rows=st.lists(st.tuples(PATHS, OFFSETS, DATA), min_size=1, max_size=4))
+    def write_batch(self, driver: str, rows: list[tuple[str, int, bytes]]) -> None:
+        self.same(driver, lambda tree: tree.write_at(rows), places=len(rows))
 
-    @rule(door=DOORS, rows=st.lists(st.tuples(PATHS, OFFSETS, SIZES), min_size=1, max_size=4))
-    def read_batch(self, door: str, rows: list[tuple[str, int, int]]) -> None:
-        self.same(door, lambda tree: tree.read_at(rows), places=len(rows))
+    @rule(driver=DRIVERS, rows=st.lists(st.tuples(PATHS, OFFSETS, SIZES), min_size=1, max_size=4))
+    def read_batch(self, driver: str, rows: list[tuple[str, int, int]]) -> None:
+        self.same(driver, lambda tree: tree.read_at(rows), places=len(rows))
 
     # ---- open files ----
 
     @precondition(lambda self: len(self.opened) < MOST_OPEN)
-    @rule(door=DOORS, path=PATHS, mode=st.sampled_from(("rb", "rb", "r+b", "r+b", "wb", "w+b", "xb", "ab", "a+b")))
-    def open(self, door: str, path: str, mode: str) -> None:
-        self.settle(door)
-        self.tell(door, lambda: (path, mode))
+    @rule(driver=DRIVERS, path=PATHS, mode=st.sampled_from(("rb", "rb", "r+b", "r+b", "wb", "w+b", "xb", "ab", "a+b")))
+    def open(self, driver: str, path: str, mode: str) -> None:
+        self.settle(driver)
+        self.tell(driver, lambda: (path, mode))
         mine = outcome(lambda: self.local.open(path, mode))
-        theirs = outcome(lambda: self.door(door).open(path, mode))
+        theirs = outcome(lambda: self.driver(driver).open(path, mode))
         if mine.error or theirs.error:
-            assert theirs.error == mine.error, f"{door}: {theirs}; a local directory: {mine}"
+            assert theirs.error == mine.error, f"{driver}: {theirs}; a local directory: {mine}"
         else:
-            self.opened.append(Opened(self.name_of(door), theirs.value, mine.value, mode))
+            self.opened.append(Opened(self.name_of(driver), theirs.value, mine.value, mode))
         self.note_versions()
 
     def choose(self, slot: int) -> Opened:

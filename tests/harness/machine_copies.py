@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.harness.client_door import run
-from tests.harness.doors import KernelFile, outcome
+from tests.harness.client_driver import run
+from tests.harness.differential_trees import CLIENT, DRIVERS, MODES, OFFSETS, PATHS, SIZES, Opened
+from tests.harness.fs_drivers import KernelFile, outcome
 from tests.harness.machine_content import MOST_OPEN, SLOTS, ContentRules
-from tests.harness.two_trees import CLIENT, DOORS, MODES, OFFSETS, PATHS, SIZES, Opened
 
 _DIRECTORIES = st.one_of(PATHS, st.just("."))
 _SEVERAL = st.lists(st.sampled_from(["a", "b", "c", "d", *(f"n{number}" for number in range(9))]), unique=True)
@@ -22,9 +22,9 @@ class CopiesRules(ContentRules):
     @rule(slot=SLOTS, other=SLOTS, offset=OFFSETS, at=OFFSETS, size=SIZES)
     def copy_range(self, slot: int, other: int, offset: int, at: int, size: int) -> None:
         source, target = self.choose(slot), self.choose(other)
-        if source.door == target.door and source.readable and target.mode in ("r+b", "wb", "w+b", "xb"):
-            self.settle(target.door, target)
-            self.settle(source.door, source)
+        if source.driver == target.driver and source.readable and target.mode in ("r+b", "wb", "w+b", "xb"):
+            self.settle(target.driver, target)
+            self.settle(source.driver, source)
 
             def copy(file: Any) -> Any:
                 old: Any = source.mine if file is target.mine else source.theirs
@@ -47,44 +47,44 @@ class CopiesRules(ContentRules):
             os.write(made, content)
             os.close(made)
             os.replace(f"{above}/.new", new)
-        self.door(CLIENT)
+        self.driver(CLIENT)
         assert run(self.world.fs.copy(f"/{self.top}/{old}", f"/{self.top}/{new}")) == len(content)
         self.same(CLIENT, lambda tree: tree.read(new))
 
     @precondition(lambda self: len(self.opened) < MOST_OPEN)
-    @rule(door=DOORS, directory=_DIRECTORIES, mode=MODES)
-    def open_unnamed(self, door: str, directory: str, mode: int) -> None:
+    @rule(driver=DRIVERS, directory=_DIRECTORIES, mode=MODES)
+    def open_unnamed(self, driver: str, directory: str, mode: int) -> None:
         mine = outcome(lambda: self.local.open_unnamed(directory, mode))
-        theirs = outcome(lambda: self.door(door).open_unnamed(directory, mode))
+        theirs = outcome(lambda: self.driver(driver).open_unnamed(directory, mode))
         if mine.error or theirs.error:
-            assert theirs.error == mine.error, f"{door}: {theirs}; a local directory: {mine}"
+            assert theirs.error == mine.error, f"{driver}: {theirs}; a local directory: {mine}"
         else:
-            self.opened.append(Opened(self.name_of(door), theirs.value, mine.value, "w+b"))
+            self.opened.append(Opened(self.name_of(driver), theirs.value, mine.value, "w+b"))
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS, path=PATHS)
     def link_open_file(self, slot: int, path: str) -> None:
         """One without a name, or with one, or whose last one is gone."""
         one = self.choose(slot)
-        self.settle(one.door, one)
-        door = self.door(one.door)
+        self.settle(one.driver, one)
+        driver = self.driver(one.driver)
         expected = outcome(lambda: self.local.link_file(one.mine, path))
-        got = outcome(lambda: door.link_file(one.theirs, path))
-        assert bool(got.error) == bool(expected.error), f"{one.door}: {got}; a local directory: {expected}"
-        if one.door != CLIENT:
+        got = outcome(lambda: driver.link_file(one.theirs, path))
+        assert bool(got.error) == bool(expected.error), f"{one.driver}: {got}; a local directory: {expected}"
+        if one.driver != CLIENT:
             assert got == expected
 
-    @rule(door=DOORS, directory=_DIRECTORIES, names=_SEVERAL)
-    def make_files(self, door: str, directory: str, names: list[str]) -> None:
-        self.same(door, lambda tree: tree.make_files([f"{directory}/{name}" for name in names]))
+    @rule(driver=DRIVERS, directory=_DIRECTORIES, names=_SEVERAL)
+    def make_files(self, driver: str, directory: str, names: list[str]) -> None:
+        self.same(driver, lambda tree: tree.make_files([f"{directory}/{name}" for name in names]))
 
-    @rule(door=DOORS, directory=_DIRECTORIES, names=_SEVERAL)
-    def remove_all(self, door: str, directory: str, names: list[str]) -> None:
+    @rule(driver=DRIVERS, directory=_DIRECTORIES, names=_SEVERAL)
+    def remove_all(self, driver: str, directory: str, names: list[str]) -> None:
         """Not where it leads through a link that goes with it: their order is open."""
         with self.local.inside():
             if os.path.realpath(directory) != os.path.normpath(os.path.join(os.path.realpath("."), directory)):
                 return
-        self.same(door, lambda tree: tree.remove_all([f"{directory}/{name}" for name in names]))
+        self.same(driver, lambda tree: tree.remove_all([f"{directory}/{name}" for name in names]))
 
     @precondition(lambda self: self.opened)
     @rule(slot=SLOTS, kind=st.sampled_from((0, 1, 1, 2)), start=st.integers(0, 9), length=st.integers(0, 5))

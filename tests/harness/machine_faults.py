@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 from threefs_fsck import check
 
-from tests.harness.client_door import run
+from tests.harness.client_driver import run
+from tests.harness.differential_trees import MOUNT, TwoTrees
 from tests.harness.mounts import Mount
 from tests.harness.processes import Program
-from tests.harness.two_trees import MOUNT, TwoTrees
 
 
 class FaultRules(TwoTrees):
@@ -51,7 +51,7 @@ class FaultRules(TwoTrees):
         mount, mounted = self.world.mount, self.mounted
         assert mount is not None and mounted is not None, "this fault needs a mount"
         end(mount)
-        for one in [each for each in self.opened if each.door == MOUNT]:
+        for one in [each for each in self.opened if each.driver == MOUNT]:
             if one.locked:
                 self.lost_locks.add(one.mine.inode())
             self.drop(one)
@@ -62,14 +62,14 @@ class FaultRules(TwoTrees):
 
     def mount_again(self) -> None:
         """Nothing is lost: what a mount holds is stored before it ends."""
-        for one in [each for each in self.opened if each.door == MOUNT]:
+        for one in [each for each in self.opened if each.driver == MOUNT]:
             self.close_file(one)
         self._remount(lambda mount: None)
         self.compare(MOUNT)
 
     def kill_mount(self) -> None:
         """What was synced is there. Other bytes may be there or not."""
-        for one in [each for each in self.opened if each.dirty and each.door != MOUNT]:
+        for one in [each for each in self.opened if each.dirty and each.driver != MOUNT]:
             self.sync(one)
         lost, self.unsynced = self.unsynced, {}
         self._remount(Mount.kill)

@@ -6,84 +6,84 @@ import stat
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from tests.harness.doors import EXCHANGE, NOREPLACE, Door
-from tests.harness.two_trees import DATA, DOORS, MODES, ODD_NAMES, PATHS, TOPS, TwoTrees
+from tests.harness.differential_trees import DATA, DRIVERS, MODES, ODD_NAMES, PATHS, TOPS, TwoTrees
+from tests.harness.fs_drivers import EXCHANGE, NOREPLACE, Driver
 
 
 class NamesRules(TwoTrees):
-    @initialize(door=DOORS)
-    def begin(self, door: str) -> None:
+    @initialize(driver=DRIVERS)
+    def begin(self, driver: str) -> None:
         """So that calls find something from the first step on."""
 
-        def make(tree: Door) -> None:
+        def make(tree: Driver) -> None:
             for directory in ("a", "a/a", "b"):
                 tree.make_directory(directory, 0o755)
             tree.write("a/b", b"content")
             tree.write("c", b"more content")
 
-        self.same(door, make)
+        self.same(driver, make)
 
-    @rule(door=DOORS, path=PATHS, mode=MODES)
-    def make_directory(self, door: str, path: str, mode: int) -> None:
-        self.same(door, lambda tree: tree.make_directory(path, mode))
+    @rule(driver=DRIVERS, path=PATHS, mode=MODES)
+    def make_directory(self, driver: str, path: str, mode: int) -> None:
+        self.same(driver, lambda tree: tree.make_directory(path, mode))
 
-    @rule(door=DOORS, path=PATHS)
-    def make_directories(self, door: str, path: str) -> None:
-        self.same(door, lambda tree: tree.make_directories(path))
+    @rule(driver=DRIVERS, path=PATHS)
+    def make_directories(self, driver: str, path: str) -> None:
+        self.same(driver, lambda tree: tree.make_directories(path))
 
-    @rule(door=DOORS, path=PATHS, mode=MODES)
-    def make_file(self, door: str, path: str, mode: int) -> None:
-        self.same(door, lambda tree: tree.make_file(path, mode))
+    @rule(driver=DRIVERS, path=PATHS, mode=MODES)
+    def make_file(self, driver: str, path: str, mode: int) -> None:
+        self.same(driver, lambda tree: tree.make_file(path, mode))
 
-    @rule(door=DOORS, top=TOPS, name=ODD_NAMES)
-    def make_odd_name(self, door: str, top: str, name: str) -> None:
-        self.same(door, lambda tree: tree.make_file(f"{top}/{name}", 0o644), places=2)
+    @rule(driver=DRIVERS, top=TOPS, name=ODD_NAMES)
+    def make_odd_name(self, driver: str, top: str, name: str) -> None:
+        self.same(driver, lambda tree: tree.make_file(f"{top}/{name}", 0o644), places=2)
 
-    @rule(door=DOORS, path=PATHS, kind=st.sampled_from((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFREG)), mode=MODES)
-    def make_node(self, door: str, path: str, kind: int, mode: int) -> None:
-        self.same(door, lambda tree: tree.make_node(path, kind | mode))
+    @rule(driver=DRIVERS, path=PATHS, kind=st.sampled_from((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFREG)), mode=MODES)
+    def make_node(self, driver: str, path: str, kind: int, mode: int) -> None:
+        self.same(driver, lambda tree: tree.make_node(path, kind | mode))
 
-    @rule(door=DOORS, path=PATHS)
-    def remove_file(self, door: str, path: str) -> None:
-        self.same(door, lambda tree: tree.remove_file(path))
+    @rule(driver=DRIVERS, path=PATHS)
+    def remove_file(self, driver: str, path: str) -> None:
+        self.same(driver, lambda tree: tree.remove_file(path))
 
-    @rule(door=DOORS, path=PATHS)
-    def remove_directory(self, door: str, path: str) -> None:
-        self.same(door, lambda tree: tree.remove_directory(path))
+    @rule(driver=DRIVERS, path=PATHS)
+    def remove_directory(self, driver: str, path: str) -> None:
+        self.same(driver, lambda tree: tree.remove_directory(path))
 
-    @rule(door=DOORS, path=PATHS)
-    def remove_a_tree(self, door: str, path: str) -> None:
-        self.remove_tree(door, path)
+    @rule(driver=DRIVERS, path=PATHS)
+    def remove_a_tree(self, driver: str, path: str) -> None:
+        self.remove_tree(driver, path)
 
-    @rule(door=DOORS, old=PATHS, new=PATHS)
-    def link(self, door: str, old: str, new: str) -> None:
-        self.same(door, lambda tree: tree.link(old, new), places=2)
+    @rule(driver=DRIVERS, old=PATHS, new=PATHS)
+    def link(self, driver: str, old: str, new: str) -> None:
+        self.same(driver, lambda tree: tree.link(old, new), places=2)
 
-    @rule(door=DOORS, content=st.one_of(PATHS, st.just("."), st.just("n" * 4095)), path=PATHS)
-    def symlink(self, door: str, content: str, path: str) -> None:
-        self.same(door, lambda tree: tree.symlink(content, path))
+    @rule(driver=DRIVERS, content=st.one_of(PATHS, st.just("."), st.just("n" * 4095)), path=PATHS)
+    def symlink(self, driver: str, content: str, path: str) -> None:
+        self.same(driver, lambda tree: tree.symlink(content, path))
 
-    @rule(door=DOORS, path=PATHS)
-    def readlink(self, door: str, path: str) -> None:
-        self.same(door, lambda tree: tree.readlink(path))
+    @rule(driver=DRIVERS, path=PATHS)
+    def readlink(self, driver: str, path: str) -> None:
+        self.same(driver, lambda tree: tree.readlink(path))
 
-    @rule(door=DOORS, old=PATHS, new=PATHS)
-    def rename(self, door: str, old: str, new: str) -> None:
-        self.same(door, lambda tree: tree.rename(old, new, 0), places=2)
+    @rule(driver=DRIVERS, old=PATHS, new=PATHS)
+    def rename(self, driver: str, old: str, new: str) -> None:
+        self.same(driver, lambda tree: tree.rename(old, new, 0), places=2)
 
-    @rule(door=DOORS, old=PATHS, new=PATHS)
-    def rename_without_replacing(self, door: str, old: str, new: str) -> None:
-        self.same(door, lambda tree: tree.rename(old, new, NOREPLACE), places=2)
+    @rule(driver=DRIVERS, old=PATHS, new=PATHS)
+    def rename_without_replacing(self, driver: str, old: str, new: str) -> None:
+        self.same(driver, lambda tree: tree.rename(old, new, NOREPLACE), places=2)
 
-    @rule(door=DOORS, old=PATHS, new=PATHS)
-    def exchange(self, door: str, old: str, new: str) -> None:
-        self.same(door, lambda tree: tree.rename(old, new, EXCHANGE), places=2)
+    @rule(driver=DRIVERS, old=PATHS, new=PATHS)
+    def exchange(self, driver: str, old: str, new: str) -> None:
+        self.same(driver, lambda tree: tree.rename(old, new, EXCHANGE), places=2)
 
-    @rule(door=DOORS, path=PATHS, data=DATA)
-    def replace_file(self, door: str, path: str, data: bytes) -> None:
+    @rule(driver=DRIVERS, path=PATHS, data=DATA)
+    def replace_file(self, driver: str, path: str, data: bytes) -> None:
         """As editors save: a new file takes the name of the old one."""
 
-        def replace(tree: Door) -> None:
+        def replace(tree: Driver) -> None:
             tree.write("new", data)
             try:
                 tree.rename("new", path, 0)
@@ -91,28 +91,28 @@ class NamesRules(TwoTrees):
                 tree.remove_file("new")
                 raise
 
-        self.same(door, replace)
+        self.same(driver, replace)
 
-    @rule(door=DOORS, path=st.one_of(PATHS, st.just(".")))
-    def list_names(self, door: str, path: str) -> None:
-        self.same(door, lambda tree: tree.names(path))
+    @rule(driver=DRIVERS, path=st.one_of(PATHS, st.just(".")))
+    def list_names(self, driver: str, path: str) -> None:
+        self.same(driver, lambda tree: tree.names(path))
 
-    @rule(door=DOORS, path=st.one_of(TOPS, st.just(".")))
-    def walk(self, door: str, path: str) -> None:
-        self.same(door, lambda tree: tree.walk(path))
+    @rule(driver=DRIVERS, path=st.one_of(TOPS, st.just(".")))
+    def walk(self, driver: str, path: str) -> None:
+        self.same(driver, lambda tree: tree.walk(path))
 
-    @rule(door=DOORS, path=PATHS, follow=st.booleans())
-    def stat(self, door: str, path: str, follow: bool) -> None:
-        self.same(door, lambda tree: tree.stat(path, follow))
+    @rule(driver=DRIVERS, path=PATHS, follow=st.booleans())
+    def stat(self, driver: str, path: str, follow: bool) -> None:
+        self.same(driver, lambda tree: tree.stat(path, follow))
 
-    @rule(door=DOORS, paths=st.lists(PATHS, max_size=6))
-    def stat_many(self, door: str, paths: list[str]) -> None:
-        self.same(door, lambda tree: tree.stat_many(paths))
+    @rule(driver=DRIVERS, paths=st.lists(PATHS, max_size=6))
+    def stat_many(self, driver: str, paths: list[str]) -> None:
+        self.same(driver, lambda tree: tree.stat_many(paths))
 
-    @rule(door=DOORS, path=PATHS, wanted=st.sampled_from((os.R_OK, os.W_OK, os.X_OK, os.R_OK | os.X_OK)))
-    def access(self, door: str, path: str, wanted: int) -> None:
-        self.same(door, lambda tree: tree.access(path, wanted))
+    @rule(driver=DRIVERS, path=PATHS, wanted=st.sampled_from((os.R_OK, os.W_OK, os.X_OK, os.R_OK | os.X_OK)))
+    def access(self, driver: str, path: str, wanted: int) -> None:
+        self.same(driver, lambda tree: tree.access(path, wanted))
 
-    @rule(door=DOORS)
-    def look_at_everything(self, door: str) -> None:
-        self.compare(door)
+    @rule(driver=DRIVERS)
+    def look_at_everything(self, driver: str) -> None:
+        self.compare(driver)

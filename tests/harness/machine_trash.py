@@ -7,24 +7,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from threefs_client.metadata.trash import Trashed
 
-from tests.harness.client_door import run
-from tests.harness.doors import NOREPLACE, outcome
-from tests.harness.two_trees import CLIENT, DOORS, PATHS, TwoTrees
+from tests.harness.client_driver import run
+from tests.harness.differential_trees import CLIENT, DRIVERS, PATHS, TwoTrees
+from tests.harness.fs_drivers import NOREPLACE, outcome
 
 
 class TrashRules(TwoTrees):
-    @rule(door=DOORS, path=PATHS, back=st.one_of(st.none(), PATHS))
-    def remove_to_the_trash_and_restore(self, door: str, path: str, back: str | None) -> None:
+    @rule(driver=DRIVERS, path=PATHS, back=st.one_of(st.none(), PATHS))
+    def remove_to_the_trash_and_restore(self, driver: str, path: str, back: str | None) -> None:
         found = outcome(lambda: self.local.stat(path, False)).value
         if found is None or stat.S_ISDIR(found.type):
             return
         trash, aside = self.world.fs.trash, str(self.world.local / "aside")
         self.settle(CLIENT)
         run(trash.set(f"/{self.top}", 3600))
-        self.door(door).remove_file(path)
+        self.driver(driver).remove_file(path)
         run(trash.set(f"/{self.top}", None))
         self._move_locally(path, aside)
-        self.compare(door)
+        self.compare(driver)
         (item,) = run(self._trashed(found.uid))
         to = None if back is None else f"/{self.top}/{back}"
         expected = outcome(lambda: self._move_locally(aside, back or path))

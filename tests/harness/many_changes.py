@@ -3,7 +3,7 @@
 from threefs_meta.batch.engine import change_many
 from threefs_meta.store import keys
 
-from tests.harness.metadata import CLIENT, MetaBench, at
+from tests.harness.meta_harness import CLIENT, MetaBench, at
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import DirectoryTimes

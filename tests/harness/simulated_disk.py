@@ -7,11 +7,11 @@ from typing import Any
 
 from threefs_storage.engine.engine import ChunkEngine
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.disk import DISK_BYTES, SimDisk
 from tests.sim.loop import SimLoop
-from tests.sim.rows import Rows
-from tests.sim.table import SimTable, open_table
+from tests.sim.record_rows import Rows
+from tests.sim.record_table import SimTable, open_table
 
 
 def simulate(main: Coroutine[Any, Any, None]) -> None:

@@ -7,7 +7,7 @@ whole sectors, because a disk writes whole sectors or nothing.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from threefs.checksums import Buffer
 from threefs.errors import NoSpace
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from threefs_storage.engine.records import Block, Record, Version, decode
 
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.content import Content
-from tests.sim.dice import SeededRandom
 from tests.sim.loop import KERNEL, PROCESS, Process, SimLoop
-from tests.sim.rows import Rows
+from tests.sim.record_rows import Rows
 from threefs.checksums import Buffer, crc32c
 from threefs.env.disk import DiskSpace, Write, settled
 from threefs.errors import Corrupt, DiskFailed, NoSpace

@@ -39,11 +39,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.harness.seeded_random import SeededRandom
 from tests.sim import intruders, store_faults
-from tests.sim.dice import SeededRandom
 from tests.sim.disk import DISK_BYTES, Image
-from tests.sim.dozes import Dozes
 from tests.sim.intruders import Intruders
+from tests.sim.lock_holders_asleep import Dozes
 from tests.sim.store_faults import StoreFaults
 from tests.sim.world import LEASE_S, World
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.clock import SimClock
-from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process
 from tests.sim.net import SimNet, SimStream
 from tests.sim.world import PORT, World

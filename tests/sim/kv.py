@@ -7,8 +7,8 @@ commit was made.
 import asyncio
 from collections.abc import Mapping
 
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.clock import SimClock
-from tests.sim.dice import SeededRandom
 from tests.sim.loop import KERNEL, PROCESS, SimLoop
 from threefs.env.clock import Clock
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError, TooOld, Unavailable

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.disk import SimDisk
-from tests.sim.rows import Rows
-from tests.sim.table import SimTable, open_table
+from tests.sim.record_rows import Rows
+from tests.sim.record_table import SimTable, open_table
 from threefs.env.clock import Clock
 from threefs.kv.engine_api import Pair
 from threefs.kv.rocks import RocksEngine

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threefs_client import AsyncFileSystem
 from threefs_client.async_file import AsyncFile
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import Process
 from tests.sim.world import LEASE_S, World
 from threefs.errors import Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError

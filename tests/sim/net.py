@@ -11,7 +11,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import KERNEL, Handle, Process, SimLoop
 from threefs.env.net import MOST_PIECES, Buffer, Callback, Stream, parse_address
 from threefs.errors import ConnectionRefused, Unavailable

@@ -15,9 +15,9 @@ import structlog
 
 from tests.harness.history import History
 from tests.harness.linearizability import Undecided, violations
-from tests.harness.told_order import explains
-from tests.sim import audit, dozes, intruders, local_store, rest, shape, store_faults
-from tests.sim.dice import SeededRandom
+from tests.harness.reported_order import explains
+from tests.harness.seeded_random import SeededRandom
+from tests.sim import audit, intruders, leak_audit, local_store, lock_holders_asleep, run_shape, store_faults
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
 from tests.sim.lockers import Lockers
@@ -67,7 +67,7 @@ def run(
     trace has what the processes log too."""
     directory = Path(tempfile.mkdtemp(prefix="threefs-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
     dice = SeededRandom(seed, "run")
-    drawn_size, drawn_load = shape.draw(dice, seed)
+    drawn_size, drawn_load = run_shape.draw(dice, seed)
     world = World(seed, size or drawn_size, directory)
     outcome = Outcome(seed)
     before = structlog.get_config() if structlog.is_configured() else None
@@ -133,7 +133,7 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
         outcome.violations += audit.replicas(world)
         outcome.violations += audit.damage(world)
         await world.processes["c1"].start(workload.read_all("c1"))
-        outcome.violations += await rest.kept(world, workload.links)
+        outcome.violations += await leak_audit.kept(world, workload.links)
     outcome.operations += len(workload.history)
     outcome.longest = workload.longest
     _judge(workload, outcome)
@@ -163,7 +163,7 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
         for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):
             steps.append(Step(at, "power", (host,), lasts))
     if load.dozes:
-        for at, host, lasts in dozes.draw(SeededRandom(world.seed, "doze"), world):
+        for at, host, lasts in lock_holders_asleep.draw(SeededRandom(world.seed, "doze"), world):
             steps.append(Step(at, "doze", (host,), lasts))
     return steps
 

@@ -60,8 +60,8 @@ from threefs_storage.targets import Target
 
 from tests.sim import audit
 from tests.sim.faults import Faults, Step
+from tests.sim.leak_audit import kept
 from tests.sim.loop import KERNEL, Process
-from tests.sim.rest import kept
 from tests.sim.scenario_files import FileLines
 from tests.sim.workload import CHUNK_BYTES
 from tests.sim.world import LEASE_S, Size, World

@@ -14,7 +14,7 @@ from threefs_manager.cluster_store import CLUSTER_KEY
 from threefs_manager.metadata_store import METADATA_KEY
 from threefs_meta.store import keys
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.kv import SimKv
 from tests.sim.world import LEASE_S, World
 from threefs.kv import records

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.content import SECTOR_BYTES, UNIT_BYTES, Content
-from tests.sim.dice import SeededRandom
 from threefs.errors import NoSpace
 
 SECTORS = 8

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.harness.chunk_engine import put, read_all
+from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated_disk import engine_on
-from tests.sim.dice import SeededRandom
 from tests.sim.disk import SimDisk, SimFile
 from tests.sim.loop import Process, SimLoop
-from tests.sim.table import open_table
+from tests.sim.record_table import open_table
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 

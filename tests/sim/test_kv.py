@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.kv import PATIENCE_S, SimKv
 from tests.sim.loop import Process, SimLoop
 from threefs.errors import Conflict, MaybeCommitted, Unavailable

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.clock import SimClock
-from tests.sim.dice import SeededRandom
 from tests.sim.disk import SimDisk
 from tests.sim.faults import parse
 from tests.sim.local_store import open_engine

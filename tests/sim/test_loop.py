@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.harness.processes import ROOT, environment
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.clock import SimClock
-from tests.sim.dice import SeededRandom
 from tests.sim.loop import BEGIN_S, Deadlock, OutOfTime, Process, SimLoop
 
 

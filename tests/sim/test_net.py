@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.harness.seeded_random import SeededRandom
 from tests.harness.streams import failure, pair, receive, send
-from tests.sim.dice import SeededRandom
 from tests.sim.loop import Process, SimLoop
 from tests.sim.net import Fabric, SimNet, SimStream
 from threefs.env.net import Stream

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.hunt import FIRST_TRIES
+from tests.sim.golden.failovers import STORIES
 from tests.sim.planted.catalog import PLANTED, TESTED
 from tests.sim.planted.under_pytest import failure_of
-from tests.sim.stories import STORIES
+from tests.sim.planted_bug_hunt import FIRST_TRIES
 
 _ROOT = Path(__file__).parents[2]
 

@@ -4,9 +4,9 @@ import multiprocessing
 
 import pytest
 
+from tests.sim.golden.failovers import STORIES
 from tests.sim.planted.catalog import PLANTED
 from tests.sim.scenarios import play
-from tests.sim.stories import STORIES
 from tests.sim.world import Size
 
 

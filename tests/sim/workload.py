@@ -10,10 +10,10 @@ from threefs_client.context import ClientContext
 from threefs_client.data.reads import ReadFile
 
 from tests.harness.history import History, Kind, Operation, Outcome
-from tests.sim.dice import SeededRandom
-from tests.sim.grain import expand, shrink
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import Process
-from tests.sim.order import Order
+from tests.sim.scaled_content import expand, shrink
+from tests.sim.version_order import Order
 from tests.sim.world import World
 from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
 from threefs.errors import Retry, ThreefsError

@@ -16,9 +16,9 @@ from threefs_meta.settings import Settings as MetaSettings
 from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings as StorageSettings
 
-from tests.sim import local_store, table
+from tests.harness.seeded_random import SeededRandom
+from tests.sim import local_store, record_table
 from tests.sim.clock import SimClock
-from tests.sim.dice import SeededRandom
 from tests.sim.disk import SimDisk
 from tests.sim.kv import SimKv
 from tests.sim.loop import PROCESS, Process, SimLoop
@@ -278,7 +278,7 @@ class World:
             managers=self._line(process, clock),
             clock=clock,
             random=random,
-            open_table=lambda path: table.open_table(disk, path),
+            open_table=lambda path: record_table.open_table(disk, path),
         )
         server = node._server
         server.limits = replace(server.limits, calls=self.size.calls, inflight_bytes=self.size.inflight_bytes)

@@ -14,7 +14,7 @@ from threefs.rpc import handshake
 from threefs.rpc.connection_pool import ConnectionPool
 
 _STORES = "sim/test_store_faults.py"
-_DOZES = "sim/test_dozes.py"
+_DOZES = "sim/test_lock_holders_asleep.py"
 
 
 @plant_for(f"{_STORES}::test_an_older_store_of_the_managers_is_refused_however_far_it_counts_by_itself")

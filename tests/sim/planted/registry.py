@@ -1,7 +1,8 @@
 """Bugs on purpose: each takes one rule of the system away, and the simulator must notice.
 
 They are made by changing the classes of the program inside a simulation's own process. Nothing in the program knows of
-them, so no production build can reach them. `tests.sim.hunt` tries stories and seeds until each one is caught.
+them, so no production build can reach them. `tests.sim.planted_bug_hunt` tries golden runs and seeds until each one is
+caught.
 """
 
 from collections.abc import Callable

@@ -6,7 +6,7 @@ from threefs_fsck.findings import Report
 
 from tests.harness.fsck import LocalMeta, check_chunks
 from tests.harness.memory_storage import make_routing
-from tests.harness.metadata import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, run
 from threefs.errors import ChainChanged
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.layout import from_wire

@@ -13,7 +13,7 @@ from threefs_meta.store import keys
 
 from tests.harness import damage
 from tests.harness.fsck import LocalMeta, check_metadata
-from tests.harness.metadata import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, run
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb

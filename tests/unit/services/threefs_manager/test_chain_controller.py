@@ -13,7 +13,7 @@ from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.service import Manager
 from threefs_manager.stale_store import Age
 
-from tests.harness.chain import until
+from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
 from tests.harness.terms import take
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual

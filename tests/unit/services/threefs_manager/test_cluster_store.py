@@ -5,7 +5,7 @@ from threefs_manager.cluster_store import CLUSTER_KEY, Store, Writer
 from threefs_manager.placement import Disk, place
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.dice import Dice
+from tests.harness.seeded_random import SeededRandom
 from tests.harness.terms import take
 from threefs.errors import Corrupt, Fenced, NotFound
 from threefs.ids import ChainId, NodeId, TableId
@@ -91,7 +91,7 @@ def test_a_deposed_manager_cannot_change_anything() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_versions_rise_through_conflicts_and_unknown_commits(seed: int) -> None:
     async def main() -> None:
-        clock, dice = SteppedClock(), Dice(seed)
+        clock, dice = SteppedClock(), SeededRandom(seed)
         engine = MemoryEngine(random=dice, conflict_rate=0.2, unknown_rate=0.2, clock=clock)
         store = Store(engine, await take(engine, "one", clock=clock, random=dice))
 

@@ -6,7 +6,7 @@ import pytest
 from threefs_manager.election import LEASE_KEY, Election, Epoch, read_lease
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.dice import Dice
+from tests.harness.seeded_random import SeededRandom
 from tests.harness.terms import take
 from threefs.errors import Corrupt, Fenced, Unavailable
 from threefs.kv.engine_api import Tally, Transaction
@@ -68,7 +68,7 @@ def test_the_same_number_with_another_holder_is_not_ours() -> None:
         await take(one, "one")
         stranger = await take(two, "two")
         assert stranger.number == 1
-        intruder = Epoch(one, "two", 1, 0.0, SteppedClock(), Dice(1))
+        intruder = Epoch(one, "two", 1, 0.0, SteppedClock(), SeededRandom(1))
         with pytest.raises(Fenced):
             await write(intruder, b"a")
 
@@ -78,7 +78,7 @@ def test_the_same_number_with_another_holder_is_not_ours() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_unknown_commits_neither_lose_nor_skip_an_epoch(seed: int) -> None:
     async def main() -> None:
-        clock, dice = SteppedClock(), Dice(seed)
+        clock, dice = SteppedClock(), SeededRandom(seed)
         engine = MemoryEngine(random=dice, conflict_rate=0.3, unknown_rate=0.3, clock=clock)
         for number in range(1, 20):
             epoch = await take(engine, f"holder-{number}", clock=clock, random=dice)
@@ -116,10 +116,10 @@ async def turns(count: int = 40) -> None:
 def test_r10_a_challenger_waits_until_it_has_seen_the_record_unchanged_for_its_length_and_a_margin() -> None:
     async def main() -> None:
         engine, mine, theirs = MemoryEngine(), Manual(), Manual()
-        primary = Election(engine, "one", length_s=LENGTH_S, clock=mine, random=Dice(1))
+        primary = Election(engine, "one", length_s=LENGTH_S, clock=mine, random=SeededRandom(1))
         epoch = await primary.win()
         holding = asyncio.create_task(primary.hold())
-        challenger = Election(engine, "two", length_s=LENGTH_S, clock=theirs, random=Dice(2))
+        challenger = Election(engine, "two", length_s=LENGTH_S, clock=theirs, random=SeededRandom(2))
         winning = asyncio.create_task(challenger.win())
         for _ in range(50):  # as long as it is renewed nobody takes over, however long that is
             mine.advance(0.1)
@@ -155,7 +155,7 @@ def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_re
     async def main() -> None:
         nonlocal gone
         clock = Manual()
-        election = Election(Gone(), "one", length_s=LENGTH_S, clock=clock, random=Dice(1))
+        election = Election(Gone(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
         await election.win()
         gone = True
         holding = asyncio.create_task(election.hold())
@@ -177,9 +177,9 @@ def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_re
 def test_whoever_resigns_is_followed_at_once() -> None:
     async def main() -> None:
         engine, clock = MemoryEngine(), Manual()
-        epoch = await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=Dice(1)).win()
+        epoch = await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).win()
         await epoch.resign()
-        successor = await Election(engine, "two", length_s=LENGTH_S, clock=clock, random=Dice(2)).win()
+        successor = await Election(engine, "two", length_s=LENGTH_S, clock=clock, random=SeededRandom(2)).win()
         assert successor.number == epoch.number + 1
 
     asyncio.run(main())
@@ -188,7 +188,7 @@ def test_whoever_resigns_is_followed_at_once() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_of_several_challengers_one_wins_each_epoch(seed: int) -> None:
     async def main() -> None:
-        clock, dice = SteppedClock(), Dice(seed)
+        clock, dice = SteppedClock(), SeededRandom(seed)
         engine = MemoryEngine(random=dice, conflict_rate=0.2, unknown_rate=0.2, clock=clock)
         elections = [Election(engine, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice) for n in range(3)]
         wins = [asyncio.create_task(election.win()) for election in elections]
@@ -226,7 +226,7 @@ def test_r10_never_two_primaries_whoever_is_cut_off_and_however_clocks_drift(
     seed: int, rates: tuple[float, float]
 ) -> None:
     async def main() -> None:
-        engine, dice = MemoryEngine(), Dice(seed)
+        engine, dice = MemoryEngine(), SeededRandom(seed)
         clocks, cables = [Manual(), Manual()], [Cable(engine), Cable(engine)]
         elections = [
             Election(cable, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice)
@@ -266,7 +266,7 @@ def test_r10_a_renewal_counts_from_its_sending() -> None:
     clock = Manual()
 
     async def main() -> None:
-        election = Election(Slow(), "one", length_s=LENGTH_S, clock=clock, random=Dice(1))
+        election = Election(Slow(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
         epoch = await election.win()
         assert election.primary and not election.may_acknowledge, "the takeover took more than half the length"
         sent_at = clock.monotonic()
@@ -279,9 +279,9 @@ def test_r10_a_renewal_counts_from_its_sending() -> None:
 def test_whoever_is_alone_with_the_store_waits_for_nobody_and_never_steps_back() -> None:
     async def main() -> None:
         engine, clock = MemoryEngine(), Manual()
-        await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=Dice(1)).win()
+        await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).win()
         began = clock.monotonic()
-        second = Election(engine, "two", length_s=LENGTH_S, alone=True, clock=clock, random=Dice(2))
+        second = Election(engine, "two", length_s=LENGTH_S, alone=True, clock=clock, random=SeededRandom(2))
         assert (await second.win()).number == 2 and clock.monotonic() == began
         clock.advance(100 * LENGTH_S)
         assert second.primary and second.may_acknowledge

@@ -4,7 +4,7 @@ import pytest
 from threefs_manager.membership import Membership
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.dice import Dice
+from tests.harness.seeded_random import SeededRandom
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
@@ -194,7 +194,7 @@ def test_a_process_that_has_ended_is_silent_at_once() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_r9_nobody_is_put_out_who_may_still_hold_a_lease(seed: int) -> None:
     """Heartbeats take up to T, get lost and overtake each other; chains change; managers are replaced."""
-    dice, bench = Dice(seed), Bench(SERVING, SERVING, SYNCING)
+    dice, bench = SeededRandom(seed), Bench(SERVING, SERVING, SYNCING)
     leased_until = dict.fromkeys((1, 2, 3), 0.0)
     flying: list[tuple[float, int, float, int]] = []  # arrives at, node, sent at, chain version
     silent = {n: dice.below(2) == 0 for n in leased_until}

@@ -10,7 +10,7 @@ from threefs_manager.placement import FIRST_META_NODE
 from threefs_manager.service import Manager
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.dice import Dice
+from tests.harness.seeded_random import SeededRandom
 from threefs import routing as routing_module
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
@@ -55,7 +55,7 @@ class Bench:
 
     def __init__(self, conflict_rate: float = 0.0, unknown_rate: float = 0.0, seed: int = 1) -> None:
         self.clock = SteppedClock()
-        self.dice = Dice(seed)
+        self.dice = SeededRandom(seed)
         self.engine = MemoryEngine(
             random=self.dice, conflict_rate=conflict_rate, unknown_rate=unknown_rate, clock=self.clock
         )

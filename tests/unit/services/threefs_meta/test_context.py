@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 from threefs_meta.context import FileChunks
 
-from tests.harness.metadata import MetaBench
+from tests.harness.meta_harness import MetaBench
 from threefs.errors import NotServing
 from threefs.ids import InodeId, TableId
 from threefs.layout import FileLayout

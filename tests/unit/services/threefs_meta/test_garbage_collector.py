@@ -15,7 +15,7 @@ from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
 
 from tests.harness import damage
-from tests.harness.metadata import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at, run
 from threefs.errors import Corrupt, NotFound
 from threefs.layout import from_wire
 from threefs.leases import REPLAYS_KEPT_S

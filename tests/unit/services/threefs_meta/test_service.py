@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from threefs_meta.service import bind
 
-from tests.harness.metadata import MetaBench, at
+from tests.harness.meta_harness import MetaBench, at
 from threefs.rpc.methods import LIST, MKDIR, REMOVE, SET_QUOTA, STAT, Method
 from threefs.wire import meta_pb2 as pb
 

@@ -30,7 +30,7 @@ from threefs_meta.ops.sync import sync
 from threefs_meta.ops.truncate import truncate
 from threefs_meta.store import keys
 
-from tests.harness.metadata import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import InvalidArgument
 from threefs.kv.engine_api import Transaction
 from threefs.kv.rocks import RocksEngine

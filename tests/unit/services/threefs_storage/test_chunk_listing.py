@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from threefs_storage import chunk_listing
 
-from tests.harness.chain import OFFLINE, SERVING, TestChain, chain_of, target_of
+from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, chain_of, target_of
 from tests.harness.rpc import run
 from threefs.checksums import crc32c
 from threefs.errors import ChainChanged, NotServing

@@ -8,7 +8,7 @@ from threefs_manager.service import Manager
 from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings
 
-from tests.harness.chain import until
+from tests.harness.chain_harness import until
 from tests.harness.rpc import identity, run
 from threefs.cluster.manager_client import FramedManager
 from threefs.env.disk import RealDisk

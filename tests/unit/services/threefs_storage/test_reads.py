@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from threefs_storage.reads import TURN_ROWS
 
-from tests.harness.chain import (
+from tests.harness.chain_harness import (
     CHUNK,
     OFFLINE,
     SERVING,

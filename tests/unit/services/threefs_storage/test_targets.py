@@ -7,16 +7,7 @@ import pytest
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.targets import Targets
 
-from tests.harness.chain import (
-    CHAIN,
-    CHUNK,
-    OFFLINE,
-    SERVING,
-    SYNCING,
-    TestChain,
-    chain_of,
-    target_of,
-)
+from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, target_of
 from tests.harness.rpc import run
 from threefs.env.disk import RealDisk
 from threefs.errors import ChainChanged, DiskFailed, NotServing, Unavailable

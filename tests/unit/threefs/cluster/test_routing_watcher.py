@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.dice import Dice
+from tests.harness.seeded_random import SeededRandom
 from threefs import routing as routing_module
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.net import RealNet
@@ -60,7 +60,7 @@ def run(
 ) -> None:
     async def main() -> None:
         peers = Managers(**managers)
-        cluster = RoutingWatcher(peers, list(managers), clock=SteppedClock(), random=Dice(1))
+        cluster = RoutingWatcher(peers, list(managers), clock=SteppedClock(), random=SeededRandom(1))
         try:
             await body(peers, cluster)
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.harness.chain import until
+from tests.harness.chain_harness import until
 from tests.harness.small_disk import small_disk as mounted_disk
 from threefs import background
 from threefs.errors import MaybeCommitted, NoSpace, ThreefsError, Unavailable

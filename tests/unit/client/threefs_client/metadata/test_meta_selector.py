@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from threefs_client.metadata.meta_selector import MetaServices
 
-from tests.harness.dice import Dice
 from tests.harness.rpc import Served, hello_frame, identity, run
+from tests.harness.seeded_random import SeededRandom
 from threefs.env.net import RealNet
 from threefs.errors import ConnectionLost, Unavailable
 from threefs.rpc.connection_pool import ConnectionPool
@@ -47,7 +47,7 @@ async def slow(request: pb.StatRequest) -> pb.InodeReply:
 
 
 def services(peers: ConnectionPool, addresses: Sequence[str]) -> MetaServices:
-    return MetaServices(peers, lambda: addresses, random=Dice(0))
+    return MetaServices(peers, lambda: addresses, random=SeededRandom(0))
 
 
 async def avoided(found: MetaServices, addresses: Sequence[str], address: str, wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""What this mount makes of its claims; what they are good for is shown in tests/contract/test_claims.py."""
+"""What this mount makes of its claims; what they are good for is shown in tests/contract/test_delegations.py."""
 
 import pytest
 from threefs_mount.cache import delegation as bounds

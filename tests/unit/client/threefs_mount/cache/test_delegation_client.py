@@ -20,7 +20,7 @@ from threefs_mount.cache import delegation as bounds
 from threefs_mount.cache import delegation_client as module
 from threefs_mount.cache.delegation_client import DelegationClient
 
-from tests.harness.metadata import MetaBench, at
+from tests.harness.meta_harness import MetaBench, at
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.delegations import CLAIM_S, RECALL_S
 from threefs.errors import AlreadyExists, NotFound, ThreefsError, Unavailable

@@ -9,7 +9,7 @@ from threefs_meta.access import acls, permissions
 from threefs_meta.access.credentials import Credentials
 from threefs_meta.access.permissions import READ, WRITE
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import AccessDenied, InvalidArgument
 from threefs.wire import meta_pb2 as pb
 

@@ -31,7 +31,7 @@ from threefs_meta.ops.stat import stat
 from threefs_meta.ops.symlink import symlink
 from threefs_meta.ops.truncate import truncate
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import AccessDenied, PermissionDenied, SessionLost
 from threefs.wire import meta_pb2 as pb
 

@@ -5,7 +5,7 @@ from threefs_meta.access import acls, xattrs
 from threefs_meta.access.credentials import TRUSTED, Credentials
 from threefs_meta.store import keys
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import AccessDenied, InvalidArgument, NameTooLong, NoAttribute, NoSpace, NotSupported, ResultTooLong
 from threefs.wire import meta_pb2 as pb
 

@@ -12,7 +12,7 @@ from threefs_meta.lease.delegation import Creator
 from threefs_meta.ops.create import create
 from threefs_meta.ops.set_layout import set_layout
 
-from tests.harness.metadata import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import QuotaExceeded
 from threefs.wire import meta_pb2 as pb
 

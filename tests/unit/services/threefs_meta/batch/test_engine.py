@@ -14,7 +14,7 @@ from threefs_meta.ops.rename import rename
 from threefs_meta.store import keys
 
 from tests.harness.many_changes import answered, changed, create_of, remove_of, rename_of, stored
-from tests.harness.metadata import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import (
     AlreadyExists,
     InvalidArgument,

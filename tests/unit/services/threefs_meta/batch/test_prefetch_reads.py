@@ -10,7 +10,7 @@ from threefs_meta.ops.create import creation
 from threefs_meta.ops.remove import removal
 from threefs_meta.store.namespace import Namespace
 
-from tests.harness.metadata import CLIENT, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, MetaBench, at, run
 from threefs.kv.remote_transaction import RemoteTransaction, Row
 from threefs.wire import meta_pb2 as pb
 

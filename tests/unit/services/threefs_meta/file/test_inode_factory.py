@@ -14,7 +14,7 @@ from threefs_meta.ops.rename import rename
 from threefs_meta.ops.symlink import symlink
 from threefs_meta.resolve.resolver import Resolution
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import InvalidArgument, NotFound
 from threefs.wire import meta_pb2 as pb
 

@@ -4,7 +4,7 @@ import pytest
 from threefs_meta.file import layout_policy
 
 from tests.harness.memory_storage import make_routing
-from tests.harness.metadata import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from threefs.errors import InvalidArgument, Unavailable
 from threefs.layout import DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, from_wire
 from threefs.routing import EMPTY

@@ -9,7 +9,7 @@ from threefs_meta.file.truncation import cut
 from threefs_meta.ops.sync import sync
 from threefs_meta.ops.truncate import truncate
 
-from tests.harness.metadata import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at, run
 from threefs.errors import Conflict, FileTooLarge, Unavailable
 from threefs.ids import ChunkId, InodeId
 from threefs.layout import MAX_FILE_BYTES, MIN_CHUNK_BYTES, from_wire

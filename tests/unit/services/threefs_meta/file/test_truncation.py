@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from threefs_meta.store import keys
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from tests.unit.services.threefs_meta.file.test_length import CHUNK, before_each_removal, content, made, report
 from threefs.wire import meta_pb2 as pb
 

@@ -5,7 +5,7 @@ from threefs_meta.store import keys
 from threefs_meta.transactions import run_readonly
 
 from tests.harness import damage
-from tests.harness.metadata import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, run
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 

@@ -2,7 +2,7 @@
 
 from tests.harness import damage
 from tests.harness.fsck import LocalMeta, check_metadata
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.ids import ROOT
 
 

@@ -5,7 +5,7 @@ from threefs_meta.quota.aggregator import UsageAggregator
 from threefs_meta.store import keys
 
 from tests.harness import damage
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Usage

@@ -7,7 +7,7 @@ from threefs_meta.lease import deadlock
 from threefs_meta.ops.lock import lock
 from threefs_meta.store import keys
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import Deadlock, InvalidArgument, Locked
 from threefs.wire import meta_pb2 as pb
 

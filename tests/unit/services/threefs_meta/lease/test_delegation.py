@@ -1,4 +1,4 @@
-"""The rules one by one; what they are good for together is shown in tests/contract/test_claims.py."""
+"""The rules one by one; what they are good for together is shown in tests/contract/test_delegations.py."""
 
 import pytest
 from threefs_meta.lease import delegation

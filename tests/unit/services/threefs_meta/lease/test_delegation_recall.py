@@ -19,7 +19,7 @@ from threefs_meta.ops.rename import rename
 from threefs_meta.ops.return_delegation import unclaim
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.metadata import CLIENT, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, MetaBench, at, run
 from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, claimed, stored
 from threefs.delegations import RECALL_S
 from threefs.ids import ROOT

@@ -6,7 +6,7 @@ from threefs_meta.ops.lock import lock
 from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
 
-from tests.harness.metadata import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
 from threefs.cluster.chunk_client import ChunkUpdate
 from threefs.errors import Locked, NotServing, StaleFence, ThreefsError
 from threefs.ids import ChunkId, InodeId

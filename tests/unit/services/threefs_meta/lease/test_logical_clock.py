@@ -7,7 +7,7 @@ import pytest
 from threefs_meta.lease.logical_clock import LogicalClock
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.metadata import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction

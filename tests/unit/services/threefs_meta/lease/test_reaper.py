@@ -10,7 +10,7 @@ from threefs_meta.ops.lock import lock
 from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
 
-from tests.harness.metadata import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import Locked, SessionLost
 from threefs.wire import meta_pb2 as pb
 

@@ -4,7 +4,7 @@ import pytest
 from threefs_meta.fairness import MOST_STEPS, TURNS
 from threefs_meta.ops.batch_stat import MOST_PLACES, batch_stat
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb

@@ -7,7 +7,7 @@ from threefs_meta.ops.close import close
 from threefs_meta.store import keys
 
 from tests.harness.many_changes import answered, stored
-from tests.harness.metadata import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, run
 from threefs.errors import FileTooLarge, SessionLost, ThreefsError
 from threefs.wire import meta_pb2 as pb
 

@@ -6,7 +6,7 @@ import pytest
 from threefs_meta.ops.create import create
 from threefs_meta.store import keys
 
-from tests.harness.metadata import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import (
     AlreadyExists,
     InvalidArgument,

@@ -6,7 +6,7 @@ from threefs_meta.ops.lookup import lookup
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.return_delegation import unclaim
 
-from tests.harness.metadata import CLIENT, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, MetaBench, at, run
 from threefs.errors import NotADirectory, NotFound
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb

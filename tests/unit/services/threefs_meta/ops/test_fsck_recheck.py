@@ -3,7 +3,7 @@ from threefs_meta.ops.fsck_recheck import MOST_NAMES, MOST_SUBJECTS, examine
 from threefs_meta.store import keys
 
 from tests.harness import damage
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import InvalidArgument
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb

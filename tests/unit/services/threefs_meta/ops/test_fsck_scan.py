@@ -3,7 +3,7 @@ from threefs_meta.ops.fsck_scan import MOST_WANTED, scan
 from threefs_meta.store import keys
 
 from tests.harness import damage
-from tests.harness.metadata import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, run
 from threefs.errors import InvalidArgument
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb

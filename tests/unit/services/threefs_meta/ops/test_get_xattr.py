@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.get_xattr import get_xattr
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import NoAttribute, NotSupported
 from threefs.wire import meta_pb2 as pb
 

@@ -7,7 +7,7 @@ from threefs_meta.ops.link import MOST_LINKS, link
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
-from tests.harness.metadata import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
 from threefs.errors import (
     AccessDenied,
     AlreadyExists,

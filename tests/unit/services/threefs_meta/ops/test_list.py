@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.list import MOST_ENTRIES, list_entries
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import InvalidArgument, NotADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
 

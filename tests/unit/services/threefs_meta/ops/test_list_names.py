@@ -6,7 +6,7 @@ from threefs_meta.ops.list_names import list_names
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.entry_codec import Entry
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import InvalidArgument, NotADirectory, NotFound
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb

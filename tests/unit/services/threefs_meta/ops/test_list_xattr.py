@@ -2,7 +2,7 @@
 
 from threefs_meta.access import acls
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from tests.unit.services.threefs_meta.access.test_acls import USER, acl
 
 

@@ -7,7 +7,7 @@ from threefs_meta.lease import locks
 from threefs_meta.ops.lock import lock
 from threefs_meta.store import keys
 
-from tests.harness.metadata import CLIENT, MetaBench, run
+from tests.harness.meta_harness import CLIENT, MetaBench, run
 from threefs.errors import Locked, NotFound, TooManyLocks
 from threefs.wire import meta_pb2 as pb
 

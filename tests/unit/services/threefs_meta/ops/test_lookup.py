@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.lookup import lookup
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
 

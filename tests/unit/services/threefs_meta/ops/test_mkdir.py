@@ -6,7 +6,7 @@ import pytest
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.store import namespace
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, NotFound
 from threefs.layout import MIN_CHUNK_BYTES
 from threefs.wire import meta_pb2 as pb

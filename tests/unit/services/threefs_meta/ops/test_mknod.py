@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound
 from threefs.wire import meta_pb2 as pb
 

@@ -4,7 +4,7 @@ import pytest
 from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
 
-from tests.harness.metadata import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at, run
 from threefs.errors import InvalidArgument, IsADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
 

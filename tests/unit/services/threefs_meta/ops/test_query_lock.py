@@ -3,7 +3,7 @@
 from threefs_meta.lease import locks
 from threefs_meta.ops.query_lock import find_lock
 
-from tests.harness.metadata import CLIENT, MetaBench, run
+from tests.harness.meta_harness import CLIENT, MetaBench, run
 from tests.unit.services.threefs_meta.ops.test_lock import OTHER, ask
 from threefs.wire import meta_pb2 as pb
 

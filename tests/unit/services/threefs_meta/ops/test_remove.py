@@ -4,7 +4,7 @@ import pytest
 from threefs_meta.store import keys
 
 from tests.harness.many_changes import changed, remove_of
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
 from threefs.wire import meta_pb2 as pb
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import NoAttribute
 
 

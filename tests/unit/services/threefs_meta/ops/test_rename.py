@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from threefs_meta.ops.rename import rename
 
-from tests.harness.metadata import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at, run
 from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
 from threefs.wire import meta_pb2 as pb
 

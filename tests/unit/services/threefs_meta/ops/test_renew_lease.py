@@ -4,7 +4,7 @@ import pytest
 from threefs_meta.ops.renew_lease import MOST_HOLDS, renew
 from threefs_meta.store import keys
 
-from tests.harness.metadata import CLIENT, SESSION, MetaBench, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, run
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 

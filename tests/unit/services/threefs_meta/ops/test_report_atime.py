@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.report_atime import MOST_FILES, accessed
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import InvalidArgument
 from threefs.relatime import DAY_NS
 from threefs.wire import meta_pb2 as pb

@@ -6,7 +6,7 @@ import pytest
 from threefs_meta.ops.reserve_append import reserve
 from threefs_meta.ops.sync import sync
 
-from tests.harness.metadata import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, run
 from threefs.errors import FileTooLarge, InvalidArgument, SessionLost
 from threefs.flux import is_in_flux
 from threefs.wire import meta_pb2 as pb

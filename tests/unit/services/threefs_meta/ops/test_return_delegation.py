@@ -1,7 +1,7 @@
 import pytest
 from threefs_meta.ops.return_delegation import MOST, unclaim
 
-from tests.harness.metadata import CLIENT, MetaBench, run
+from tests.harness.meta_harness import CLIENT, MetaBench, run
 from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, claimed, stored
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb

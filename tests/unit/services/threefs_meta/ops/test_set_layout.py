@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.set_layout import set_layout
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import InvalidArgument, NotADirectory
 from threefs.layout import MIN_CHUNK_BYTES
 from threefs.wire import meta_pb2 as pb

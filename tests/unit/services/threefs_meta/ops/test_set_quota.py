@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.set_quota import set_quota
 
-from tests.harness.metadata import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at, run
 from threefs.errors import NotADirectory, NotFound, PermissionDenied, QuotaExceeded
 from threefs.wire import meta_pb2 as pb
 

@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.set_trash import LONGEST_S
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, PermissionDenied
 
 

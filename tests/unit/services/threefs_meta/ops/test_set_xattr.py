@@ -5,7 +5,7 @@ from threefs_meta.ops.set_xattr import set_xattr
 from threefs_meta.store import keys
 from threefs_meta.transactions import run_readonly
 
-from tests.harness.metadata import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at, run
 from threefs.errors import AlreadyExists, InvalidArgument, NoAttribute, NotFound, PermissionDenied
 from threefs.wire import meta_pb2 as pb
 

@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.setattr import set_attributes
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import AccessDenied, InvalidArgument, NotFound, NotSupported, PermissionDenied
 from threefs.wire import meta_pb2 as pb
 

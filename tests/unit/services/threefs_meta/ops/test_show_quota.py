@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.show_quota import list_quotas, show_quota
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import PermissionDenied
 from threefs.wire import meta_pb2 as pb
 

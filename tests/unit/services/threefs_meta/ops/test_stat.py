@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.stat import stat
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import InvalidArgument, NotFound
 from threefs.wire import meta_pb2 as pb
 

@@ -2,7 +2,7 @@
 
 from threefs_meta.ops.statfs import space, statfs
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 

@@ -4,7 +4,7 @@ import pytest
 from threefs_meta.ops.statistics import MOST_COUNTED, statistics
 
 from tests.harness.fsck import LocalMeta
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import NotFound
 from threefs.rpc.methods import BATCH_STAT, STAT
 from threefs.wire import meta_pb2 as pb

@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.truncate import truncate
 
-from tests.harness.metadata import CLIENT, MetaBench, run
+from tests.harness.meta_harness import CLIENT, MetaBench, run
 from threefs.errors import AccessDenied, InvalidArgument, IsADirectory, NotFound, SessionLost
 from threefs.wire import meta_pb2 as pb
 

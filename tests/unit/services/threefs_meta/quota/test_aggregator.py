@@ -10,7 +10,7 @@ from threefs_meta.quota.aggregator import DELTAS_PER_TRANSACTION, ENTRIES_PER_TR
 from threefs_meta.store import keys
 
 from tests.harness import damage
-from tests.harness.metadata import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, run
 from tests.harness.namespace_audit import audit
 from threefs.errors import ThreefsError
 from threefs.kv import records

@@ -7,7 +7,7 @@ from threefs_meta.quota.accounting import tree_account, user_account
 from threefs_meta.quota.limits import Quotas
 from threefs_meta.store import keys
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import QuotaExceeded
 from threefs.kv import records
 from threefs.kv.memory import MemoryEngine

@@ -1,7 +1,7 @@
 import pytest
 from threefs_meta.resolve.directory_path import path_of, shown
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import AccessDenied
 
 

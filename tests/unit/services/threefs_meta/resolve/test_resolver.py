@@ -8,7 +8,7 @@ from threefs_meta.ops.stat import stat
 from threefs_meta.resolve.resolver import Resolution, resolve
 from threefs_meta.store.namespace import Namespace
 
-from tests.harness.metadata import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at, run
 from threefs.errors import (
     AccessDenied,
     InvalidArgument,

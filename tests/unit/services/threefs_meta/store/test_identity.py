@@ -14,7 +14,7 @@ from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _look
 from threefs_meta.store.inode_numbers import Allocator
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.dice import Dice
+from tests.harness.seeded_random import SeededRandom
 from threefs.errors import StrangeStore, ThreefsError, Unavailable
 from threefs.ids import ROOT
 from threefs.kv import dump, retry
@@ -49,7 +49,7 @@ class World:
         self.clock = SteppedClock()
 
     def service(self, engine: MemoryEngine) -> StoreIdentity:
-        return StoreIdentity(engine, self.managers, lambda: CLUSTER, clock=self.clock, random=Dice(next(SEEDS)))
+        return StoreIdentity(engine, self.managers, lambda: CLUSTER, clock=self.clock, random=SeededRandom(next(SEEDS)))
 
 
 async def tick(engine: MemoryEngine, number: int) -> None:

@@ -5,7 +5,7 @@ from threefs_meta.store import inode_codec, keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import Corrupt
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb

@@ -6,7 +6,7 @@ import pytest
 from threefs_meta.store.inode_numbers import BLOCK, Allocator
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.metadata import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from threefs.kv.memory import MemoryEngine
 
 

@@ -15,7 +15,7 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.trash.reaper import TrashReaper
 
-from tests.harness.metadata import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at, run
 from tests.harness.namespace_model import Model
 from threefs.errors import Corrupt, NotFound, ThreefsError
 from threefs.kv import records

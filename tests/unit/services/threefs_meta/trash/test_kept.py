@@ -5,7 +5,7 @@ from threefs_meta.store import keys
 from threefs_meta.transactions import run_readonly
 from threefs_meta.trash import kept
 
-from tests.harness.metadata import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, run
 from threefs.errors import AccessDenied, AlreadyExists, NotADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
 

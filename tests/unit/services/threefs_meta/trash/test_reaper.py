@@ -5,7 +5,7 @@ from threefs_meta.store import keys
 from threefs_meta.trash.reaper import PAGE, TrashReaper
 
 from tests.harness import damage
-from tests.harness.metadata import MetaBench, run
+from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import NotFound
 
 

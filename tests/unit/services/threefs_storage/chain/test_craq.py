@@ -7,16 +7,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.records import Record
 
-from tests.harness.chain import (
-    CHUNK,
-    OFFLINE,
-    SERVING,
-    Gate,
-    cancelled,
-    chain_of,
-    flip_record,
-    until,
-)
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, Gate, cancelled, chain_of, flip_record, until
 from tests.harness.rpc import run
 from threefs.errors import (
     ChainChanged,

@@ -3,7 +3,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 from threefs_storage.chain import kept_version
 
-from tests.harness.chain import CHAIN, OFFLINE, SERVING, chain_of
+from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, chain_of
 from tests.harness.rpc import run
 from threefs import routing as routing_module
 from threefs.errors import NoSpace

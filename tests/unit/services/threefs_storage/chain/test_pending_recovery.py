@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.harness.chain import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
 from tests.harness.rpc import run
 from threefs.ids import ChunkId
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from threefs_storage.chain import resync
 
-from tests.harness.chain import (
+from tests.harness.chain_harness import (
     CHUNK_BYTES,
     CLIENT,
     OFFLINE,

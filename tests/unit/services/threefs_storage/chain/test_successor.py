@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.chain import (
+from tests.harness.chain_harness import (
     CHUNK,
     CLIENT,
     OFFLINE,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from threefs_storage.engine.exactly_once import LIFETIME_MIN
 
-from tests.harness.chain import CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, refuse, until
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, refuse, until
 from tests.harness.rpc import run
 from threefs.errors import ThreefsError, Unavailable
 from threefs.rpc.methods import WRITE

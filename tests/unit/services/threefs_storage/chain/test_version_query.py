@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 from threefs_storage.chain.version_query import VersionQuery
 
-from tests.harness.chain import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, flip_record, target_of
+from tests.harness.chain_harness import (
+    CHUNK,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    Gate,
+    TestChain,
+    chain_of,
+    flip_record,
+    target_of,
+)
 from tests.harness.rpc import run
 from threefs.env.clock import CLOCK
 from threefs.errors import ChainChanged, NotServing, Unavailable

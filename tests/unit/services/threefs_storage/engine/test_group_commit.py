@@ -10,7 +10,7 @@ from threefs_storage.engine.records import Record, Version
 from tests.harness.simulated_disk import new_disk, simulate
 from tests.sim.content import Content
 from tests.sim.disk import SimDisk, SimFile
-from tests.sim.table import open_table
+from tests.sim.record_table import open_table
 from threefs.env.disk import Write
 from threefs.errors import DiskFailed
 from threefs.ids import ChunkId

@@ -6,7 +6,7 @@ from threefs_storage.engine.record_store import RecordStore, living
 from threefs_storage.engine.records import Record, Version
 
 from tests.harness.simulated_disk import new_disk, new_table, simulate
-from tests.sim.table import SimTable, open_table
+from tests.sim.record_table import SimTable, open_table
 from threefs.errors import Corrupt, NoSpace
 from threefs.ids import ChunkId
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.health.comparison import Comparison, Row, is_wrong
 
-from tests.harness.chain import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse
 from tests.harness.clocks import SteppedClock
 from tests.harness.rpc import run
 from threefs.ids import ChunkId

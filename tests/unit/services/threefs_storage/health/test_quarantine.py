@@ -9,7 +9,17 @@ from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.health.quarantine import check_disk, elsewhere, put_aside
 from threefs_storage.targets import Targets
 
-from tests.harness.chain import CHAIN, OFFLINE, SERVING, SYNCING, TestChain, cancelled, chain_of, target_of, until
+from tests.harness.chain_harness import (
+    CHAIN,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    TestChain,
+    cancelled,
+    chain_of,
+    target_of,
+    until,
+)
 from tests.harness.rpc import run
 from threefs.env.disk import RealDisk
 from threefs.errors import Corrupt, StrangeStore

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from threefs_storage.engine.engine import MOST_UNREADABLE
 from threefs_storage.engine.records import Version
 
-from tests.harness.chain import (
+from tests.harness.chain_harness import (
     CHUNK,
     CHUNK_BYTES,
     OFFLINE,

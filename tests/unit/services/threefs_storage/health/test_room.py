@@ -8,16 +8,7 @@ from typing import Any
 import pytest
 from threefs_storage.health.room import Found
 
-from tests.harness.chain import (
-    CHUNK_BYTES,
-    OFFLINE,
-    SERVING,
-    SYNCING,
-    TestChain,
-    chain_of,
-    refuse,
-    until,
-)
+from tests.harness.chain_harness import CHUNK_BYTES, OFFLINE, SERVING, SYNCING, TestChain, chain_of, refuse, until
 from tests.harness.rpc import run
 from tests.harness.small_disk import small_disk
 from threefs.errors import NoSpace, NotServing, Unavailable

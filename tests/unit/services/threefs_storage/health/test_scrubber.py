@@ -9,7 +9,7 @@ from threefs_storage.engine.records import Version
 from threefs_storage.health.comparison import Comparison
 from threefs_storage.health.scrubber import Pace, Scrubber
 
-from tests.harness.chain import OFFLINE, SERVING, SYNCING, Gate, Replica, TestChain, chain_of, until
+from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, Gate, Replica, TestChain, chain_of, until
 from tests.harness.clocks import SteppedClock
 from tests.harness.rpc import run
 from threefs.ids import ChunkId

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.chain import OFFLINE, SERVING, SYNCING, chain_of, until
+from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, chain_of, until
 from tests.harness.rpc import run
 from threefs.errors import NoSpace
 from threefs.routing import LocalState

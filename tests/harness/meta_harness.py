@@ -1,7 +1,6 @@
 """A meta service in memory: real operations and a real chunk client over engines of the test's own memory."""
 
 import contextlib
-import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -39,6 +38,7 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.fsck import check_clean
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage
 from tests.harness.namespace_audit import audit
+from tests.harness.seeded_random import SeededRandom
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.ids import ClientId, InodeId
 from threefs.kv import retry
@@ -51,20 +51,6 @@ from threefs.wire import meta_pb2 as pb
 T = TypeVar("T")
 CLIENT = bytes(range(16))
 SESSION = b"s" * 16
-
-
-class SeededRandom:
-    def __init__(self, seed: int = 0) -> None:
-        self._source = random.Random(seed)
-
-    def uniform(self, low: float, high: float) -> float:
-        return self._source.uniform(low, high)
-
-    def below(self, bound: int) -> int:
-        return self._source.randrange(bound)
-
-    def token(self, size_bytes: int) -> bytes:
-        return self._source.randbytes(size_bytes)
 
 
 class MetaBench:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.sim.disk import SimDisk
-from tests.sim.rows import Rows
+from tests.sim.record_rows import Rows
 from threefs.errors import DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.kv.engine_api import Pair
 

@@ -1,6 +1,6 @@
-"""A directory tree behind one way in: the same calls with the same answers, whoever keeps the tree.
+"""Drivers of a directory tree: the same calls with the same answers, wherever the tree is kept.
 
-`KernelDoor` is any directory of this machine, a local one or a mount. `ClientDoor` (client_door.py)
+`KernelDriver` is any directory of this machine, a local one or a mount. `ClientDriver` (client_driver.py)
 is the client library.
 """
 
@@ -69,7 +69,7 @@ class OpenedFile(Protocol):
     def close(self) -> None: ...
 
 
-class Door(Protocol):
+class Driver(Protocol):
     """Paths are relative to the top of the tree."""
 
     def acting_as(self, uid: int) -> contextlib.AbstractContextManager[None]: ...
@@ -206,7 +206,7 @@ _FLAGS = {
 }
 
 
-class KernelDoor:
+class KernelDriver:
     """Calls are made from inside the top directory, so nobody needs a permission for what lies above it."""
 
     def __init__(self, top: Path) -> None:

@@ -6,7 +6,7 @@ everything may be in any of them.
 
 from dataclasses import replace
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.workload import Load
 from tests.sim.world import SCRUB_S, Size
 

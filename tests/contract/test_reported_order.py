@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.contract.test_linearizability import BAD, GOOD, PADDED, drawn, oracle, r, w
 from tests.harness.history import Kind
 from tests.harness.linearizability import check
-from tests.harness.told_order import explains
+from tests.harness.reported_order import explains
 
 
 @pytest.mark.parametrize("name", GOOD)

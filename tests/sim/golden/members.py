@@ -1,4 +1,4 @@
-"""Stories of who may serve: leases, deaths, returns. T is 2 s, and a lease lasts 1 s."""
+"""Golden runs of who may serve: leases, deaths, returns. T is 2 s, and a lease lasts 1 s."""
 
 MEMBERS = {
     "nothing serves, and one returns that has missed a write (R7)": """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.grain import expand, shrink
+from tests.sim.scaled_content import expand, shrink
 
 
 @pytest.mark.parametrize("grain", [1, 2, 109, 512])

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from threefs.kv.engine_api import Pair
 
 

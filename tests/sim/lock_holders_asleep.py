@@ -7,7 +7,7 @@ AT doze HOST FOR     when it has the lock, a moment later, till the time is over
 from collections.abc import Callable
 from typing import Any
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import KERNEL
 from tests.sim.world import LEASE_S, World
 from threefs.leases import client_lease_s

@@ -1,4 +1,4 @@
-"""Randomness from a seed: threefs.env.random.Random for processes, and all other choices of a simulation."""
+"""Randomness from a seed: threefs.env.random.Random for the code under test, and what a test itself draws."""
 
 import random
 

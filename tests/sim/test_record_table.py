@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.sim.dice import SeededRandom
+from tests.harness.seeded_random import SeededRandom
 from tests.sim.disk import SimDisk
 from tests.sim.loop import Process, SimLoop
-from tests.sim.table import SimTable, open_table
+from tests.sim.record_table import SimTable, open_table
 from threefs.errors import NoSpace, Unavailable
 
 PATH = Path("/target/records")

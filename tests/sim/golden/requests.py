@@ -1,4 +1,4 @@
-"""Stories of requests: of several rows, given up by their caller, too large for what is free."""
+"""Golden runs of requests: of several rows, given up by their caller, too large for what is free."""
 
 REQUESTS = {
     "a request of two rows is given up while one of them reads the disk (I14)": """

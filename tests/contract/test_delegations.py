@@ -5,7 +5,7 @@ import pytest
 from threefs_meta.lease.delegation import Creator, Standing
 from threefs_mount.cache.delegation import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
 
-from tests.harness.claim_world import Plan, Service, explore
+from tests.harness.delegation_model import Plan, Service, explore
 from threefs.wire import meta_pb2 as pb
 
 #: The mount that claims adds names, another one adds one.

@@ -1,4 +1,4 @@
-"""Plants bugs one by one, and sees that the simulator catches each: `python -m tests.sim.hunt`.
+"""Plants bugs one by one, and sees that the simulator catches each: `python -m tests.sim.planted_bug_hunt`.
 
 What caught a bug before is tried first (`first_tries.json`: a story or a seed), then a few seeds, the stories, and more
 seeds; of some bugs only the real test that they name. Bugs take turns, so a bound on the time leaves those that are
@@ -23,11 +23,11 @@ from typing import Any
 import click
 import structlog
 
+from tests.sim.golden.failovers import STORIES
 from tests.sim.planted.catalog import PLANTED, TESTED
 from tests.sim.planted.under_pytest import failure_of
 from tests.sim.run import run
 from tests.sim.scenarios import play
-from tests.sim.stories import STORIES
 from threefs.errors import ThreefsError
 
 MOST_SEEDS = 1000

@@ -1,4 +1,4 @@
-"""Stories of disks: power, damage, blocks."""
+"""Golden runs of disks: power, damage, blocks."""
 
 _WORDS = ("one", "two", "six", "ten", "all", "any", "end")
 

@@ -1,4 +1,4 @@
-"""Stories of chains: what is pending, what is listed, what is sent along and shipped."""
+"""Golden runs of chains: what is pending, what is listed, what is sent along and shipped."""
 
 _LONG = "x" * 600
 

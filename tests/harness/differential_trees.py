@@ -16,9 +16,9 @@ from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine
 from threefs_client import AsyncFileSystem
 
-from tests.harness.client_door import ClientDoor, run
+from tests.harness.client_driver import ClientDriver, run
 from tests.harness.cluster import LocalCluster
-from tests.harness.doors import LONG_AGO_NS, Door, KernelDoor, KernelFile, OpenedFile, Outcome, Tree, outcome
+from tests.harness.fs_drivers import LONG_AGO_NS, Driver, KernelDriver, KernelFile, OpenedFile, Outcome, Tree, outcome
 from tests.harness.mounts import Mount
 
 CHUNK_BYTES = 1 << 16
@@ -27,7 +27,7 @@ USER = 1001
 _TRIES, _PAUSE_S = 3000, 0.02
 _NAMES = ("a", "b", "c", "d")
 
-DOORS = st.sampled_from((MOUNT, MOUNT, CLIENT, CLIENT, SECOND))  # changes to the last one cost time
+DRIVERS = st.sampled_from((MOUNT, MOUNT, CLIENT, CLIENT, SECOND))  # changes to the last one cost time
 TOPS = st.sampled_from(_NAMES)
 PATHS = st.one_of(TOPS, TOPS, st.tuples(TOPS, TOPS).map("/".join), st.tuples(TOPS, TOPS, TOPS).map("/".join))
 ODD_NAMES = st.sampled_from(("é", "x" * 255, "x" * 256, "a b\n", "-", "..a", "\udcff"))
@@ -58,7 +58,7 @@ class World:
 class Opened:
     """A file that is open in both trees."""
 
-    door: str
+    driver: str
     theirs: OpenedFile
     mine: KernelFile
     mode: str
@@ -84,10 +84,10 @@ class TwoTrees(RuleBasedStateMachine):
         (self.world.local / self.top).mkdir()
         run(self.world.fs.mkdir(f"/{self.top}"))
         run(self.world.fs.set_layout(f"/{self.top}", chunk_bytes=CHUNK_BYTES, stripe=3))
-        self.local = KernelDoor(self.world.local / self.top)
-        self.client = ClientDoor(self.world.fs, f"/{self.top}")
-        self.mounted: KernelDoor | None = None
-        self.second = None if self.world.second is None else KernelDoor(self.world.second.point / self.top)
+        self.local = KernelDriver(self.world.local / self.top)
+        self.client = ClientDriver(self.world.fs, f"/{self.top}")
+        self.mounted: KernelDriver | None = None
+        self.second = None if self.world.second is None else KernelDriver(self.world.second.point / self.top)
         self.last = CLIENT  # through which the last call went
         self.opened: list[Opened] = []
         self.story: list[str] = []  # the calls
@@ -97,42 +97,42 @@ class TwoTrees(RuleBasedStateMachine):
 
     def open_mount(self) -> None:
         if self.world.mount is not None:
-            self.mounted = KernelDoor(self.world.mount.point / self.top)
+            self.mounted = KernelDriver(self.world.mount.point / self.top)
 
-    def door(self, name: str) -> Door:
+    def driver(self, name: str) -> Driver:
         """Also after the wait that a second mount asks for, to see what others have changed."""
         if self.name_of(name) == SECOND != self.last:
             time.sleep(self.world.second_s)
         self.last = self.name_of(name)
         return self.at_once(name)
 
-    def at_once(self, name: str) -> Door:
-        doors = {CLIENT: self.client, MOUNT: self.mounted, SECOND: self.second}
-        found = doors[self.name_of(name)]
+    def at_once(self, name: str) -> Driver:
+        drivers = {CLIENT: self.client, MOUNT: self.mounted, SECOND: self.second}
+        found = drivers[self.name_of(name)]
         assert found is not None
         return found
 
-    def name_of(self, door: str) -> str:
+    def name_of(self, driver: str) -> str:
         """The client stands for all, where nothing can be mounted; one mount for two."""
         if self.mounted is None:
             return CLIENT
-        return MOUNT if self.world.alone or (door == SECOND and self.second is None) else door
+        return MOUNT if self.world.alone or (driver == SECOND and self.second is None) else driver
 
     # ---- one call, both trees ----
 
-    def same(self, door: str, call: Callable[[Door], Any], *, uid: int = 0, places: int = 1) -> Outcome:
+    def same(self, driver: str, call: Callable[[Driver], Any], *, uid: int = 0, places: int = 1) -> Outcome:
         """Both trees must answer alike. Of two places, either may be told to be wrong first: POSIX leaves that open."""
-        self.settle(door)
-        self.tell(door, call)
+        self.settle(driver)
+        self.tell(driver, call)
         expected = _outcome(self.local, call, uid)
-        got = _outcome(self.door(door), call, uid)
+        got = _outcome(self.driver(driver), call, uid)
         self.note_versions()
-        if places > 1 and self.name_of(door) == CLIENT and got.error and expected.error:
+        if places > 1 and self.name_of(driver) == CLIENT and got.error and expected.error:
             return expected
-        assert got == expected, f"{door}: {got}; a local directory: {expected}"
+        assert got == expected, f"{driver}: {got}; a local directory: {expected}"
         return expected
 
-    def tell(self, door: str, call: Callable[..., Any]) -> None:
+    def tell(self, driver: str, call: Callable[..., Any]) -> None:
         """For the story of a failure."""
         words = {}
         while isinstance(call, functools.partial):
@@ -141,17 +141,19 @@ class TwoTrees(RuleBasedStateMachine):
         if inspect.isfunction(call):  # an operator.methodcaller shows itself
             words.update(inspect.getclosurevars(call).nonlocals)
         shown = ", ".join(f"{name}={word!r}"[:60] for name, word in words.items() if name != "self")
-        self.story.append(f"{time.monotonic():.3f} {self.name_of(door)}: {getattr(call, '__qualname__', call)} {shown}")
+        self.story.append(
+            f"{time.monotonic():.3f} {self.name_of(driver)}: {getattr(call, '__qualname__', call)} {shown}"
+        )
 
-    def settle(self, door: str, but: Opened | None = None) -> None:
+    def settle(self, driver: str, but: Opened | None = None) -> None:
         """What others are to see must have been synced. On one mount all see each other at once."""
-        name = self.name_of(door)
+        name = self.name_of(driver)
         for one in self.opened:
-            if one.dirty and one is not but and (one.door != name or name == CLIENT):
+            if one.dirty and one is not but and (one.driver != name or name == CLIENT):
                 self.sync(one)
 
     def sync(self, one: Opened) -> None:
-        self.door(one.door)
+        self.driver(one.driver)
         one.theirs.sync()
         one.dirty = False
         self.forget_versions(one)
@@ -171,12 +173,12 @@ class TwoTrees(RuleBasedStateMachine):
 
     def same_file(self, one: Opened, call: Callable[[OpenedFile], Any]) -> Outcome:
         """The same for a call on an open file."""
-        self.settle(one.door, one)
-        self.door(one.door)
-        self.tell(one.door, call)
+        self.settle(one.driver, one)
+        self.driver(one.driver)
+        self.tell(one.driver, call)
         expected = outcome(lambda: call(one.mine))
         got = outcome(lambda: call(one.theirs))
-        assert got == expected, f"{one.door}, an open file ({one.mode}): {got}; a local one: {expected}"
+        assert got == expected, f"{one.driver}, an open file ({one.mode}): {got}; a local one: {expected}"
         return expected
 
     def change_file(self, one: Opened, call: Callable[[OpenedFile], Any]) -> None:
@@ -189,7 +191,7 @@ class TwoTrees(RuleBasedStateMachine):
 
     def close_file(self, one: Opened) -> None:
         self.opened.remove(one)
-        self.door(one.door)
+        self.driver(one.driver)
         one.theirs.close()
         self.forget_versions(one)
         one.mine.close()
@@ -203,22 +205,22 @@ class TwoTrees(RuleBasedStateMachine):
 
     # ---- all of both trees ----
 
-    def compare(self, door: str) -> None:
-        self.settle(door)
-        self.story.append(f"{time.monotonic():.3f} {self.name_of(door)}: compare")
-        expected, got = self.local.tree(), self.door(door).tree()
-        assert got == expected, f"{door}:\n" + differences(got, expected)
+    def compare(self, driver: str) -> None:
+        self.settle(driver)
+        self.story.append(f"{time.monotonic():.3f} {self.name_of(driver)}: compare")
+        expected, got = self.local.tree(), self.driver(driver).tree()
+        assert got == expected, f"{driver}:\n" + differences(got, expected)
 
-    def remove_tree(self, door: str, path: str) -> None:
+    def remove_tree(self, driver: str, path: str) -> None:
         linked = any(found.shown.nlink > 1 for found in self.local.tree().values())  # the path may lead through a link
-        removed = self.same(door, lambda tree: tree.remove_tree(path))
-        if linked and not removed.error and self.name_of(door) == CLIENT:
+        removed = self.same(driver, lambda tree: tree.remove_tree(path))
+        if linked and not removed.error and self.name_of(driver) == CLIENT:
             self.wait_until_same()
 
     def wait_until_same(self) -> None:
         """A tree that the client removes goes at once; other names of what was in it are counted a little later."""
         expected = self.local.tree()
-        self.door(CLIENT)
+        self.driver(CLIENT)
         for _ in range(_TRIES):
             if self.client.tree() == expected:
                 return
@@ -245,8 +247,8 @@ class TwoTrees(RuleBasedStateMachine):
         try:
             for one in list(self.opened):
                 self.close_file(one)
-            for door in {self.name_of(each) for each in (MOUNT, SECOND, CLIENT)}:
-                self.compare(door)
+            for driver in {self.name_of(each) for each in (MOUNT, SECOND, CLIENT)}:
+                self.compare(driver)
             assert self.client.tree() == self.local.tree()
         except Exception:
             self.note_failure()
@@ -271,11 +273,11 @@ class TwoTrees(RuleBasedStateMachine):
         run(self.world.fs.remove(f"/{self.top}", recursive=True))
 
 
-def _outcome(door: Door, call: Callable[[Door], Any], uid: int) -> Outcome:
+def _outcome(driver: Driver, call: Callable[[Driver], Any], uid: int) -> Outcome:
     if not uid:
-        return outcome(lambda: call(door))
-    with door.acting_as(uid):
-        return outcome(lambda: call(door))
+        return outcome(lambda: call(driver))
+    with driver.acting_as(uid):
+        return outcome(lambda: call(driver))
 
 
 def content_of(file: KernelFile) -> bytes:

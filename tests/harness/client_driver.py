@@ -1,4 +1,4 @@
-"""The client library as a door to a tree (doors.py)."""
+"""The driver that goes through the client library."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from threefs_client import AsyncFile, AsyncFileSystem, Attributes
 
-from tests.harness.doors import EXCHANGE, NOREPLACE, SHOWN_XATTRS, Shown, Tree, grouped, name_of_error, shown_time
+from tests.harness.fs_drivers import EXCHANGE, NOREPLACE, SHOWN_XATTRS, Shown, Tree, grouped, name_of_error, shown_time
 from threefs.env import loop_thread
 from threefs.errors import AccessDenied
 
@@ -58,7 +58,7 @@ class ClientFile:
         run(self.file.close())
 
 
-class ClientDoor:
+class ClientDriver:
     def __init__(self, fs: AsyncFileSystem, top: str) -> None:
         self._root_fs = self._fs = fs
         self._top = top

@@ -1,4 +1,4 @@
-"""Stories of files: names, lengths, locks, and what clients hold while they live."""
+"""Golden runs of files: names, lengths, locks, and what clients hold while they live."""
 
 _MANY = "abcdefghijklmnop"
 

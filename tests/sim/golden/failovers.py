@@ -1,10 +1,10 @@
-"""Golden failovers of a chain of three, in the language of `scenarios.py`, and the story that each tells. T is 2 s."""
+"""Golden failovers of a chain of three, in the language of `scenarios.py`, and the events that each shows. T is 2 s."""
 
-from tests.sim.stories_disks import DISKS
-from tests.sim.stories_files import FILES
-from tests.sim.stories_members import MEMBERS
-from tests.sim.stories_replicas import REPLICAS
-from tests.sim.stories_requests import REQUESTS
+from tests.sim.golden.disks import DISKS
+from tests.sim.golden.files import FILES
+from tests.sim.golden.members import MEMBERS
+from tests.sim.golden.replicas import REPLICAS
+from tests.sim.golden.requests import REQUESTS
 
 _FAILOVERS = {
     "the head dies before it forwards": """
