@@ -12,7 +12,7 @@ import pytest
 from tests.harness.cluster import LocalCluster
 from tests.harness.processes import ROOT, Program
 
-SYSCALLS = ROOT / "tests" / "support" / "syscalls.py"
+SYSCALLS = ROOT / "tests" / "harness" / "syscalls.py"
 UNITS = ROOT / "deploy" / "systemd"
 
 
