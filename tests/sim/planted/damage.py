@@ -21,10 +21,10 @@ from threefs.errors import CorruptChunk
 from threefs.kv import wal_recovery
 from threefs.routing import PublicState
 
-_COLLECTOR = "unit/services/threefs_storage/chain/test_tombstone_collector.py"
+_COLLECTOR = "cluster/services/threefs_storage/chain/test_tombstone_collector.py"
 _ONCE = "contract/test_exactly_once.py"
-_RESYNC = "unit/services/threefs_storage/chain/test_resync.py"
-_REPAIR = "unit/services/threefs_storage/health/test_repair.py"
+_RESYNC = "cluster/services/threefs_storage/chain/test_resync.py"
+_REPAIR = "cluster/services/threefs_storage/health/test_repair.py"
 
 
 @plant_for(f"{_RESYNC}::test_a_good_copy_that_returns_makes_a_lost_chunk_good_everywhere")
@@ -58,7 +58,7 @@ def damaged_chunk_holds_up_the_resync() -> None:
     put(Resync, "_ship", ship)
 
 
-@plant_for("unit/services/threefs_storage/chain/test_copies.py::test_only_that_very_content_counts")
+@plant_for("cluster/services/threefs_storage/chain/test_copies.py::test_only_that_very_content_counts")
 def repair_takes_any_version() -> None:
     """I12: a damaged version is made good with the bytes of another one."""
     asked_for = copies._asked_for
@@ -102,7 +102,7 @@ def repair_asks_one_neighbour() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_storage/chain/test_craq.py::test_a_damaged_record_that_a_write_meets_is_noted_and_the_write_goes_on"
+    "cluster/services/threefs_storage/chain/test_craq.py::test_a_damaged_record_that_a_write_meets_is_noted_and_the_write_goes_on"
 )
 def damage_met_by_a_write_is_not_noted() -> None:
     """A record that only writes meet stays damaged."""

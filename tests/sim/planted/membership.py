@@ -168,7 +168,7 @@ def lease_of_all_of_t() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_storage/test_targets.py::test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void"
+    "cluster/services/threefs_storage/test_targets.py::test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void"
 )
 def grant_of_before_counts() -> None:
     """A heartbeat that was sent before the leases were given up brings them back."""

@@ -226,7 +226,7 @@ def chain_not_looked_at_under_the_lock() -> None:
     put(Target, "check", checked)
 
 
-@plant_for("unit/services/threefs_storage/chain/test_craq.py::test_r4_a_gap_is_refused")
+@plant_for("cluster/services/threefs_storage/chain/test_craq.py::test_r4_a_gap_is_refused")
 def gap_is_taken() -> None:
     """R4: a version beyond the next one is taken, with only a part of the chunk."""
     stage = ChunkEngine._current

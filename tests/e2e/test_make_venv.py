@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[3] / "deploy" / "make_venv.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "make_venv.py"
 RUNNING = Path(sys.executable)
 
 

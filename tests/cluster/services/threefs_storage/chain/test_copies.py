@@ -7,9 +7,9 @@ import pytest
 from threefs_storage.chain.copies import Copies
 from threefs_storage.engine.records import Version
 
+from tests.cluster.services.threefs_storage.health.test_repair import CONTENT, flip_content
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, WAITING, TestChain, chain_of, flip_record, refuse
 from tests.harness.rpc import run
-from tests.unit.services.threefs_storage.health.test_repair import CONTENT, flip_content
 from threefs.errors import Corrupt, NotServing, Unavailable
 
 

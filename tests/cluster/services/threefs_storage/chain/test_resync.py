@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from threefs_storage.chain import resync
 
+from tests.cluster.services.threefs_storage.health.test_repair import flip_content, flip_pending, garble_record
 from tests.harness.chain_harness import (
     CHUNK_BYTES,
     CLIENT,
@@ -23,7 +24,6 @@ from tests.harness.chain_harness import (
     until,
 )
 from tests.harness.rpc import run
-from tests.unit.services.threefs_storage.health.test_repair import flip_content, flip_pending, garble_record
 from threefs.errors import ChunkLost, NotServing, VersionGap
 from threefs.ids import ChunkId
 from threefs.rpc.methods import INVENTORY, LAST_CHUNK, SYNC_DONE, WRITE
