@@ -7,13 +7,16 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
+.PHONY: help venv demo fast test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 demo: $(READY) ## Start a cluster, use it, kill a storage process, check everything (JSON=file writes the figures)
 	$(BIN)/threefs demo $(if $(JSON),--json $(JSON))
+
+fast: $(READY) ## Run the unit tests: no cluster, no simulator (below a minute)
+	$(BIN)/python -m pytest tests/unit -n 3 --dist loadfile -q
 
 # Tests mostly wait for processes and leases, so a few files run side by side even on two cores.
 test: $(READY) ## Run all tests, or some one by one (ARGS="tests/unit/threefs -k rocks")

@@ -3,19 +3,21 @@
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import MetaBench
-from threefs.kv import records
+from threefs.kv import records, retry
+from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.common_pb2 import Empty
 from threefs.wire.records_pb2 import EntryRecord
 
 
 async def put(bench: MetaBench, key: bytes, value: bytes | None) -> None:
-    tx = bench.engine.begin()
-    if value is None:
-        tx.clear(key)
-    else:
-        tx.set(key, value)
-    await tx.commit()
+    async def change(tx: Transaction) -> None:
+        if value is None:
+            tx.clear(key)
+        else:
+            tx.set(key, value)
+
+    await retry.run(bench.engine, change, replayable=True)
 
 
 async def get(bench: MetaBench, key: bytes) -> bytes | None:

@@ -285,7 +285,7 @@ class ClientConnection:
             if pending.future.done():
                 continue
             if pending.deadline <= now:
-                pending.future.set_exception(self._late(pending))
+                _fail(pending.future, self._late(pending))
             elif earliest is None or pending.deadline < earliest:
                 earliest = pending.deadline
         if earliest is not None:
@@ -391,18 +391,22 @@ class ClientConnection:
         if self._sweep is not None:
             self._sweep.cancel()
         if not self._hello.done():
-            self._hello.set_exception(error)
-            self._hello.exception()  # nobody may be waiting any more
+            _fail(self._hello, error)
         if self._pong is not None:
-            self._pong.set_exception(error)
-            self._pong.exception()
+            _fail(self._pong, error)
         for pending in list(self._pending.values()):
             if not pending.future.done():
-                pending.future.set_exception(error)
+                _fail(pending.future, error)
         self._pending.clear()
 
     def close(self, error: ThreefsError | None = None) -> None:
         self._link.close(error or Cancelled("the connection was closed by this side"))
+
+
+def _fail(future: "asyncio.Future[Any]", error: ThreefsError) -> None:
+    """Its caller may have been cancelled in the same turn of the loop; asyncio then complains that nobody looked."""
+    future.set_exception(error)
+    future.exception()
 
 
 def _nowhere(header: Header) -> Sequence[memoryview]:

@@ -95,20 +95,22 @@ def test_the_only_one_that_is_left_is_waited_for() -> None:
 
 def test_one_that_died_is_avoided_until_it_is_back() -> None:
     async def test() -> None:
-        async with Served() as (server, peers, first), Served() as (_, _, second):
+        async with Served() as (one, peers, first), Served() as (other, _, second):
             addresses = (first, second)
+            servers = {first: one, second: other}
             found = services(peers, addresses)
             home = found.choose(addresses, 0)
-            assert [found.choose(addresses, attempt) for attempt in range(4)] == [home, second, home, second]
-            await found.connect(first, 60)
-            await server.stop(1)
-            found.failed(first)
-            await avoided(found, addresses, first, True)
-            assert found.choose(addresses, 0) == second
+            (away,) = {first, second} - {home}
+            assert [found.choose(addresses, attempt) for attempt in range(4)] == [home, away, home, away]
+            await found.connect(home, 60)
+            await servers[home].stop(1)
+            found.failed(home)
+            await avoided(found, addresses, home, True)
+            assert found.choose(addresses, 0) == away
             again = Served()
-            host, port = first.rsplit(":", 1)
+            host, port = home.rsplit(":", 1)
             await again.server.start(host, int(port))
-            await avoided(found, addresses, first, False)
+            await avoided(found, addresses, home, False)
             assert found.choose(addresses, 0) == home
             await again.server.stop(1)
             await found.close()
