@@ -140,9 +140,8 @@ def through_mount(root: Path) -> Call:
         except OSError as error:
             if error.errno in (errno.EEXIST, errno.ENOENT):
                 raise Meaningless from None
-            if error.errno == errno.ENOTCONN:  # the mount is dead: the kernel has sent nothing to it
-                await asyncio.sleep(_PAUSE_S)
-                raise Meaningless from None
+            if error.errno == errno.ENOTCONN:
+                await asyncio.sleep(_PAUSE_S)  # the mount is dead, and comes back
             return None, ""
         return True, ""
 
