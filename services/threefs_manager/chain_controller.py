@@ -15,12 +15,12 @@ from threefs_manager.cluster_store import Store, Writer
 from threefs_manager.membership import Membership
 from threefs_manager.resync_progress import ResyncProgress
 from threefs_manager.routing_publisher import RoutingPublisher
-from threefs_manager.stale_store import Age
-from threefs_manager.transitions import Known, accept_loss, next_chain
+from threefs_manager.stale_store import StaleStoreDetector
+from threefs_manager.transitions import Observed, accept_loss, next_chain
 
-_SWEEPS = 10  # of all chains, per T
-_AWAY_SWEEPS = 4  # a wait for the next sweep that took so many times as long: this process did not run
-_AT_ONCE = 256  # chains changed in one transaction
+_SWEEPS_PER_T = 10  # of all chains, per T
+_SUSPENDED_SWEEPS = 4  # a wait for the next sweep that took so many times as long: this process did not run
+_BATCH = 256  # chains changed in one transaction
 _PAUSE_S = 0.2
 
 _LOG = structlog.get_logger()
@@ -32,17 +32,17 @@ class ChainController:
     def __init__(
         self,
         store: Store,
-        publication: RoutingPublisher,
+        publisher: RoutingPublisher,
         membership: Membership,
-        age: Age,
+        detector: StaleStoreDetector,
         *,
         clock: Clock,
         on_change: Callable[[Chain, Chain], None] = lambda before, after: None,
     ) -> None:
         self._store = store
-        self._publication = publication
+        self._publisher = publisher
         self._membership = membership
-        self._age = age
+        self._detector = detector
         self._clock = clock
         self._on_change = on_change
         self._progress = ResyncProgress(clock)
@@ -50,30 +50,30 @@ class ChainController:
         self._saved_at = clock.monotonic()
         self.failure = ""  # why chains cannot be changed now
         self._wake = asyncio.Event()
-        self._settled = asyncio.Event()
+        self._idle = asyncio.Event()
 
-    def look_at(self, chains: Iterable[ChainId]) -> None:
+    def enqueue(self, chains: Iterable[ChainId]) -> None:
         """Something about these has changed."""
         self._dirty.update(chains)
         if self._dirty:
             self._wake.set()
 
-    def restarted(self, node_id: NodeId) -> None:
+    def on_process_death(self, node_id: NodeId) -> None:
         """The process that held the targets of this node is dead: a new one speaks (R8)."""
-        routing = self._publication.routing
+        routing = self._publisher.routing
         held = [target for target in routing.targets.values() if target.node_id == node_id]
         lost = [target for target in held if in_write_path(routing, target)]
-        self._membership.forget(target.target_id for target in held)
-        self._membership.condemn(target.target_id for target in lost)
-        self.look_at(target.chain_id for target in lost)
+        self._membership.discard_reports(target.target_id for target in held)
+        self._membership.fence(target.target_id for target in lost)
+        self.enqueue(target.chain_id for target in lost)
 
-    async def settled(self, timeout_s: float) -> None:
+    async def wait_idle(self, timeout_s: float) -> None:
         """Wait until what is known now has been looked at, or the time is over."""
         if self._dirty:
-            self._settled.clear()
+            self._idle.clear()
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._settled.wait()
+                    await self._idle.wait()
             except TimeoutError:
                 pass
 
@@ -81,7 +81,7 @@ class ChainController:
         """Until cancelled, or until another manager is primary. Raises StrangeStore: the store is an older copy."""
         while True:
             try:
-                await self._turn()
+                await self._run_once()
                 self.failure = ""
             except Fenced:
                 return
@@ -92,43 +92,43 @@ class ChainController:
                 _LOG.warning("chains cannot be changed now", error=str(error))
                 await self._clock.sleep(_PAUSE_S)
 
-    async def _turn(self) -> None:
-        routing = self._publication.routing
-        pause_s = (routing.lease_s or _PAUSE_S) / _SWEEPS
+    async def _run_once(self) -> None:
+        routing = self._publisher.routing
+        pause_s = (routing.lease_s or _PAUSE_S) / _SWEEPS_PER_T
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(pause_s):
                 await self._wake.wait()
         except TimeoutError:
             self._dirty.update(routing.chains)  # somebody may have fallen silent
-        if (away_s := self._clock.monotonic() - began) > _AWAY_SWEEPS * pause_s:
-            _LOG.warning("this manager was away: all nodes have the time T anew", away_s=away_s)
-            self._membership.was_away()
-        self._age.check_changes()
-        if not self._age.confirmed:
+        if (suspended_s := self._clock.monotonic() - began) > _SUSPENDED_SWEEPS * pause_s:
+            _LOG.warning("this manager was away: all nodes have the time T anew", suspended_s=suspended_s)
+            self._membership.on_suspension()
+        self._detector.check_fresh()
+        if not self._detector.confirmed:
             self._wake.clear()
             return  # whoever is alive will be heard soon, and may know of a newer store
         if self._dirty == routing.chains.keys():
-            await self._forget_meta_services()
+            await self._drop_silent_meta_services()
             await self._save_generations()
         self._wake.clear()
         dirty, self._dirty = self._dirty, set()
         try:
-            await self._look_at_all(dirty)
+            await self._evaluate(dirty)
         except BaseException:
-            self.look_at(dirty)  # again, soon
+            self.enqueue(dirty)  # again, soon
             raise
         if not self._dirty:
-            self._settled.set()
+            self._idle.set()
 
-    async def _forget_meta_services(self) -> None:
+    async def _drop_silent_meta_services(self) -> None:
         """Those that are gone: clients must not be sent to them, and one that comes back registers again. Nothing else
         hangs on them, while each start at another port makes a new one."""
-        routing = self._publication.routing
+        routing = self._publisher.routing
         gone = {
             node.node_id: node.incarnation
             for node in routing.nodes.values()
-            if node.kind is NodeKind.META and self._membership.silent(node.node_id, routing.lease_s)
+            if node.kind is NodeKind.META and self._membership.is_silent(node.node_id, routing.lease_s)
         }
         if not gone:
             return
@@ -139,28 +139,28 @@ class ChainController:
                     writer.drop_node(node.node_id)
 
         _, routing = await self._store.change(write)
-        self._publication.publish(routing)
+        self._publisher.publish(routing)
         _LOG.info("meta services are forgotten", nodes=sorted(gone))
 
-    async def _look_at_all(self, dirty: Iterable[ChainId]) -> None:
-        routing = self._publication.routing
-        changes: list[tuple[Chain, Known]] = []
+    async def _evaluate(self, dirty: Iterable[ChainId]) -> None:
+        routing = self._publisher.routing
+        changes: list[tuple[Chain, Observed]] = []
         for chain_id in sorted(dirty):
             chain = routing.chains.get(chain_id)
             if chain is None:
                 continue
-            known = self._membership.judge(chain, routing, routing.lease_s)
+            known = self._membership.evaluate(chain, routing, routing.lease_s)
             source = self._membership.report(chain.tail) if chain.tail is not None else None
-            self._membership.starve(chain, self._progress.gives_way(chain, known, source, routing.lease_s))
+            self._membership.withhold_lease(chain, self._progress.stalled_target(chain, known, source, routing.lease_s))
             if next_chain(chain, known) is not chain:
                 changes.append((chain, known))
-        for first in range(0, len(changes), _AT_ONCE):
-            await self._change(changes[first : first + _AT_ONCE])
+        for first in range(0, len(changes), _BATCH):
+            await self._apply(changes[first : first + _BATCH])
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> Chain:
         """An administrator lets a chain go on with what one target has. Raises NotFound, InvalidArgument."""
         chain_id, chosen = ChainId(request.chain_id), TargetId(request.target_id)
-        routing = self._publication.routing
+        routing = self._publisher.routing
         if chain_id not in routing.chains:
             raise NotFound(f"there is no chain {chain_id}")
 
@@ -171,48 +171,48 @@ class ChainController:
                     f"chain {chain_id} has version {chain.version}, not {request.chain_version}: it has changed, so "
                     "look at it again (`threefs status`)"
                 )
-            known = self._membership.judge(chain, routing, routing.lease_s)
+            known = self._membership.evaluate(chain, routing, routing.lease_s)
             alive = {t for t in known if self._membership.could_serve(t, routing.lease_s)}
             after = accept_loss(chain, chosen, known, alive)
             report = self._membership.report(chosen)
             assert report is not None, "it could serve"
             target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id)
             writer.put_chains([after], [target], {})
-            self._membership.generations.begin_anew(report)
-            seen = self._membership.generations.seen(chosen)
+            self._membership.generations.reset(report)
+            seen = self._membership.generations.newest(chosen)
             assert seen is not None
-            writer.put_seen(seen)
+            writer.put_generation(seen)
             return chain, after
 
         (before, after), routing = await self._store.change(write)
-        self._publication.publish(routing)
-        _LOG.warning("a loss was accepted", chain=chain_id, version=after.version, members=_in_words(after))
+        self._publisher.publish(routing)
+        _LOG.warning("a loss was accepted", chain=chain_id, version=after.version, members=_format_members(after))
         self._on_change(before, after)
         return after
 
-    async def _change(self, changes: list[tuple[Chain, Known]]) -> None:
-        made: list[tuple[Chain, Chain]] = []
+    async def _apply(self, changes: list[tuple[Chain, Observed]]) -> None:
+        applied: list[tuple[Chain, Chain]] = []
 
         async def write(writer: Writer) -> None:
-            made.clear()
-            for known_chain, known in changes:
-                chain = await writer.chain(known_chain.chain_id)
+            applied.clear()
+            for evaluated, known in changes:
+                chain = await writer.chain(evaluated.chain_id)
                 after = next_chain(chain, known)
-                if chain.version != known_chain.version or after is chain:
+                if chain.version != evaluated.version or after is chain:
                     continue  # done already, by an attempt whose outcome was not known
-                made.append((chain, after))
-                writer.put_chains([after], self._new_stores(chain, after), {})
-                for seen in self._seen(chain, after):
-                    writer.put_seen(seen)
+                applied.append((chain, after))
+                writer.put_chains([after], self._refilled_targets(chain, after), {})
+                for seen in self._generations_to_save(chain, after):
+                    writer.put_generation(seen)
 
         _, routing = await self._store.change(write)
-        self._publication.publish(routing)
-        self._membership.absolve(routing)
-        for before, after in made:
-            _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_in_words(after))
+        self._publisher.publish(routing)
+        self._membership.unfence(routing)
+        for before, after in applied:
+            _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_format_members(after))
             self._on_change(before, after)
 
-    def _seen(self, before: Chain, after: Chain) -> list[pb.SeenStore]:
+    def _generations_to_save(self, before: Chain, after: Chain) -> list[pb.SeenStore]:
         """How far the stores are that matter from now on: of those that wait to serve alone, and of those that are
         filled anew."""
         generations = self._membership.generations
@@ -222,38 +222,38 @@ class ChainController:
                 continue
             report = self._membership.report(member.target_id)
             if member.state is PublicState.SYNCING and report is not None:
-                generations.begin_anew(report)
+                generations.reset(report)
             elif member.state is not PublicState.LASTSRV:
                 continue
-            seen = generations.seen(member.target_id)
+            seen = generations.newest(member.target_id)
             if seen is not None:
                 found.append(seen)
         return found
 
     async def _save_generations(self) -> None:
         now = self._clock.monotonic()
-        if now - self._saved_at < self._publication.routing.lease_s:
+        if now - self._saved_at < self._publisher.routing.lease_s:
             return
         self._saved_at = now
-        unsaved = self._membership.generations.take_unsaved()
-        for first in range(0, len(unsaved), _AT_ONCE):
+        unsaved = self._membership.generations.drain_unsaved()
+        for first in range(0, len(unsaved), _BATCH):
             try:
-                await self._store.save_seen(unsaved[first : first + _AT_ONCE])
+                await self._store.save_generations(unsaved[first : first + _BATCH])
             except BaseException:
-                self._membership.generations.give_back(unsaved[first:])
+                self._membership.generations.restore_unsaved(unsaved[first:])
                 raise
 
-    def _new_stores(self, before: Chain, after: Chain) -> list[Target]:
+    def _refilled_targets(self, before: Chain, after: Chain) -> list[Target]:
         """A target that syncs is filled anew: from now on what it has on its disk now is its store."""
-        targets = self._publication.routing.targets
-        fresh = []
+        targets = self._publisher.routing.targets
+        refilled = []
         for member in after.members:
             if member.state is PublicState.SYNCING and before.state(member.target_id) is not PublicState.SYNCING:
                 report = self._membership.report(member.target_id)
                 known = targets[member.target_id]
                 if report is not None and report.store_id != known.store_id:
-                    fresh.append(Target(known.target_id, known.node_id, known.chain_id, report.store_id))
-        return fresh
+                    refilled.append(Target(known.target_id, known.node_id, known.chain_id, report.store_id))
+        return refilled
 
 
 def in_write_path(routing: Routing, target: Target) -> bool:
@@ -261,5 +261,5 @@ def in_write_path(routing: Routing, target: Target) -> bool:
     return state in (PublicState.SERVING, PublicState.SYNCING)
 
 
-def _in_words(chain: Chain) -> str:
+def _format_members(chain: Chain) -> str:
     return " ".join(f"{member.target_id}:{member.state.name.lower()}" for member in chain.members)

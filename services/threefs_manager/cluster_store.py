@@ -24,7 +24,7 @@ def _key(prefix: bytes, number: int) -> bytes:
     return prefix + b"|" + number.to_bytes(4, "big")
 
 
-async def _all(tx: Transaction, prefix: bytes, kind: type[M]) -> list[M]:
+async def _read_all(tx: Transaction, prefix: bytes, kind: type[M]) -> list[M]:
     pairs = await tx.get_range(prefix + b"|", prefix + b"}")
     return [records.decode(value, kind, key) for key, value in pairs]
 
@@ -40,10 +40,10 @@ async def read_routing(tx: Transaction) -> Routing:
     message = pb.Routing(
         version=cluster.routing_version,
         cluster_id=cluster.cluster_id,
-        nodes=await _all(tx, b"NODE", pb.Node),
-        targets=await _all(tx, b"TARG", pb.Target),
-        chains=await _all(tx, b"CHAI", pb.Chain),
-        tables=await _all(tx, b"TABL", pb.ChainTable),
+        nodes=await _read_all(tx, b"NODE", pb.Node),
+        targets=await _read_all(tx, b"TARG", pb.Target),
+        chains=await _read_all(tx, b"CHAI", pb.Chain),
+        tables=await _read_all(tx, b"TABL", pb.ChainTable),
         lease_ms=cluster.lease_ms,
     )
     return routing_module.from_wire(message)
@@ -58,7 +58,7 @@ class Writer:
         self._changed = False
 
     async def nodes(self) -> list[pb.Node]:
-        return await _all(self._tx, b"NODE", pb.Node)
+        return await _read_all(self._tx, b"NODE", pb.Node)
 
     def put_node(self, node: pb.Node) -> None:
         self._changed = True
@@ -68,15 +68,15 @@ class Writer:
         self._changed = True
         self._tx.clear(_key(b"NODE", node_id))
 
-    async def restored(self) -> bool:
+    async def is_restored(self) -> bool:
         """Whether the store was loaded from a backup and not settled yet. Raises StrangeStore."""
         return await restore_mark.read_mark(self._tx) is not None
 
-    def settle_restored(self) -> None:
+    def clear_restore_mark(self) -> None:
         restore_mark.settle(self._tx)
 
     async def chains(self) -> list[Chain]:
-        return [routing_module.chain_from_wire(chain) for chain in await _all(self._tx, b"CHAI", pb.Chain)]
+        return [routing_module.chain_from_wire(chain) for chain in await _read_all(self._tx, b"CHAI", pb.Chain)]
 
     async def chain(self, chain_id: ChainId) -> Chain:
         key = _key(b"CHAI", chain_id)
@@ -93,7 +93,7 @@ class Writer:
         self._changed = True
         self._tx.set(_key(b"TABL", table.table_id), records.encode(table))
 
-    def put_seen(self, seen: pb.SeenStore) -> None:
+    def put_generation(self, seen: pb.SeenStore) -> None:
         """Not part of the routing."""
         self._tx.set(_key(b"SEEN", seen.target_id), records.encode(seen))
 
@@ -143,10 +143,10 @@ class Store:
     async def load(self) -> Routing:
         return await read_routing(self._engine.begin())
 
-    async def seen(self) -> list[pb.SeenStore]:
-        return await _all(self._engine.begin(), b"SEEN", pb.SeenStore)
+    async def load_generations(self) -> list[pb.SeenStore]:
+        return await _read_all(self._engine.begin(), b"SEEN", pb.SeenStore)
 
-    async def save_seen(self, seen: Sequence[pb.SeenStore]) -> None:
+    async def save_generations(self, seen: Sequence[pb.SeenStore]) -> None:
         async def write(tx: Transaction) -> None:
             for one in seen:
                 tx.set(_key(b"SEEN", one.target_id), records.encode(one))

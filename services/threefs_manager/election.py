@@ -28,7 +28,7 @@ LEASES_PER_T = 5
 
 _RENEWALS = 5  # per length
 _MARGIN = 0.25  # of the length
-_LOOKS = 10  # of a challenger, per length
+_POLLS = 10  # of a challenger, per length
 
 _LOG = structlog.get_logger()
 
@@ -36,9 +36,11 @@ _LOG = structlog.get_logger()
 class Epoch:
     """The right to write, as long as nobody takes over."""
 
-    def __init__(self, engine: Engine, holder: str, number: int, took_at: float, clock: Clock, random: Random) -> None:
+    def __init__(
+        self, engine: Engine, holder: str, number: int, acquired_at: float, clock: Clock, random: Random
+    ) -> None:
         self.number = number
-        self.renewed_at = took_at  # when the newest renewal that succeeded was sent
+        self.renewed_at = acquired_at  # when the newest renewal that succeeded was sent
         self._engine = engine
         self._holder = holder
         self._clock = clock
@@ -66,31 +68,31 @@ class Epoch:
         """Raises Fenced, or why the store did not answer."""
         sent_at = self._clock.monotonic()
 
-        async def bump(tx: Transaction) -> None:
+        async def increment(tx: Transaction) -> None:
             lease = await read_lease(tx)
             assert lease is not None
             lease.seq += 1
             tx.set(LEASE_KEY, records.encode(lease))
 
-        await self.run(bump, replayable=True, timeout_s=timeout_s)
+        await self.run(increment, replayable=True, timeout_s=timeout_s)
         self.renewed_at = sent_at
 
     async def resign(self) -> None:
         """Let others take over at once. Only after the last heartbeat was acknowledged."""
 
-        async def leave(tx: Transaction) -> None:
+        async def clear_holder(tx: Transaction) -> None:
             lease = await read_lease(tx)
             assert lease is not None
             lease.holder = ""
             lease.seq += 1
             tx.set(LEASE_KEY, records.encode(lease))
 
-        await self.run(leave)
+        await self.run(clear_holder)
 
     def _check(self, lease: pb.Lease | None) -> None:
         if lease is None or lease.epoch != self.number or lease.holder != self._holder:
-            held = "nobody" if lease is None else f"{lease.holder or 'nobody'} in epoch {lease.epoch}"
-            raise Fenced(f"this manager held epoch {self.number}; now {held} does")
+            holder = "nobody" if lease is None else f"{lease.holder or 'nobody'} in epoch {lease.epoch}"
+            raise Fenced(f"this manager held epoch {self.number}; now {holder} does")
 
 
 class Election:
@@ -105,7 +107,7 @@ class Election:
         holder: str,
         *,
         length_s: float,
-        alone: bool = False,
+        exclusive: bool = False,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
     ) -> None:
@@ -113,38 +115,38 @@ class Election:
         self._engine = engine
         self._holder = holder
         self._length_s = length_s
-        self._alone = alone
+        self._exclusive = exclusive
         self._clock = clock
         self._random = random
 
     @property
-    def primary(self) -> bool:
+    def is_primary(self) -> bool:
         """Nobody else can have taken over yet."""
-        return self.epoch is not None and (self._alone or self._age_s() < self._length_s)
+        return self.epoch is not None and (self._exclusive or self._renewal_age_s() < self._length_s)
 
     @property
     def may_acknowledge(self) -> bool:
         """R10: may a lease be granted now?"""
-        return self.epoch is not None and (self._alone or self._age_s() < self._length_s / 2)
+        return self.epoch is not None and (self._exclusive or self._renewal_age_s() < self._length_s / 2)
 
-    def _age_s(self) -> float:
+    def _renewal_age_s(self) -> float:
         assert self.epoch is not None
         return self._clock.monotonic() - self.epoch.renewed_at
 
-    async def win(self) -> Epoch:
+    async def campaign(self) -> Epoch:
         """Wait until this manager may be primary, and take over."""
-        watched: tuple[str, int, int] | None = None
+        observed: tuple[str, int, int] | None = None
         unchanged_since = 0.0
         while True:
             try:
                 lease = await read_lease(self._engine.begin())
                 now = self._clock.monotonic()
-                shown = (lease.holder, lease.epoch, lease.seq) if lease is not None else None
-                if watched is None or shown != watched:
-                    watched, unchanged_since = shown, now
-                patience_s = (1 + _MARGIN) * (lease.length_ms / 1000 if lease is not None else 0.0)
-                if self._alone or lease is None or not lease.holder or now - unchanged_since >= patience_s:
-                    self.epoch = await self._take(lease)
+                current = (lease.holder, lease.epoch, lease.seq) if lease is not None else None
+                if observed is None or current != observed:
+                    observed, unchanged_since = current, now
+                expires_after_s = (1 + _MARGIN) * (lease.length_ms / 1000 if lease is not None else 0.0)
+                if self._exclusive or lease is None or not lease.holder or now - unchanged_since >= expires_after_s:
+                    self.epoch = await self._take_over(lease)
                     return self.epoch
             except Fenced:
                 _LOG.info("another manager was faster to take over")
@@ -152,13 +154,13 @@ class Election:
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.info("the lease of the primary cannot be read", error=str(error))
-            await self._clock.sleep(self._length_s / _LOOKS)
+            await self._clock.sleep(self._length_s / _POLLS)
 
-    async def _take(self, seen: pb.Lease | None) -> Epoch:
+    async def _take_over(self, seen: pb.Lease | None) -> Epoch:
         """Raise the epoch and hold it, if the record is still as it was seen. Raises Fenced."""
         sent_at = self._clock.monotonic()
 
-        async def claim(tx: Transaction) -> int:
+        async def take(tx: Transaction) -> int:
             lease = await read_lease(tx)
             if lease is not None and lease.holder == self._holder and lease != seen:
                 return lease.epoch  # an attempt of ours with unknown outcome had succeeded
@@ -170,11 +172,11 @@ class Election:
             return epoch
 
         number = await retry.run(
-            self._engine, claim, clock=self._clock, random=self._random, replayable=True, timeout_s=self._length_s
+            self._engine, take, clock=self._clock, random=self._random, replayable=True, timeout_s=self._length_s
         )
         return Epoch(self._engine, self._holder, number, sent_at, self._clock, self._random)
 
-    async def hold(self) -> None:
+    async def keep_renewing(self) -> None:
         """Renew until somebody else has taken over."""
         epoch = self.epoch
         assert epoch is not None

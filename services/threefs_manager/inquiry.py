@@ -26,20 +26,20 @@ class Inquiry:
 
     def __init__(self, routing: Routing, clock: Clock) -> None:
         """`routing` is that of the backup."""
-        self.newest: dict[ChainId, pb.KeptChain] = {}
+        self.newest_chains: dict[ChainId, pb.KeptChain] = {}
         self.done = asyncio.Event()
         self._routing = routing
         self._clock = clock
-        self._began = clock.monotonic()
+        self._started_at = clock.monotonic()
         self._awaited: set[TargetId] = set(routing.targets)
-        self._look()
+        self._check_done()
 
     @property
-    def nodes(self) -> list[NodeId]:
+    def awaited_nodes(self) -> list[NodeId]:
         """Those that are waited for, wholly or for one of their stores."""
         return sorted({self._routing.targets[target].node_id for target in self._awaited})
 
-    def hear(self, request: pb.RegisterRequest) -> None:
+    def on_register(self, request: pb.RegisterRequest) -> None:
         """A storage node tells. Raises NotFound if it is not in the plan, InvalidArgument for what no chain can be."""
         for store in request.stores:
             target = self._routing.targets.get(TargetId(store.target_id))
@@ -47,41 +47,42 @@ class Inquiry:
                 raise NotFound(f"node {request.node_id} has no target {store.target_id} in this cluster")
             if not store.HasField("kept") or store.kept.chain.chain_id != target.chain_id:
                 continue
-            _check(request.node_id, store.kept.chain)
-            known = self.newest.get(target.chain_id)
+            _check_chain(request.node_id, store.kept.chain)
+            known = self.newest_chains.get(target.chain_id)
             if known is None or known.chain.version < store.kept.chain.version:
-                self.newest[target.chain_id] = store.kept
+                self.newest_chains[target.chain_id] = store.kept
             self._awaited.discard(target.target_id)
-        self._look()
+        self._check_done()
 
-    def give_up(self, nodes: Iterable[int]) -> None:
+    def stop_awaiting(self, nodes: Iterable[int]) -> None:
         """Wait for these no longer. Raises InvalidArgument, Unavailable."""
-        given_up = set(nodes)
-        if strange := sorted(given_up - set(self.nodes)):
-            raise InvalidArgument(f"node {strange[0]} is not waited for; those that are: {self.in_words()}")
-        rest_s = self._began + self._routing.lease_s - self._clock.monotonic()
-        if rest_s > 0:
+        abandoned = set(nodes)
+        if unexpected := sorted(abandoned - set(self.awaited_nodes)):
+            raise InvalidArgument(f"node {unexpected[0]} is not waited for; those that are: {self.format_awaited()}")
+        remaining_s = self._started_at + self._routing.lease_s - self._clock.monotonic()
+        if remaining_s > 0:
             raise Unavailable(
-                f"not before {rest_s:.0f} s from now: until then a node that is only cut off may believe that it serves"
+                f"try again in {remaining_s:.0f} s: until then a node that is only disconnected may still believe that "
+                "it serves"
             )
-        self._awaited = {t for t in self._awaited if self._routing.targets[t].node_id not in given_up}
-        self._look()
+        self._awaited = {t for t in self._awaited if self._routing.targets[t].node_id not in abandoned}
+        self._check_done()
 
-    def in_words(self) -> str:
-        return ", ".join(map(str, self.nodes))
+    def format_awaited(self) -> str:
+        return ", ".join(map(str, self.awaited_nodes))
 
-    def why(self) -> str:
+    def reason(self) -> str:
         return (
-            "the store of the manager was restored, and nothing is served before all storage nodes have said what they "
-            f"know of their chains; awaited: {self.in_words() or 'nobody any more'}. Start them; if their disks are "
-            "lost for good: `threefs chain accept-unheard` (docs/backup.md)"
+            "the manager's store was restored from a backup, and nothing is served before every storage node has "
+            f"reported the newest version of its chains; awaited nodes: {self.format_awaited() or 'none'}. Start them; "
+            "if their disks are lost for good, run `threefs chain accept-unheard` (docs/backup.md)"
         )
 
-    def _look(self) -> None:
+    def _check_done(self) -> None:
         if not self._awaited:
             self.done.set()
 
 
-def _check(node_id: int, chain: pb.Chain) -> None:
+def _check_chain(node_id: int, chain: pb.Chain) -> None:
     if chain.version >= _NO_VERSION or any(int(member.state) not in _STATES for member in chain.members):
         raise InvalidArgument(f"node {node_id} tells of chain {chain.chain_id} in a version or state that cannot be")

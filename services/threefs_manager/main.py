@@ -41,12 +41,12 @@ async def serve(settings: Settings, stop: daemon.Stop) -> None:
     url = engines.url_of(settings.engine, settings.data_dir / "kv")
     engine = await engines.open_engine(url)
     try:
-        await _serve(settings, engine, stop, alone=not url.shared)
+        await _serve(settings, engine, stop, exclusive=not url.shared)
     finally:
         await engine.close()
 
 
-async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, alone: bool) -> None:
+async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclusive: bool) -> None:
     """`alone`: the embedded store admits one process, so whoever was primary before is gone, and nobody else serves."""
     log = structlog.get_logger()
     holder = RANDOM.token(16).hex()
@@ -57,9 +57,9 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, alone
         write_cluster_id(settings.data_dir / "cluster_id", cluster_id)
         server.join(cluster_id)
 
-    election = Election(engine, holder, length_s=settings.lease_s / LEASES_PER_T, alone=alone)
+    election = Election(engine, holder, length_s=settings.lease_s / LEASES_PER_T, exclusive=exclusive)
     known = read_cluster_id(settings.data_dir / "cluster_id")
-    manager = Manager(engine, election, lease_s=settings.lease_s, belongs_to=known, on_cluster=join)
+    manager = Manager(engine, election, lease_s=settings.lease_s, expected_cluster_id=known, on_cluster=join)
     manager.bind(server)
     manager.bind(control)
     manager.bind_presence(server)
@@ -69,11 +69,11 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, alone
     try:
         control_address = await control.start(settings.host, settings.control_port)
         address = await server.start(settings.host, settings.port)
-        if alone:  # one among several is ready when it can tell others that it is not the primary
-            await _first(running, manager.began)
+        if exclusive:  # one among several is ready when it can tell others that it is not the primary
+            await _wait_or_fail(running, manager.leading)
         log.info("serving", address=address, control=control_address)
         daemon.ready(address, control_address)
-        await _first(running, stop)
+        await _wait_or_fail(running, stop)
     finally:
         await manager.resign()
         running.cancel()
@@ -83,7 +83,7 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, alone
         await backup.close()
 
 
-async def _first(running: "asyncio.Task[None]", event: asyncio.Event) -> None:
+async def _wait_or_fail(running: "asyncio.Task[None]", event: asyncio.Event) -> None:
     """Wait for the event. Raises what ended the manager before."""
     waiting = asyncio.create_task(event.wait())
     await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)

@@ -14,16 +14,16 @@ from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.store_generations import StoreGenerations
 
-_MEMBERS = (PublicState.SERVING, PublicState.SYNCING)
+_IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 
 
 @dataclass(slots=True)
 class _Node:
-    at: float
+    heard_at: float
     incarnation: int
     targets: Sequence[pb.TargetReport] = ()
     confirmed: bool = False  # a heartbeat of this incarnation has been heard, not only a REGISTER
-    ended: bool = False  # this incarnation is dead, whatever still comes of it
+    dead: bool = False  # this incarnation is dead, whatever still comes of it
 
 
 class Membership:
@@ -32,191 +32,193 @@ class Membership:
     def __init__(self, clock: Clock, generations: StoreGenerations | None = None) -> None:
         self.generations = generations or StoreGenerations()
         self._clock = clock
-        self._began = clock.monotonic()
+        self._term_started_at = clock.monotonic()
         #: Since when this manager has listened without a gap: a silence counts only from then on.
-        self._listens_since = self._began
+        self._listening_since = self._term_started_at
         self._nodes: dict[int, _Node] = {}
         self._reports: dict[TargetId, pb.TargetReport] = {}
-        self._seen: dict[TargetId, float] = {}  # when it was last granted a lease; of others, last heard of
+        self._last_contact: dict[TargetId, float] = {}  # when it was last granted a lease; of others, last heard of
         #: Targets that are taken for dead, and get no lease until the published chain says so (R9): the transaction
         #: that takes them out may be on its way, or have an outcome that is not known.
-        self._condemned: dict[TargetId, float] = {}  # since when
+        self._fenced: dict[TargetId, float] = {}  # since when
         #: Syncing targets that have to give way: they get no lease, and leave when their last one has ended.
-        self._starved: dict[ChainId, TargetId] = {}
+        self._lease_withheld: dict[ChainId, TargetId] = {}
 
-    def hear(
+    def on_heartbeat(
         self, node_id: int, incarnation: int, reports: Sequence[pb.TargetReport], routing: Routing
     ) -> tuple[list[TargetId], set[ChainId]]:
         """A heartbeat came: the targets that get a lease for it, and the chains for which it may change something."""
         now = self._clock.monotonic()
         self._nodes[node_id] = _Node(now, incarnation, reports, confirmed=True)
         leased: list[TargetId] = []
-        news: set[ChainId] = set()
+        changed: set[ChainId] = set()
         for report in reports:
             target = TargetId(report.target_id)
-            if target in self._condemned:
+            if target in self._fenced:
                 continue
             chain = routing.chains[routing.targets[target].chain_id]
-            if self._is_news(target, report):
-                news.add(chain.chain_id)
+            if self._is_changed(target, report):
+                changed.add(chain.chain_id)
             self._reports[target] = report
-            self.generations.hear(report, routing.targets[target].store_id)
-            if chain.state(target) not in _MEMBERS:
-                self._seen[target] = now
-            elif self._starved.get(chain.chain_id) == target:
+            self.generations.on_report(report, routing.targets[target].store_id)
+            if chain.state(target) not in _IN_WRITE_PATH:
+                self._last_contact[target] = now
+            elif self._lease_withheld.get(chain.chain_id) == target:
                 continue
             elif report.chain_version == chain.version and report.local_state != pb.LOCAL_OFFLINE:
-                if target not in self._seen or any(m.target_id in self._condemned for m in chain.members):
-                    news.add(chain.chain_id)
-                self._seen[target] = now
+                if target not in self._last_contact or any(m.target_id in self._fenced for m in chain.members):
+                    changed.add(chain.chain_id)
+                self._last_contact[target] = now
                 leased.append(target)
-        return leased, news
+        return leased, changed
 
-    def _is_news(self, target: TargetId, report: pb.TargetReport) -> bool:
+    def _is_changed(self, target: TargetId, report: pb.TargetReport) -> bool:
         before = self._reports.get(target)
         return before is None or (before.local_state, before.chain_version) != (
             report.local_state,
             report.chain_version,
         )
 
-    def greet(self, node_id: int, incarnation: int) -> None:
+    def on_register(self, node_id: int, incarnation: int) -> None:
         """A node has registered. What it said before stays, if this only repeats its REGISTER."""
         known = self._nodes.get(node_id)
         if known is None or known.incarnation != incarnation:
             self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
 
-    def bury(self, node_id: int, incarnation: int) -> None:
+    def mark_dead(self, node_id: int, incarnation: int) -> None:
         """That process has ended. It is not brought back by a heartbeat that comes late."""
         known = self._nodes.get(node_id)
         if known is None or known.incarnation != incarnation:
             known = self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
-        known.ended = True
+        known.dead = True
 
-    def buried(self, node_id: int, incarnation: int) -> bool:
+    def is_marked_dead(self, node_id: int, incarnation: int) -> bool:
         known = self._nodes.get(node_id)
-        return known is not None and known.incarnation == incarnation and known.ended
+        return known is not None and known.incarnation == incarnation and known.dead
 
-    def condemn(self, targets: Iterable[TargetId]) -> None:
+    def fence(self, targets: Iterable[TargetId]) -> None:
         """They are dead, whatever they say from now on: a new incarnation will speak for them."""
         for target in targets:
-            self._condemned.setdefault(target, self._clock.monotonic())
-            self.forget([target])
+            self._fenced.setdefault(target, self._clock.monotonic())
+            self.discard_reports([target])
 
-    def forget(self, targets: Iterable[TargetId]) -> None:
+    def discard_reports(self, targets: Iterable[TargetId]) -> None:
         """What they said does not count any more."""
         for target in targets:
             self._reports.pop(target, None)
-            self._seen.pop(target, None)
+            self._last_contact.pop(target, None)
 
-    def starve(self, chain: Chain, target: TargetId | None) -> None:
+    def withhold_lease(self, chain: Chain, target: TargetId | None) -> None:
         """This syncing target of the chain gets no lease from now on (None: whoever there is gets one again)."""
         if target is None:
-            self._starved.pop(chain.chain_id, None)
+            self._lease_withheld.pop(chain.chain_id, None)
         else:
-            self._starved[chain.chain_id] = target
+            self._lease_withheld[chain.chain_id] = target
 
-    def absolve(self, routing: Routing) -> None:
+    def unfence(self, routing: Routing) -> None:
         """Whoever has been put out of the write path may report again."""
-        self._condemned = {
+        self._fenced = {
             target: since
-            for target, since in self._condemned.items()
-            if routing.chains[routing.targets[target].chain_id].state(target) in _MEMBERS
+            for target, since in self._fenced.items()
+            if routing.chains[routing.targets[target].chain_id].state(target) in _IN_WRITE_PATH
         }
 
-    def was_away(self) -> None:
+    def on_suspension(self) -> None:
         """This process did not run for a while, or its machine was suspended: nobody was heard, whoever spoke."""
-        self._listens_since = self._clock.monotonic()
+        self._listening_since = self._clock.monotonic()
 
-    def judge(self, chain: Chain, routing: Routing, lease_s: float) -> dict[TargetId, LocalState | None]:
+    def evaluate(self, chain: Chain, routing: Routing, lease_s: float) -> dict[TargetId, LocalState | None]:
         """What is known of the members of a chain, for the table of transitions. Whoever has to leave the write path is
         condemned here, before anything is decided about it."""
-        known = {member.target_id: self._known(member.target_id, chain, routing, lease_s) for member in chain.members}
-        self.condemn(
+        known = {
+            member.target_id: self._local_state(member.target_id, chain, routing, lease_s) for member in chain.members
+        }
+        self.fence(
             member.target_id
             for member in chain.members
-            if member.state in _MEMBERS and known[member.target_id] is LocalState.OFFLINE
+            if member.state in _IN_WRITE_PATH and known[member.target_id] is LocalState.OFFLINE
         )
         for witness in chain.serving:
-            if known[witness] is not LocalState.OFFLINE and not self._seen_since(witness, chain):
+            if known[witness] is not LocalState.OFFLINE and not self._heard_since_loss(witness, chain):
                 known[witness] = None
         return known
 
-    def _seen_since(self, witness: TargetId, chain: Chain) -> bool:
+    def _heard_since_loss(self, witness: TargetId, chain: Chain) -> bool:
         """Whether a serving target has been heard of since others of the chain were lost. Before that it may be dead as
         well, and then they must not be put out: they may be the only ones that have everything (R7)."""
-        lost_at = max((self._condemned.get(target, 0.0) for target in chain.serving), default=0.0)
-        return self._seen.get(witness, 0.0) > lost_at
+        lost_at = max((self._fenced.get(target, 0.0) for target in chain.serving), default=0.0)
+        return self._last_contact.get(witness, 0.0) > lost_at
 
-    def _known(self, target: TargetId, chain: Chain, routing: Routing, lease_s: float) -> LocalState | None:
-        if target in self._condemned:
+    def _local_state(self, target: TargetId, chain: Chain, routing: Routing, lease_s: float) -> LocalState | None:
+        if target in self._fenced:
             return LocalState.OFFLINE
-        report, seen = self._reports.get(target), self._seen.get(target)
+        report, last_contact = self._reports.get(target), self._last_contact.get(target)
         if report is not None and report.local_state == pb.LOCAL_OFFLINE:
             return LocalState.OFFLINE  # it said so itself, after it had given up its lease
-        if self._silence_s(self._listens_since if seen is None else seen) >= lease_s:
+        if self._silence_s(self._listening_since if last_contact is None else last_contact) >= lease_s:
             return LocalState.OFFLINE
-        if report is None or seen is None:
+        if report is None or last_contact is None:
             return None
         state = chain.state(target)
         if report.chain_version != chain.version:
             # Whoever is out may come back only when it knows that it is out; what is equal in another version may not
             # be so in this one.
-            return LocalState.ONLINE if state in _MEMBERS else None
+            return LocalState.ONLINE if state in _IN_WRITE_PATH else None
         if state is PublicState.LASTSRV and report.store_id != routing.targets[target].store_id:
             return LocalState.OFFLINE  # its disk was wiped: it has nothing to serve alone with
-        if state is PublicState.LASTSRV and self.generations.outdated(report):
+        if state is PublicState.LASTSRV and self.generations.staleness(report):
             return LocalState.OFFLINE  # nor has an old copy of its disk
         return LocalState(report.local_state)
 
     def could_serve(self, target: TargetId, lease_s: float) -> bool:
         """It has a disk that works, and was heard of, whatever it keeps."""
-        report, seen = self._reports.get(target), self._seen.get(target)
-        if report is None or seen is None or target in self._condemned:
+        report, last_contact = self._reports.get(target), self._last_contact.get(target)
+        if report is None or last_contact is None or target in self._fenced:
             return False
-        return report.local_state != pb.LOCAL_OFFLINE and self._silence_s(seen) < lease_s
+        return report.local_state != pb.LOCAL_OFFLINE and self._silence_s(last_contact) < lease_s
 
     def report(self, target: TargetId) -> pb.TargetReport | None:
         """The newest of this term."""
         return self._reports.get(target)
 
-    def alive(self, node_id: int, lease_s: float) -> bool:
+    def is_alive(self, node_id: int, lease_s: float) -> bool:
         heard = self._nodes.get(node_id)
-        return heard is not None and not heard.ended and self._silence_s(heard.at) < lease_s
+        return heard is not None and not heard.dead and self._silence_s(heard.heard_at) < lease_s
 
-    def living(self, node: pb.Node, lease_s: float) -> bool | None:
+    def incarnation_alive(self, node: pb.Node, lease_s: float) -> bool | None:
         """Whether the process that is registered as this node lives. None: it has not been heard of in this term, and
         there has not been the time for it."""
         heard = self._nodes.get(node.node_id)
         if heard is None or heard.incarnation != node.incarnation:
-            return None if self._silence_s(self._began) < lease_s else False
-        return heard.confirmed and self.alive(node.node_id, lease_s)
+            return None if self._silence_s(self._term_started_at) < lease_s else False
+        return heard.confirmed and self.is_alive(node.node_id, lease_s)
 
-    def silent(self, node_id: int, lease_s: float) -> bool:
+    def is_silent(self, node_id: int, lease_s: float) -> bool:
         """Not heard of for T, though there was the time for it."""
-        return not self.alive(node_id, lease_s) and self._silence_s(self._began) >= lease_s
+        return not self.is_alive(node_id, lease_s) and self._silence_s(self._term_started_at) >= lease_s
 
-    def _judged(self, report: pb.TargetReport) -> pb.TargetReport:
+    def _with_staleness(self, report: pb.TargetReport) -> pb.TargetReport:
         """As it says, and with what only the manager can know of it."""
-        outdated = self.generations.outdated(report)
-        if not outdated:
+        staleness = self.generations.staleness(report)
+        if not staleness:
             return report
-        judged = pb.TargetReport()
-        judged.CopyFrom(report)
-        judged.failure = outdated
-        return judged
+        annotated = pb.TargetReport()
+        annotated.CopyFrom(report)
+        annotated.failure = staleness
+        return annotated
 
     def _silence_s(self, since: float) -> float:
         """How long nothing came that could have been heard."""
-        return self._clock.monotonic() - max(since, self._listens_since)
+        return self._clock.monotonic() - max(since, self._listening_since)
 
     def status(self, node: pb.Node, lease_s: float) -> pb.NodeStatus:
         heard = self._nodes.get(node.node_id)
-        silent_s = self._clock.monotonic() - (heard.at if heard is not None else self._began)
+        silent_s = self._clock.monotonic() - (heard.heard_at if heard is not None else self._term_started_at)
         return pb.NodeStatus(
             node=node,
-            alive=self.alive(node.node_id, lease_s),
+            alive=self.is_alive(node.node_id, lease_s),
             silent_ms=int(silent_s * 1000),
-            targets=[self._judged(report) for report in heard.targets] if heard is not None else (),
+            targets=[self._with_staleness(report) for report in heard.targets] if heard is not None else (),
             heard=heard is not None,
-            ended=heard is not None and heard.ended,
+            ended=heard is not None and heard.dead,
         )

@@ -12,7 +12,7 @@ from threefs.wire import manager_pb2 as pb
 
 METADATA_KEY = b"CONF|metadata"
 
-_RESTORE = (
+_RESTORE_HINT = (
     "mount its disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md). From a store that the "
     "cluster does not know nothing is served, as files would show the bytes of others"
 )
@@ -22,30 +22,30 @@ async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest)
     """Within a transaction of the primary. Raises StrangeStore."""
     value = await tx.get(METADATA_KEY)
     known = pb.MetadataStore() if value is None else records.decode(value, pb.MetadataStore, METADATA_KEY)
-    settled = judge(known, cluster_id, request)
-    if settled != known:
-        tx.set(METADATA_KEY, records.encode(settled))
-    return pb.AdmitStoreReply(epoch=settled.epoch)
+    updated = check_store(known, cluster_id, request)
+    if updated != known:
+        tx.set(METADATA_KEY, records.encode(updated))
+    return pb.AdmitStoreReply(epoch=updated.epoch)
 
 
-def judge(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
+def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
     """What is known after the request. Raises StrangeStore."""
     if request.cluster_id != cluster_id:
         raise StrangeStore(
             f"the metadata store {request.store_id} belongs to cluster {request.cluster_id}, this manager to "
-            f"{cluster_id}: {_RESTORE}"
+            f"{cluster_id}: {_RESTORE_HINT}"
         )
     if not request.store_id:
         if known.store_id:
             raise StrangeStore(
                 f"the metadata store is empty, but cluster {cluster_id} keeps its metadata in store {known.store_id}: "
-                f"{_RESTORE}"
+                f"{_RESTORE_HINT}"
             )
         return known
     if known.store_id and request.store_id != known.store_id:
         raise StrangeStore(
             f"this is the metadata store {request.store_id}, but cluster {cluster_id} keeps its metadata in store "
-            f"{known.store_id}: {_RESTORE}"
+            f"{known.store_id}: {_RESTORE_HINT}"
         )
     if request.restored:
         epoch = max(known.epoch, request.epoch) + 1

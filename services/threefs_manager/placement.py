@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threefs.errors import InvalidArgument
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, PublicState, Target
-from threefs_manager.placement_balance import choose_evenly, even_out
+from threefs_manager.placement_balance import balance, choose_evenly
 
 MOST_REPLICAS = 16
 MOST_TARGETS_PER_DISK = 99
@@ -75,7 +75,7 @@ def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[
     """All chains, every target serving, and their targets. Raises what `check_plan` does."""
     check_plan(disks, replicas, targets_per_disk)
     domain_of = {disk.node_id: disk.domain for disk in disks}
-    groups = in_order(even_out(fill(disks, replicas, targets_per_disk), domain_of))
+    groups = order_members(balance(fill(disks, replicas, targets_per_disk), domain_of))
     used: Counter[NodeId] = Counter()
     chains: list[Chain] = []
     targets: list[Target] = []
@@ -90,7 +90,7 @@ def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[
     return chains, targets
 
 
-def crowded(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[str]:
+def oversized_domains(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[str]:
     """Domains so large that some chain must have two targets there, by name."""
     chains = len(disks) * targets_per_disk // replicas
     sizes = Counter(disk.domain for disk in disks)
@@ -112,7 +112,7 @@ def fill(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[li
     return groups
 
 
-def in_order(groups: Sequence[Sequence[NodeId]]) -> list[list[NodeId]]:
+def order_members(groups: Sequence[Sequence[NodeId]]) -> list[list[NodeId]]:
     """Each group from head to tail, so that every disk is the head, and the tail, of its share of chains."""
     heads = choose_evenly(groups)
     rests = [sorted(set(group) - {head}) for group, head in zip(groups, heads, strict=True)]

@@ -12,16 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from threefs.ids import NodeId
 
-_MOST_MEETINGS = 900_000  # looked at: a second or two
+_MAX_EVALUATIONS = 900_000  # looked at: a second or two
 _STEPS_PER_TARGET = 1500
-_HOT, _COLD = 1.0, 0.08  # in units of cost; an exchange that costs 2 passes at the end once in 10^11
+#: In units of cost: at the end an exchange that costs 2 is accepted once in 10^11.
+_START_TEMPERATURE, _END_TEMPERATURE = 1.0, 0.08
 _SAME_DOMAIN = 1_000_000  # more than any exchange can save elsewhere
 _MASK = (1 << 64) - 1
 
 Groups = list[list[NodeId]]
 
 
-def even_out(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]) -> Groups:
+def balance(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]) -> Groups:
     """The same disks equally often, in chains of the same size, with pairs as even as the search finds.
 
     No disk comes to be in a chain twice, and no more pairs of one domain than there were.
@@ -29,13 +30,13 @@ def even_out(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]
     search = _Search(groups, domain_of)
     best, best_cost = search.groups(), search.cost
     scale = len(groups) * len(groups[0])
-    steps = min(_MOST_MEETINGS // len(groups[0]), _STEPS_PER_TARGET * scale)
+    steps = min(_MAX_EVALUATIONS // len(groups[0]), _STEPS_PER_TARGET * scale)
     draws = _draws()
     for step in range(steps):
         if search.cost <= search.bound:
             break
-        heat = _HOT * (_COLD / _HOT) ** (step / steps)
-        if search.exchange(draws, heat) and search.cost < best_cost:
+        temperature = _START_TEMPERATURE * (_END_TEMPERATURE / _START_TEMPERATURE) ** (step / steps)
+        if search.exchange(draws, temperature) and search.cost < best_cost:
             best, best_cost = search.groups(), search.cost
     return best
 
@@ -106,7 +107,7 @@ class _Search:
         across = _least_squares(meetings - within, pairs_across)
         return across + _least_squares(within, pairs_within) + _SAME_DOMAIN * within
 
-    def exchange(self, draws: Iterator[int], heat: float) -> bool:
+    def exchange(self, draws: Iterator[int], temperature: float) -> bool:
         """Draw two disks of two groups and exchange them, if that is cheaper or not too much dearer. Was it done?"""
         drawn = next(draws)
         mine = self._groups[drawn % len(self._groups)]
@@ -117,9 +118,9 @@ class _Search:
         one, other = mine[here], theirs[there]
         if one in theirs or other in mine:
             return False  # a disk would be in a group twice, or nothing would change
-        dearer = self._move(mine, here, other) + self._move(theirs, there, one)
-        if dearer <= 0 or (drawn >> 16 & 0xFFFF) < 0x10000 * math.exp(-dearer / heat):
-            self.cost += dearer
+        extra_cost = self._move(mine, here, other) + self._move(theirs, there, one)
+        if extra_cost <= 0 or (drawn >> 16 & 0xFFFF) < 0x10000 * math.exp(-extra_cost / temperature):
+            self.cost += extra_cost
             return True
         self._move(mine, here, one)
         self._move(theirs, there, other)
@@ -129,11 +130,11 @@ class _Search:
         """Put a disk in the place of another; by how much the cost grows."""
         old = group[place]
         group[place] = new
-        dearer = 0
+        extra_cost = 0
         for mate in group:
             if mate != new:
-                dearer += self._meet(new, mate) - self._part(old, mate)
-        return dearer
+                extra_cost += self._meet(new, mate) - self._part(old, mate)
+        return extra_cost
 
     def _meet(self, one: int, other: int) -> int:
         """One more group in common; what it costs."""

@@ -18,7 +18,7 @@ class Presences:
     def __init__(self) -> None:
         self._open: dict[asyncio.Future[None], tuple[int, int]] = {}
 
-    async def hold(self, node_id: int, incarnation: int) -> None:
+    async def wait_ended(self, node_id: int, incarnation: int) -> None:
         """Never returns. Raises why the call is of no use any more."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open[ended] = (node_id, incarnation)
@@ -27,7 +27,7 @@ class Presences:
         finally:
             del self._open[ended]
 
-    def end(self, node_id: int, but: int) -> None:
+    def end_others(self, node_id: int, but: int) -> None:
         """Another incarnation of this node speaks now."""
         for ended, (node, incarnation) in self._open.items():
             if node == node_id and incarnation != but:

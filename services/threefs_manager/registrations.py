@@ -27,11 +27,11 @@ MOST_FAILURE_CHARS = 1024  # that are kept of what a target says of its disk
 _LOCAL_STATES = frozenset(int(state) for state in LocalState)
 
 
-async def enter(writer: Writer, request: pb.RegisterRequest, membership: Membership, lease_s: float) -> int:
+async def register_node(writer: Writer, request: pb.RegisterRequest, membership: Membership, lease_s: float) -> int:
     """Write down that a process registers; its node id. Raises what `Manager.register` does."""
     cluster = writer.cluster
     if request.cluster_id and not cluster.cluster_id:
-        raise Unavailable(restore.lost(request.cluster_id, ""))
+        raise Unavailable(restore.wrong_store_message(request.cluster_id, ""))
     if not cluster.cluster_id:
         raise Unavailable("the cluster has no plan yet; `threefs up` or the Init call gives it one")
     if request.cluster_id and request.cluster_id != cluster.cluster_id:
@@ -40,15 +40,15 @@ async def enter(writer: Writer, request: pb.RegisterRequest, membership: Members
             f"this manager to {cluster.cluster_id}"
         )
     nodes = await writer.nodes()
-    node = _registering(request, nodes, cluster)
+    node = _find_or_create_node(request, nodes, cluster)
     check_incarnation(request, node, membership, lease_s)
     for other in nodes:
         if other.address == request.address and other.node_id != node.node_id:
-            if membership.alive(other.node_id, lease_s):
+            if membership.is_alive(other.node_id, lease_s):
                 raise AlreadyExists(f"node {other.node_id} is at {request.address}")
             other.address = ""  # it is gone, and its port has been taken
             writer.put_node(other)
-    await _take_stores(writer, request, started_before=node.incarnation not in (0, request.incarnation))
+    await _record_stores(writer, request, started_before=node.incarnation not in (0, request.incarnation))
     domain = request.domain if request.kind == pb.META else node.domain
     if (node.address, node.incarnation, node.domain) != (request.address, request.incarnation, domain):
         node.address, node.incarnation, node.domain = request.address, request.incarnation, domain
@@ -70,7 +70,7 @@ def check_incarnation(request: pb.RegisterRequest, node: pb.Node, membership: Me
             f"{request.incarnation}, of {request.address}, is not newer"
         )
     same_place = request.address == node.address
-    living = membership.living(node, lease_s)
+    living = membership.incarnation_alive(node, lease_s)
     if living and not (same_place and request.kind == pb.META):
         raise NodeInUse(
             f"node {node.node_id} is alive at {node.address}, so the process at {request.address} cannot be it; stop "
@@ -84,7 +84,7 @@ def check_incarnation(request: pb.RegisterRequest, node: pb.Node, membership: Me
         )
 
 
-async def _take_stores(writer: Writer, request: pb.RegisterRequest, *, started_before: bool) -> None:
+async def _record_stores(writer: Writer, request: pb.RegisterRequest, *, started_before: bool) -> None:
     """Note what the targets of a starting process keep. Raises Unavailable, NotFound."""
     for store in request.stores:
         target = await writer.target(store.target_id)
@@ -131,7 +131,7 @@ def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
             report.failure = report.failure[:MOST_FAILURE_CHARS]
 
 
-def _registering(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:
+def _find_or_create_node(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:
     """The record of the node that registers; a meta service without an id gets one."""
     if request.kind == pb.META and request.node_id == 0:
         same = next((n for n in nodes if n.kind == pb.META and n.address == request.address), None)

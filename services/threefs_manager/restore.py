@@ -20,38 +20,39 @@ _CHANGES_PER_MINUTE = 8  # bits: more changes of one chain, on average of years,
 _CHANGES_PER_S = 32  # bits, of the routing
 
 
-def lost(belongs_to: str, found: str) -> str:
+def wrong_store_message(expected_cluster_id: str, actual: str) -> str:
     """What is wrong with a store that is not that of the cluster it should be of, and what to do."""
+    state = f"belongs to cluster {actual}" if actual else "is empty"
     return (
-        f"the manager's store {f'is that of cluster {found}' if found else 'is empty'}, but its data and nodes are of "
-        f"cluster {belongs_to}: mount its disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md)"
+        f"the manager's store {state}, but its data directory and nodes belong to cluster {expected_cluster_id}: mount "
+        "the right disk, or restore the newest backup with `threefs restore BACKUP` (docs/backup.md)"
     )
 
 
-async def begin(writer: Writer, wall_ns: int) -> bool:
+async def raise_routing_version(writer: Writer, wall_ns: int) -> bool:
     """Raise the version of the routing of a restored store. False: it is none, or it is settled."""
-    if not await writer.restored():
+    if not await writer.is_restored():
         return False
-    writer.cluster.routing_version = raised_routing(writer.cluster.routing_version, wall_ns)
+    writer.cluster.routing_version = raised_routing_version(writer.cluster.routing_version, wall_ns)
     writer.put_chains([], [], {})
     return True
 
 
-async def settle(writer: Writer, told: Mapping[ChainId, pb.KeptChain], wall_ns: int) -> None:
+async def adopt_chains(writer: Writer, newest: Mapping[ChainId, pb.KeptChain], wall_ns: int) -> None:
     """Go on with the newest that is known of each chain, here or by what storage nodes have told."""
-    if not await writer.restored():
+    if not await writer.is_restored():
         return  # it is done, by an attempt whose outcome was not known
-    writer.settle_restored()
+    writer.clear_restore_mark()
     for chain in await writer.chains():
-        kept = told.get(chain.chain_id)
+        kept = newest.get(chain.chain_id)
         if kept is not None and kept.chain.version > chain.version:
             chain = routing_module.chain_from_wire(kept.chain)
             for target in kept.targets:
                 writer.put_target(target)
-        writer.put_chains([raised(returning(chain), wall_ns)], [], {})
+        writer.put_chains([with_raised_version(without_serving(chain), wall_ns)], [], {})
 
 
-def returning(chain: Chain) -> Chain:
+def without_serving(chain: Chain) -> Chain:
     """As if all members had died at once: each that served has everything that was acknowledged, and none of the others
     need have it."""
     served = PublicState.SERVING if chain.serving else PublicState.LASTSRV
@@ -60,10 +61,10 @@ def returning(chain: Chain) -> Chain:
     return dataclasses.replace(chain, members=last + rest)
 
 
-def raised_routing(version: int, wall_ns: int) -> int:
+def raised_routing_version(version: int, wall_ns: int) -> int:
     return max(version, (wall_ns // 10**9) << _CHANGES_PER_S)
 
 
-def raised(chain: Chain, wall_ns: int) -> Chain:
+def with_raised_version(chain: Chain, wall_ns: int) -> Chain:
     minutes = max(0, wall_ns // 10**9 - _EPOCH_S) // 60
     return dataclasses.replace(chain, version=max(chain.version + 1, minutes << _CHANGES_PER_MINUTE))

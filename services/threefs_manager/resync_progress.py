@@ -14,7 +14,7 @@ from threefs.env.clock import Clock
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, PublicState
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.transitions import Known
+from threefs_manager.transitions import Observed
 
 #: A resync that gets nothing done for so many times T has stalled.
 STALLED_LEASES = 10
@@ -34,7 +34,9 @@ class ResyncProgress:
         self._clock = clock
         self._resyncs: dict[ChainId, _Resync] = {}
 
-    def gives_way(self, chain: Chain, known: Known, source: pb.TargetReport | None, lease_s: float) -> TargetId | None:
+    def stalled_target(
+        self, chain: Chain, observed: Observed, source: pb.TargetReport | None, lease_s: float
+    ) -> TargetId | None:
         """The syncing target, if nothing has happened for too long and another one could be brought up to date instead.
 
         `source`: what its predecessor has said last.
@@ -48,11 +50,11 @@ class ResyncProgress:
         seen = self._resyncs.get(chain.chain_id)
         if seen is None or (seen.chain_version, seen.progress) != (chain.version, progress):
             seen = self._resyncs[chain.chain_id] = _Resync(chain.version, progress, now)
-        if now - seen.since < STALLED_LEASES * lease_s or known.get(syncing) is LocalState.UPTODATE:
+        if now - seen.since < STALLED_LEASES * lease_s or observed.get(syncing) is LocalState.UPTODATE:
             return None
-        return syncing if any(_could_sync(member, known) for member in chain.members) else None
+        return syncing if any(_could_sync(member, observed) for member in chain.members) else None
 
 
-def _could_sync(member: ChainMember, known: Known) -> bool:
-    lives = known.get(member.target_id) in (LocalState.UPTODATE, LocalState.ONLINE)
+def _could_sync(member: ChainMember, observed: Observed) -> bool:
+    lives = observed.get(member.target_id) in (LocalState.UPTODATE, LocalState.ONLINE)
     return lives and member.state in (PublicState.WAITING, PublicState.OFFLINE)

@@ -19,7 +19,7 @@ class RoutingPublisher:
         self._ended = False
         self._message = pb.Routing()
 
-    def begin(self, routing: Routing) -> None:
+    def start_term(self, routing: Routing) -> None:
         """A term as primary begins."""
         self._ended = False
         self.routing = routing
@@ -37,7 +37,7 @@ class RoutingPublisher:
             self._message = routing_module.to_wire(routing)
         return self._message
 
-    def end(self) -> None:
+    def end_term(self) -> None:
         """Whoever waits is told to ask another manager."""
         self._ended = True
         self._wake()
@@ -46,7 +46,7 @@ class RoutingPublisher:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def newer_than(self, version: int, wait_ms: int) -> Routing | None:
+    async def wait_newer(self, version: int, wait_ms: int) -> Routing | None:
         """The current snapshot as soon as it is not of that version; None after the wait. Raises NotPrimary.
 
         A version beyond ours is of another manager's time: the asker is told what is, and decides."""

@@ -52,10 +52,10 @@ from threefs_manager.membership import Membership
 from threefs_manager.placement import FIRST_META_NODE, Disk
 from threefs_manager.presences import Presences, nobody_listens
 from threefs_manager.routing_publisher import RoutingPublisher
-from threefs_manager.stale_store import Age
+from threefs_manager.stale_store import StaleStoreDetector
 from threefs_manager.store_generations import StoreGenerations
 
-_NODES_IN_WORDS = 5
+_FORMATTED_NODES = 5
 _SETTLE_S = 1.0
 _PAUSE_S = 0.2
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Manager:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
         net: Net | None = None,
-        belongs_to: str = "",
+        expected_cluster_id: str = "",
         on_cluster: Callable[[str], None] = lambda cluster_id: None,
     ) -> None:
         """`lease_s` is T of a cluster that is made here. `belongs_to` is the cluster whose store it was when this
@@ -87,25 +87,25 @@ class Manager:
         self._engine = engine
         self._election = election
         self._lease_s = lease_s
-        self._belongs_to = belongs_to  # or the cluster of nodes that wait for this manager
+        self._expected_cluster_id = expected_cluster_id  # or the cluster of nodes that wait for this manager
         self._clock = clock
         self._random = random
         self._on_cluster = on_cluster
-        self._publication = RoutingPublisher()
+        self._publisher = RoutingPublisher()
         self._net: Net = net or RealNet()
         self._membership = Membership(clock)
         self._presences = Presences()
-        self._deaths: set[asyncio.Task[None]] = set()  # that are looked into
-        self._age = Age(0)
+        self._probes: set[asyncio.Task[None]] = set()  # that are looked into
+        self._detector = StaleStoreDetector(0)
         self._store: Store | None = None
-        self._overseer: ChainController | None = None
+        self._controller: ChainController | None = None
         self._inquiry: Inquiry | None = None  # until what a restored store lacks has been told
-        self.began = asyncio.Event()  # set while this manager is primary
+        self.leading = asyncio.Event()  # set while this manager is primary
 
     async def run(self) -> None:
         """Be primary whenever that is possible, until cancelled."""
         while True:
-            epoch = await self._election.win()
+            epoch = await self._election.campaign()
             try:
                 await self._term(epoch)
             finally:
@@ -114,7 +114,7 @@ class Manager:
     async def _term(self, epoch: Epoch) -> None:
         """Until another manager is primary."""
         tasks = [
-            asyncio.create_task(self._election.hold()),
+            asyncio.create_task(self._election.keep_renewing()),
             asyncio.create_task(self._lead(Store(self._engine, epoch))),
         ]
         try:
@@ -129,49 +129,50 @@ class Manager:
     async def _lead(self, store: Store) -> None:
         wall_ns = self._clock.wall_ns()
         try:
-            was_restored, routing = await _patiently(
-                lambda: store.change(lambda writer: restore.begin(writer, wall_ns)), self._clock
+            was_restored, routing = await _retry_forever(
+                lambda: store.change(lambda writer: restore.raise_routing_version(writer, wall_ns)), self._clock
             )
         except Fenced:
             return  # another manager is primary already
-        if self._belongs_to not in ("", routing.cluster_id):
-            raise StrangeStore(restore.lost(self._belongs_to, routing.cluster_id))
-        seen = await _patiently(store.seen, self._clock)
+        if self._expected_cluster_id not in ("", routing.cluster_id):
+            raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
+        seen = await _retry_forever(store.load_generations, self._clock)
         self._membership = Membership(self._clock, StoreGenerations(seen))  # everyone has the time T from now on
-        self._publication.begin(routing)
-        self._age = Age(routing.version)
-        self._overseer = ChainController(store, self._publication, self._membership, self._age, clock=self._clock)
+        self._publisher.start_term(routing)
+        self._detector = StaleStoreDetector(routing.version)
+        self._controller = ChainController(store, self._publisher, self._membership, self._detector, clock=self._clock)
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
             self._on_cluster(routing.cluster_id)
-        self.began.set()
+        self.leading.set()
         _LOG.info("primary", epoch=store.epoch)
         try:
             if self._inquiry is not None:
                 await self._inquire(store, self._inquiry)
         except Fenced:
             return
-        await self._overseer.run()
+        await self._controller.run()
 
     async def _inquire(self, store: Store, inquiry: Inquiry) -> None:
         """Nothing is served from a restored store before it is known what it lacks. Raises Fenced."""
         if not inquiry.done.is_set():
-            _LOG.warning("nothing is served yet", reason=inquiry.why())
+            _LOG.warning("nothing is served yet", reason=inquiry.reason())
         await inquiry.done.wait()
         wall_ns = self._clock.wall_ns()
-        _, routing = await _patiently(
-            lambda: store.change(lambda writer: restore.settle(writer, inquiry.newest, wall_ns)), self._clock
+        _, routing = await _retry_forever(
+            lambda: store.change(lambda writer: restore.adopt_chains(writer, inquiry.newest_chains, wall_ns)),
+            self._clock,
         )
-        self._publication.publish(routing)
-        self._membership.absolve(routing)
+        self._publisher.publish(routing)
+        self._membership.unfence(routing)
         self._inquiry = None
         _LOG.warning("serving from a restored store", routing_version=routing.version)
 
     def _end_term(self) -> None:
-        self.began.clear()
-        self._store = self._overseer = self._inquiry = None
-        self._publication.end()
+        self.leading.clear()
+        self._store = self._controller = self._inquiry = None
+        self._publisher.end_term()
         self._presences.end_all()
 
     async def resign(self) -> None:
@@ -185,32 +186,32 @@ class Manager:
                 _LOG.info("the lease could not be given up", error=str(error))
 
     def bind(self, server: Serves) -> None:
-        server.serve(INIT, _to_the_end(self.init))
-        server.serve(REGISTER, _to_the_end(self.register))
+        server.serve(INIT, _shielded(self.init))
+        server.serve(REGISTER, _shielded(self.register))
         server.serve(HEARTBEAT, self.heartbeat)
         server.serve(GET_ROUTING, self.get_routing)
         server.serve(GET_STATUS, self.get_status)
-        server.serve(ACCEPT_LOSS, _to_the_end(self.accept_loss))
+        server.serve(ACCEPT_LOSS, _shielded(self.accept_loss))
         server.serve(ACCEPT_UNHEARD, self.accept_unheard)
-        server.serve(SET_MIN_REPLICAS, _to_the_end(self.set_min_replicas))
+        server.serve(SET_MIN_REPLICAS, _shielded(self.set_min_replicas))
         server.serve(ADMIT_STORE, self.admit_store)
 
     def bind_presence(self, server: Server) -> None:
         """Over frames only: there a connection that ends tells of the end of its process."""
         server.add(PRESENCE, self.presence)
 
-    def _leading(self) -> tuple[Store, ChainController]:
+    def _require_primary(self) -> tuple[Store, ChainController]:
         """Raises NotPrimary."""
-        if self._store is None or self._overseer is None or not self._election.primary:
+        if self._store is None or self._controller is None or not self._election.is_primary:
             raise NotPrimary("this manager is not the primary; another one is, or will be soon")
-        return self._store, self._overseer
+        return self._store, self._controller
 
     async def init(self, request: pb.InitRequest) -> pb.InitReply:
         """Make the cluster. The same plan again is fine; another one is AlreadyExists."""
-        plan = _in_order(request)
-        store, _ = self._leading()
-        if self._belongs_to and not self._publication.routing.cluster_id:
-            raise StrangeStore(restore.lost(self._belongs_to, ""))
+        plan = _normalized(request)
+        store, _ = self._require_primary()
+        if self._expected_cluster_id and not self._publisher.routing.cluster_id:
+            raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, ""))
         disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
         placement.check_plan(disks, plan.replicas, plan.targets_per_disk)
         min_replicas = request.min_replicas or placement.default_minimum(plan.replicas)
@@ -218,28 +219,28 @@ class Manager:
         fresh_id = self._random.token(16).hex()
         chains: list[Chain] = []
         targets: list[Target] = []
-        if not self._publication.routing.cluster_id:  # for large plans it takes longer than a transaction may
+        if not self._publisher.routing.cluster_id:  # for large plans it takes longer than a transaction may
             chains, targets = placement.place(disks, plan.replicas, plan.targets_per_disk)
-            if crowded := placement.crowded(disks, plan.replicas, plan.targets_per_disk):
-                _LOG.warning("domains too large: some chains have several targets in one", domains=crowded)
+            if oversized_domains := placement.oversized_domains(disks, plan.replicas, plan.targets_per_disk):
+                _LOG.warning("domains too large: some chains have several targets in one", domains=oversized_domains)
 
         async def write(writer: Writer) -> str:
-            made = writer.cluster
-            if made.cluster_id:
-                await _check_same(writer, plan, request.min_replicas)
-                return made.cluster_id
-            made.cluster_id = fresh_id
-            made.plan_digest = _digest(plan)
-            made.replicas, made.targets_per_disk = plan.replicas, plan.targets_per_disk
-            made.lease_ms = request.lease_ms or round(self._lease_s * 1000)
-            made.next_meta_node = FIRST_META_NODE
+            cluster = writer.cluster
+            if cluster.cluster_id:
+                await _check_same_plan(writer, plan, request.min_replicas)
+                return cluster.cluster_id
+            cluster.cluster_id = fresh_id
+            cluster.plan_digest = _plan_digest(plan)
+            cluster.replicas, cluster.targets_per_disk = plan.replicas, plan.targets_per_disk
+            cluster.lease_ms = request.lease_ms or round(self._lease_s * 1000)
+            cluster.next_meta_node = FIRST_META_NODE
             for disk in disks:
                 writer.put_node(pb.Node(node_id=disk.node_id, kind=pb.STORAGE, domain=disk.domain))
             writer.put_chains(chains, targets, {TableId(1): [chain.chain_id for chain in chains]}, min_replicas)
             return fresh_id
 
         cluster_id, routing = await store.change(write)
-        self._publication.publish(routing)
+        self._publisher.publish(routing)
         self._on_cluster(cluster_id)
         return pb.InitReply(cluster_id=cluster_id)
 
@@ -248,119 +249,121 @@ class Manager:
         incarnation have not been taken out of their chains (R8). Raises NodeInUse while another process lives as this
         node. Raises StaleIncarnation, NotFound, WrongCluster, InvalidArgument, AlreadyExists."""
         registrations.check_request(request)
-        store, overseer = self._leading()
-        membership, routing = self._membership, self._publication.routing
+        store, controller = self._require_primary()
+        membership, routing = self._membership, self._publisher.routing
         if not routing.cluster_id:  # no other cluster is made here before somebody has looked
-            self._belongs_to = self._belongs_to or request.cluster_id
+            self._expected_cluster_id = self._expected_cluster_id or request.cluster_id
         ours = request.cluster_id == routing.cluster_id != ""
         if ours:  # any other process has seen nothing of this cluster
-            self._age.check(request)
+            self._detector.check(request)
         if request.cluster_id in ("", routing.cluster_id):
-            self._ask(request)
+            self._inquire_node(request)
         if ours:
-            self._age.check_chains(routing, request)
-        known = next((n for n in self._publication.message(routing).nodes if n.node_id == request.node_id), None)
+            self._detector.check_chains(routing, request)
+        known = next((n for n in self._publisher.message(routing).nodes if n.node_id == request.node_id), None)
         if request.cluster_id in ("", routing.cluster_id) and known is not None:
             registrations.check_incarnation(request, known, membership, routing.lease_s)
             if known.incarnation not in (0, request.incarnation):
-                membership.bury(known.node_id, known.incarnation)
-                overseer.restarted(NodeId(known.node_id))
-                await overseer.settled(_SETTLE_S)
+                membership.mark_dead(known.node_id, known.incarnation)
+                controller.on_process_death(NodeId(known.node_id))
+                await controller.wait_idle(_SETTLE_S)
 
         async def write(writer: Writer) -> int:
-            return await registrations.enter(writer, request, membership, self._publication.routing.lease_s)
+            return await registrations.register_node(writer, request, membership, self._publisher.routing.lease_s)
 
         node_id, routing = await store.change(write)
-        self._publication.publish(routing)
-        self._age.told(routing.version)
-        membership.greet(node_id, request.incarnation)
-        self._presences.end(node_id, request.incarnation)
+        self._publisher.publish(routing)
+        self._detector.on_published(routing.version)
+        membership.on_register(node_id, request.incarnation)
+        self._presences.end_others(node_id, request.incarnation)
         return pb.RegisterReply(
-            node_id=node_id, cluster_id=routing.cluster_id, routing=self._publication.message(routing)
+            node_id=node_id, cluster_id=routing.cluster_id, routing=self._publisher.message(routing)
         )
 
-    def _ask(self, request: pb.RegisterRequest) -> None:
+    def _inquire_node(self, request: pb.RegisterRequest) -> None:
         """With a restored store no storage node is taken in before all have told what they know. Raises Unavailable."""
         if self._inquiry is not None and request.kind == pb.STORAGE:
-            self._inquiry.hear(request)
-            raise Unavailable(self._inquiry.why())
+            self._inquiry.on_register(request)
+            raise Unavailable(self._inquiry.reason())
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         """Grants leases. Raises NotPrimary; NotFound if the node has to register (again)."""
-        _, overseer = self._leading()
+        _, controller = self._require_primary()
         if not self._election.may_acknowledge:
             raise NotPrimary("the lease of this manager has not been renewed in time")
-        routing = self._publication.routing
-        node = self._current(request.node_id, request.incarnation)
-        self._age.check(request)  # one that this store does not know registers again, and says it then
+        routing = self._publisher.routing
+        node = self._require_current(request.node_id, request.incarnation)
+        self._detector.check(request)  # one that this store does not know registers again, and says it then
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and say what is known there")
         registrations.check_reports(request, routing)
-        leased, news = self._membership.hear(request.node_id, request.incarnation, list(request.targets), routing)
+        leased, changed = self._membership.on_heartbeat(
+            request.node_id, request.incarnation, list(request.targets), routing
+        )
         if request.leaving:
             leased = []
-            self._membership.bury(request.node_id, request.incarnation)
-        overseer.look_at(news)
-        self._age.told(routing.version)
+            self._membership.mark_dead(request.node_id, request.incarnation)
+        controller.enqueue(changed)
+        self._detector.on_published(routing.version)
         return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
 
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """A meta service serves from this store, or wants to. Raises StrangeStore."""
-        store, _ = self._leading()
-        cluster_id = self._publication.routing.cluster_id
+        store, _ = self._require_primary()
+        cluster_id = self._publisher.routing.cluster_id
         return await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
 
-    def _current(self, node_id: int, incarnation: int) -> Node:
+    def _require_current(self, node_id: int, incarnation: int) -> Node:
         """The node that speaks as this incarnation. Raises NotFound if that is not, or no longer, its process."""
-        node = self._publication.routing.nodes.get(NodeId(node_id))
+        node = self._publisher.routing.nodes.get(NodeId(node_id))
         if node is None:
             raise NotFound(f"no node {node_id} is in the plan")
         if node.incarnation != incarnation:
             raise NotFound(f"node {node_id} has been started anew since, at {node.address}; register again")
-        if self._membership.buried(node_id, incarnation):
+        if self._membership.is_marked_dead(node_id, incarnation):
             raise NotFound(f"node {node_id} was taken for dead; register again")
         return node
 
     async def presence(self, call: Call[pb.PresenceRequest, pb.PresenceReply]) -> None:
         """Answered only by an error: NotPrimary or NotFound, when it is of no use any more. If its connection is ended
         by the other side, that process may be dead."""
-        self._leading()
-        node = self._current(call.request.node_id, call.request.incarnation)
+        self._require_primary()
+        node = self._require_current(call.request.node_id, call.request.incarnation)
         try:
-            await self._presences.hold(node.node_id, node.incarnation)
+            await self._presences.wait_ended(node.node_id, node.incarnation)
         finally:
             if isinstance(call.lost, PeerClosed):
-                self._look_into(node)
+                self._start_probe(node)
 
-    def _look_into(self, node: Node) -> None:
-        task = asyncio.create_task(self._vanished(node))
-        self._deaths.add(task)
-        task.add_done_callback(self._deaths.discard)
+    def _start_probe(self, node: Node) -> None:
+        task = asyncio.create_task(self._probe(node))
+        self._probes.add(task)
+        task.add_done_callback(self._probes.discard)
 
-    async def _vanished(self, node: Node) -> None:
+    async def _probe(self, node: Node) -> None:
         """The connection of a process was ended, by its kernel perhaps, or by something between. A process that is
         alive listens; so only if nothing does it has ended, and holds no lease any more."""
-        overseer = self._overseer
-        if overseer is None or not await nobody_listens(self._net, node.address, self._clock):
+        controller = self._controller
+        if controller is None or not await nobody_listens(self._net, node.address, self._clock):
             return
-        known = self._publication.routing.nodes.get(node.node_id)
-        if self._overseer is overseer and known is not None and known.incarnation == node.incarnation:
+        known = self._publisher.routing.nodes.get(node.node_id)
+        if self._controller is controller and known is not None and known.incarnation == node.incarnation:
             _LOG.info("a process has ended", node=node.node_id)
-            self._membership.bury(node.node_id, node.incarnation)
-            overseer.restarted(node.node_id)
+            self._membership.mark_dead(node.node_id, node.incarnation)
+            controller.on_process_death(node.node_id)
 
     async def get_routing(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
-        self._leading()
-        routing = await self._publication.newer_than(request.known_version, request.wait_ms)
-        self._leading()
+        self._require_primary()
+        routing = await self._publisher.wait_newer(request.known_version, request.wait_ms)
+        self._require_primary()
         if routing is None:
             return pb.GetRoutingReply()
-        return pb.GetRoutingReply(routing=self._publication.message(routing))
+        return pb.GetRoutingReply(routing=self._publisher.message(routing))
 
     async def get_status(self, request: pb.GetStatusRequest) -> pb.GetStatusReply:
-        store, overseer = self._leading()
-        known = self._publication.routing
-        routing = self._publication.message(known)
+        store, controller = self._require_primary()
+        known = self._publisher.routing
+        routing = self._publisher.message(known)
         return pb.GetStatusReply(
             routing_version=routing.version,
             cluster_id=routing.cluster_id,
@@ -369,29 +372,31 @@ class Manager:
             chains=routing.chains,
             lease_ms=known.lease_ms,
             tables=routing.tables,
-            awaited_nodes=self._inquiry.nodes if self._inquiry is not None else (),
-            failure=overseer.failure,
+            awaited_nodes=self._inquiry.awaited_nodes if self._inquiry is not None else (),
+            failure=controller.failure,
         )
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:
         """A chain goes on without the disks that served it last. Raises NotFound, InvalidArgument."""
-        _, overseer = self._leading()
+        _, controller = self._require_primary()
         if self._inquiry is not None:
-            raise Unavailable(self._inquiry.why())
-        return pb.AcceptLossReply(chain=routing_module.chain_to_wire(await overseer.accept_loss(request)))
+            raise Unavailable(self._inquiry.reason())
+        return pb.AcceptLossReply(chain=routing_module.chain_to_wire(await controller.accept_loss(request)))
 
     async def accept_unheard(self, request: pb.AcceptUnheardRequest) -> pb.AcceptUnheardReply:
         """A restored store goes on without what these nodes know. Raises InvalidArgument, Unavailable."""
-        self._leading()
+        self._require_primary()
         if self._inquiry is None:
             raise InvalidArgument("no node is waited for")
-        self._inquiry.give_up(request.nodes)
-        _LOG.warning("what storage nodes know was given up", nodes=list(request.nodes), awaited=self._inquiry.nodes)
-        return pb.AcceptUnheardReply(awaited_nodes=self._inquiry.nodes)
+        self._inquiry.stop_awaiting(request.nodes)
+        _LOG.warning(
+            "what storage nodes know was given up", nodes=list(request.nodes), awaited=self._inquiry.awaited_nodes
+        )
+        return pb.AcceptUnheardReply(awaited_nodes=self._inquiry.awaited_nodes)
 
     async def set_min_replicas(self, request: pb.SetMinReplicasRequest) -> pb.SetMinReplicasReply:
         """How many targets of a chain must serve, for it to take writes. Raises NotFound, InvalidArgument."""
-        store, _ = self._leading()
+        store, _ = self._require_primary()
 
         async def write(writer: Writer) -> None:
             table = await writer.table(request.table_id)
@@ -403,11 +408,11 @@ class Manager:
                 writer.put_table(table)
 
         _, routing = await store.change(write)
-        self._publication.publish(routing)
+        self._publisher.publish(routing)
         return pb.SetMinReplicasReply()
 
 
-def _to_the_end(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+def _shielded(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
     """What is stored is published, also when nobody waits for the answer any more."""
 
     async def answer(request: Any) -> Any:
@@ -416,7 +421,7 @@ def _to_the_end(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awa
     return answer
 
 
-async def _patiently(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
+async def _retry_forever(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
     while True:
         try:
             return await load()
@@ -427,7 +432,7 @@ async def _patiently(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
             await clock.sleep(_PAUSE_S)
 
 
-def _in_order(request: pb.InitRequest) -> pb.InitRequest:
+def _normalized(request: pb.InitRequest) -> pb.InitRequest:
     """The plan as it is kept and compared: nodes by id, and each in a domain, if need be of its own."""
     plan = pb.InitRequest(replicas=request.replicas, targets_per_disk=request.targets_per_disk)
     for node in sorted(request.storage, key=lambda node: node.node_id):
@@ -438,36 +443,37 @@ def _in_order(request: pb.InitRequest) -> pb.InitRequest:
     return plan
 
 
-def _digest(plan: pb.InitRequest) -> bytes:
+def _plan_digest(plan: pb.InitRequest) -> bytes:
     """Equal for equal plans, whatever version of whichever library wrote them down."""
-    said = [(node.node_id, node.domain) for node in plan.storage]
-    text = json.dumps([plan.replicas, plan.targets_per_disk, said], separators=(",", ":"))
+    nodes = [(node.node_id, node.domain) for node in plan.storage]
+    text = json.dumps([plan.replicas, plan.targets_per_disk, nodes], separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).digest()
 
 
-async def _check_same(writer: Writer, plan: pb.InitRequest, min_replicas: int) -> None:
+async def _check_same_plan(writer: Writer, plan: pb.InitRequest, min_replicas: int) -> None:
     """Raises AlreadyExists."""
-    made = writer.cluster
-    if made.plan_digest == _digest(plan):
+    cluster = writer.cluster
+    if cluster.plan_digest == _plan_digest(plan):
         table = await writer.table(1)
         if table is not None and min_replicas and min_replicas != (table.min_replicas or 1):
             raise AlreadyExists(
-                f"the cluster {made.cluster_id} was made with a minimum of {table.min_replicas or 1} replicas, not "
+                f"the cluster {cluster.cluster_id} was made with a minimum of {table.min_replicas or 1} replicas, not "
                 f"{min_replicas}; `threefs chain min-replicas {min_replicas}` changes it"
             )
         return
-    made_from = pb.InitRequest(replicas=made.replicas, targets_per_disk=made.targets_per_disk)
+    existing = pb.InitRequest(replicas=cluster.replicas, targets_per_disk=cluster.targets_per_disk)
     for node in await writer.nodes():
         if node.kind == pb.STORAGE:
-            made_from.storage.add(node_id=node.node_id, domain=node.domain)
+            existing.storage.add(node_id=node.node_id, domain=node.domain)
     raise AlreadyExists(
-        f"the cluster {made.cluster_id} was made from another plan: {_in_words(made_from)}, not {_in_words(plan)}"
+        f"the cluster {cluster.cluster_id} was made from another plan: {_format_plan(existing)}, not "
+        f"{_format_plan(plan)}"
     )
 
 
-def _in_words(plan: pb.InitRequest) -> str:
-    nodes = ", ".join(f"{node.node_id} in {node.domain}" for node in plan.storage[:_NODES_IN_WORDS])
-    more = ", ..." if len(plan.storage) > _NODES_IN_WORDS else ""
+def _format_plan(plan: pb.InitRequest) -> str:
+    nodes = ", ".join(f"{node.node_id} in {node.domain}" for node in plan.storage[:_FORMATTED_NODES])
+    more = ", ..." if len(plan.storage) > _FORMATTED_NODES else ""
     return (
         f"{plan.replicas} replicas, {plan.targets_per_disk} targets per disk, {len(plan.storage)} storage nodes "
         f"({nodes}{more})"

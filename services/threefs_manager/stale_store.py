@@ -12,28 +12,28 @@ from threefs.routing import Routing
 from threefs.wire import manager_pb2 as pb
 
 
-class Age:
+class StaleStoreDetector:
     """Begun anew with every term as primary."""
 
     def __init__(self, version: int) -> None:
         """`version` of the routing, as the store had it when the term began."""
         self.confirmed = False  # somebody has been heard, and knows nothing newer
         self._failure: StrangeStore | None = None
-        self._version = version  # the newest that anybody can have from here
+        self._newest_published = version  # the newest that anybody can have from here
 
-    def told(self, version: int) -> None:
+    def on_published(self, version: int) -> None:
         """A node gets to know this version now."""
-        self._version = max(self._version, version)
+        self._newest_published = max(self._newest_published, version)
 
     def check(self, request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:
         """Raises StrangeStore if the node was told of a newer version, or another node was before."""
-        if request.routing_version > self._version and self._failure is None:
+        if request.routing_version > self._newest_published and self._failure is None:
             self._failure = StrangeStore(
                 f"the manager's store is an older copy: node {request.node_id} has seen version "
-                f"{request.routing_version} of the routing, and the store had {self._version}. Put the newest one in "
-                "its place, or restore a backup: `threefs restore BACKUP` (docs/backup.md)"
+                f"{request.routing_version} of the routing, and the store had {self._newest_published}. Put the newest "
+                "one in its place, or restore a backup: `threefs restore BACKUP` (docs/backup.md)"
             )
-        self.check_changes()
+        self.check_fresh()
         self.confirmed = True
 
     def check_chains(self, routing: Routing, request: pb.RegisterRequest) -> None:
@@ -47,9 +47,9 @@ class Age:
                     f"{chain.version}. Put the newest one in its place, or restore a backup: `threefs restore BACKUP` "
                     "(docs/backup.md)"
                 )
-        self.check_changes()
+        self.check_fresh()
 
-    def check_changes(self) -> None:
+    def check_fresh(self) -> None:
         """Raises StrangeStore if nothing may be changed."""
         if self._failure is not None:
             raise StrangeStore(self._failure.message)

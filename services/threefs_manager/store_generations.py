@@ -19,29 +19,29 @@ class StoreGenerations:
     """Begun anew with every term as primary, from what was written down."""
 
     def __init__(self, seen: Iterable[pb.SeenStore] = ()) -> None:
-        self._seen = {TargetId(one.target_id): one for one in seen}
+        self._newest = {TargetId(one.target_id): one for one in seen}
         self._unsaved: set[TargetId] = set()
 
-    def hear(self, report: pb.TargetReport, store_id: int) -> None:
+    def on_report(self, report: pb.TargetReport, store_id: int) -> None:
         """A target reports. `store_id` is the store that the cluster knows it by: another one says nothing of that."""
         if report.store_id != store_id:
             return
-        known = self._seen.get(TargetId(report.target_id))
+        known = self._newest.get(TargetId(report.target_id))
         if known is None or known.store_id != store_id or known.generation < report.generation:
-            self.begin_anew(report)
+            self.reset(report)
 
-    def begin_anew(self, report: pb.TargetReport) -> None:
+    def reset(self, report: pb.TargetReport) -> None:
         """From now on it is measured by what it reports now."""
         target = TargetId(report.target_id)
-        self._seen[target] = pb.SeenStore(target_id=target, store_id=report.store_id, generation=report.generation)
+        self._newest[target] = pb.SeenStore(target_id=target, store_id=report.store_id, generation=report.generation)
         self._unsaved.add(target)
 
-    def seen(self, target: TargetId) -> pb.SeenStore | None:
-        return self._seen.get(target)
+    def newest(self, target: TargetId) -> pb.SeenStore | None:
+        return self._newest.get(target)
 
-    def outdated(self, report: pb.TargetReport) -> str:
+    def staleness(self, report: pb.TargetReport) -> str:
         """Why the store is an older copy of the one that is known; empty if it is not."""
-        known = self._seen.get(TargetId(report.target_id))
+        known = self._newest.get(TargetId(report.target_id))
         if known is None or known.store_id != report.store_id or known.generation <= report.generation:
             return ""
         return (
@@ -49,11 +49,11 @@ class StoreGenerations:
             "seen before. Put the newest disk in its place"
         )
 
-    def take_unsaved(self) -> list[pb.SeenStore]:
+    def drain_unsaved(self) -> list[pb.SeenStore]:
         """What has changed since the last call."""
         unsaved, self._unsaved = self._unsaved, set()
-        return [self._seen[target] for target in sorted(unsaved)]
+        return [self._newest[target] for target in sorted(unsaved)]
 
-    def give_back(self, unsaved: Iterable[pb.SeenStore]) -> None:
+    def restore_unsaved(self, unsaved: Iterable[pb.SeenStore]) -> None:
         """They could not be saved."""
         self._unsaved.update(TargetId(one.target_id) for one in unsaved)

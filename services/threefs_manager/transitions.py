@@ -33,25 +33,25 @@ SERVING, SYNCING, WAITING = PublicState.SERVING, PublicState.SYNCING, PublicStat
 LASTSRV, OFFLINE = PublicState.LASTSRV, PublicState.OFFLINE
 
 #: What is known of each target: OFFLINE means dead or broken, None that nothing is known yet.
-Known = Mapping[TargetId, LocalState | None]
+Observed = Mapping[TargetId, LocalState | None]
 
 _ORDER = (SERVING, SYNCING, WAITING, LASTSRV, OFFLINE)
 
 
-def next_chain(chain: Chain, known: Known) -> Chain:
+def next_chain(chain: Chain, observed: Observed) -> Chain:
     """The chain after all that the table says has happened, one version on; the same object if nothing has.
 
     A return that would only begin the resync of another target anew waits until that one has ended.
     """
     members = chain.members
-    while (following := _step(members, known)) != members:
+    while (following := _step(members, observed)) != members:
         members = following
-    if members == chain.members or (_resyncs(chain.members) and _only_waits(chain.members, members)):
+    if members == chain.members or (_is_resyncing(chain.members) and _only_waiting_changed(chain.members, members)):
         return chain
     return Chain(chain.chain_id, chain.version + 1, members)
 
 
-def accept_loss(chain: Chain, chosen: TargetId, known: Known, alive: AbstractSet[TargetId]) -> Chain:
+def accept_loss(chain: Chain, chosen: TargetId, observed: Observed, alive: AbstractSet[TargetId]) -> Chain:
     """The chain after an administrator has given up what only its lost targets have: `chosen` goes on with what it has,
     and the others are brought up to date from it. `alive` are the targets that could serve, whatever they keep.
 
@@ -61,7 +61,7 @@ def accept_loss(chain: Chain, chosen: TargetId, known: Known, alive: AbstractSet
     if SERVING in states.values():
         raise InvalidArgument(f"chain {chain.chain_id} is served: nothing of it is lost")
     for target, state in states.items():
-        if state is LASTSRV and _lives(target, known):
+        if state is LASTSRV and _is_alive(target, observed):
             raise InvalidArgument(f"target {target} served chain {chain.chain_id} last, and is back: nothing is lost")
     if chosen not in states:
         raise InvalidArgument(f"target {chosen} is not in chain {chain.chain_id}")
@@ -71,70 +71,72 @@ def accept_loss(chain: Chain, chosen: TargetId, known: Known, alive: AbstractSet
     return Chain(chain.chain_id, chain.version + 1, (ChainMember(chosen, SERVING), *others))
 
 
-def _step(members: tuple[ChainMember, ...], known: Known) -> tuple[ChainMember, ...]:
+def _step(members: tuple[ChainMember, ...], observed: Observed) -> tuple[ChainMember, ...]:
     """Each row of the table once."""
     states = {member.target_id: member.state for member in members}
-    dying = _bury(states, known)
-    _return_lastsrv(states, members, known)
-    _catch_up(states, members, known)
-    ordered = [target for target in states if target not in dying] + dying
+    last = _remove_dead(states, observed)
+    _return_lastsrv(states, members, observed)
+    _catch_up(states, members, observed)
+    ordered = [target for target in states if target not in last] + last
     return tuple(ChainMember(target, state) for state in _ORDER for target in ordered if states[target] is state)
 
 
-def _bury(states: dict[TargetId, PublicState], known: Known) -> list[TargetId]:
+def _remove_dead(states: dict[TargetId, PublicState], observed: Observed) -> list[TargetId]:
     """What the dead become; those that go to the end of the chain."""
     serving = [target for target, state in states.items() if state is SERVING]
-    dead = [target for target in serving if known.get(target) is LocalState.OFFLINE]
-    gone = []
-    if any(_lives(target, known) for target in serving):
-        gone = dead
+    dead = [target for target in serving if observed.get(target) is LocalState.OFFLINE]
+    demoted = []
+    if any(_is_alive(target, observed) for target in serving):
+        demoted = dead
     elif dead == serving:
         for target in dead:
             states[target] = LASTSRV
-    gone += [
+    demoted += [
         target
         for target, state in states.items()
-        if state in (SYNCING, WAITING) and known.get(target) is LocalState.OFFLINE
+        if state in (SYNCING, WAITING) and observed.get(target) is LocalState.OFFLINE
     ]
-    for target in gone:
+    for target in demoted:
         states[target] = OFFLINE
-    return gone
+    return demoted
 
 
-def _return_lastsrv(states: dict[TargetId, PublicState], members: tuple[ChainMember, ...], known: Known) -> None:
+def _return_lastsrv(states: dict[TargetId, PublicState], members: tuple[ChainMember, ...], observed: Observed) -> None:
     if SERVING in states.values():
         return
     lastsrv = [member.target_id for member in members if states[member.target_id] is LASTSRV]
-    first = next((target for target in lastsrv if _lives(target, known)), None)
+    first = next((target for target in lastsrv if _is_alive(target, observed)), None)
     if first is not None:
         for target in lastsrv:
             states[target] = SERVING if target == first else OFFLINE
 
 
-def _catch_up(states: dict[TargetId, PublicState], members: tuple[ChainMember, ...], known: Known) -> None:
+def _catch_up(states: dict[TargetId, PublicState], members: tuple[ChainMember, ...], observed: Observed) -> None:
     targets = [member.target_id for member in members]
-    served = any(states[target] is SERVING and _lives(target, known) for target in targets)
+    served = any(states[target] is SERVING and _is_alive(target, observed) for target in targets)
     for target in targets:
-        state, local = states[target], known.get(target)
+        state, local = states[target], observed.get(target)
         if state is SYNCING and served and local is LocalState.UPTODATE:
             states[target] = SERVING
-        elif (state is SYNCING and SERVING not in states.values()) or (state is OFFLINE and _lives(target, known)):
+        elif (state is SYNCING and SERVING not in states.values()) or (
+            state is OFFLINE and _is_alive(target, observed)
+        ):
             states[target] = WAITING
     if served and SYNCING not in states.values():
-        first = next((t for t in targets if states[t] is WAITING and _lives(t, known)), None)
+        first = next((t for t in targets if states[t] is WAITING and _is_alive(t, observed)), None)
         if first is not None:
             states[first] = SYNCING
 
 
-def _lives(target: TargetId, known: Known) -> bool:
-    return known.get(target) in (LocalState.UPTODATE, LocalState.ONLINE)
+def _is_alive(target: TargetId, observed: Observed) -> bool:
+    return observed.get(target) in (LocalState.UPTODATE, LocalState.ONLINE)
 
 
-def _resyncs(members: tuple[ChainMember, ...]) -> bool:
+def _is_resyncing(members: tuple[ChainMember, ...]) -> bool:
     return any(member.state is SYNCING for member in members)
 
 
-def _only_waits(before: tuple[ChainMember, ...], after: tuple[ChainMember, ...]) -> bool:
+def _only_waiting_changed(before: tuple[ChainMember, ...], after: tuple[ChainMember, ...]) -> bool:
     """Whether nothing but offline and waiting has changed."""
     return [m for m in before if m.state not in (WAITING, OFFLINE)] == [
         m for m in after if m.state not in (WAITING, OFFLINE)

@@ -46,7 +46,7 @@ def test_what_was_stored_is_published_when_the_call_was_cancelled_at_any_moment(
             work.cancel()
             await asyncio.wait([work])
             cancelled += work.cancelled()
-            published = manager._publication.routing
+            published = manager._publisher.routing
 
             async def nothing(writer: object) -> None:
                 pass

@@ -34,8 +34,8 @@ def test_a_heartbeat_that_cannot_be_true_ends_nothing(reports: list[pb.TargetRep
             report.chain_version = versions.get(report.target_id, 0)
         with pytest.raises(InvalidArgument, match=text):
             await manager.heartbeat(pb.HeartbeatRequest(node_id=2, incarnation=7, targets=reports))
-        assert manager._overseer is not None
-        await manager._overseer.settled(1.0)
+        assert manager._controller is not None
+        await manager._controller.wait_idle(1.0)
         await manager.heartbeat(pb.HeartbeatRequest(node_id=2, incarnation=7, targets=[report_of(201)]))
 
     run(body)

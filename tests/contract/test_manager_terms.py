@@ -46,7 +46,7 @@ class Pair:
     async def primary(self, *, other_than: Manager | None = None) -> Manager:
         while True:
             for manager in self.managers:
-                if manager.began.is_set() and manager is not other_than:
+                if manager.leading.is_set() and manager is not other_than:
                     return manager
             await asyncio.sleep(0.005)
 
@@ -146,7 +146,7 @@ def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_running_out
         election = Election(engine, "one", length_s=1.0, clock=Waiting(clock), random=SeededRandom(1))
         manager = Manager(engine, election, lease_s=10.0, clock=clock, random=SeededRandom(1))
         running = asyncio.create_task(manager.run())
-        await manager.began.wait()
+        await manager.leading.wait()
         await manager.init(PLAN)
         await manager.register(storage(1))
         beat = pb.HeartbeatRequest(node_id=1, incarnation=7)

@@ -114,7 +114,7 @@ class World:
         newest = max([self._backup, *told], key=lambda chain: chain.version)
         self.minutes += 1
         wall_ns = restore._EPOCH_S * 10**9 + self.minutes * 60 * 10**9
-        self.chain = restore.raised(restore.returning(newest), wall_ns)
+        self.chain = restore.with_raised_version(restore.without_serving(newest), wall_ns)
 
 
 def play(count: int, *, keeps: bool = True, asks: bool = True) -> None:

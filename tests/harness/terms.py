@@ -9,4 +9,4 @@ from threefs.kv.engine_api import Engine
 
 async def take(engine: Engine, holder: str, *, clock: Clock = CLOCK, random: Random = RANDOM) -> Epoch:
     """The next epoch, without waiting for the end of the one before."""
-    return await Election(engine, holder, length_s=1.0, alone=True, clock=clock, random=random).win()
+    return await Election(engine, holder, length_s=1.0, exclusive=True, clock=clock, random=random).campaign()

@@ -233,7 +233,7 @@ class World:
         local = self.size.local_stores
         store = await local_store.open_engine(self.store_disks[process.host], clock) if local else self.manager_kv
         length_s = LEASE_S / LEASES_PER_T
-        election = Election(store, holder, length_s=length_s, alone=local, clock=clock, random=random)
+        election = Election(store, holder, length_s=length_s, exclusive=local, clock=clock, random=random)
 
         def join(cluster_id: str) -> None:
             self._belongs[process.host] = cluster_id
@@ -246,7 +246,7 @@ class World:
             clock=clock,
             random=random,
             net=self._net(process),
-            belongs_to=self._belongs.get(process.host, ""),
+            expected_cluster_id=self._belongs.get(process.host, ""),
             on_cluster=join,
         )
         manager.bind(server)
@@ -405,14 +405,14 @@ class World:
     def routing(self) -> Routing | None:
         """As the primary of the newest epoch knows it."""
         primary = self.primary()
-        return self.managers[primary]._publication.routing if primary is not None else None
+        return self.managers[primary]._publisher.routing if primary is not None else None
 
     def primary(self) -> str | None:
         """The host of the manager with the newest epoch, of those that run."""
         found: list[tuple[int, str]] = []
         for host, manager in self.managers.items():
             epoch = manager._election.epoch
-            if self.processes[host].running and manager.began.is_set() and epoch is not None:
+            if self.processes[host].running and manager.leading.is_set() and epoch is not None:
                 found.append((epoch.number, host))
         return max(found)[1] if found else None
 

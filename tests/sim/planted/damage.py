@@ -188,7 +188,7 @@ def what_is_forgotten_stays_behind() -> None:
 )
 def old_copy_serves_alone() -> None:
     """I15: a disk that was put back as it was some time ago serves alone, without what was acknowledged since."""
-    put(StoreGenerations, "outdated", lambda self, report: "")
+    put(StoreGenerations, "staleness", lambda self, report: "")
 
 
 @plant_for("contract/test_min_replicas.py::test_a_lone_target_takes_no_writes_but_is_read")
@@ -202,7 +202,7 @@ def lone_head_acknowledges() -> None:
 )
 def starving_target_keeps_its_place() -> None:
     """A resync that gets nothing done keeps its chain from having its replicas."""
-    put(ResyncProgress, "gives_way", lambda self, *args: None)
+    put(ResyncProgress, "stalled_target", lambda self, *args: None)
 
 
 @plant_for(
@@ -210,14 +210,14 @@ def starving_target_keeps_its_place() -> None:
 )
 def starving_target_is_put_out_at_once() -> None:
     """R9: a target that has to give way is taken for dead while it holds a lease."""
-    starve = Membership.starve
+    withhold_lease = Membership.withhold_lease
 
     def hasty(self: Membership, chain: Any, target: Any) -> None:
-        starve(self, chain, target)
+        withhold_lease(self, chain, target)
         if target is not None:
-            self.condemn([target])
+            self.fence([target])
 
-    put(Membership, "starve", hasty)
+    put(Membership, "withhold_lease", hasty)
 
 
 @plant_for("contract/test_log_power_cuts.py::test_any_subset_of_unsynced_pages_recovers_to_a_prefix")

@@ -4,7 +4,7 @@ from typing import Any
 
 from threefs_client.metadata.lease import Lease
 from threefs_client.metadata.locks import LockOwner
-from threefs_manager.stale_store import Age
+from threefs_manager.stale_store import StaleStoreDetector
 from threefs_meta.store import identity
 from threefs_storage.engine.record_store import RecordStore
 
@@ -21,10 +21,10 @@ _DOZES = "sim/test_lock_holders_asleep.py"
 def older_copy_of_the_managers_store_is_served() -> None:
     """I15: nodes that know better are not believed."""
 
-    def confirmed(self: Age, request: Any) -> None:
+    def confirmed(self: StaleStoreDetector, request: Any) -> None:
         self.confirmed = True
 
-    put(Age, "check", confirmed)
+    put(StaleStoreDetector, "check", confirmed)
 
 
 @plant_for(
@@ -32,7 +32,7 @@ def older_copy_of_the_managers_store_is_served() -> None:
 )
 def older_copy_of_the_managers_store_changes_chains() -> None:
     """I15: it refuses nodes, and counts up to what they have seen."""
-    put(Age, "check_changes", lambda self: None)
+    put(StaleStoreDetector, "check_fresh", lambda self: None)
 
 
 @plant_for("unit/threefs/rpc/test_connection_pool.py::test_who_takes_the_port_of_a_service_is_taken_for_nobody[]")

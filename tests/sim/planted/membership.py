@@ -26,7 +26,7 @@ def anyone_returns() -> None:
     def returns(states: Any, members: Any, known: Any) -> None:
         if PublicState.SERVING not in states.values():
             for member in members:
-                if transitions._lives(member.target_id, known):
+                if transitions._is_alive(member.target_id, known):
                     states[member.target_id] = PublicState.SERVING
                     return
 
@@ -36,16 +36,16 @@ def anyone_returns() -> None:
 @plant
 def only_one_lastsrv() -> None:
     """When all die only the last one may return, however long that takes."""
-    bury = transitions._bury
+    remove_dead = transitions._remove_dead
 
     def last_only(states: Any, known: Any) -> Any:
-        gone = bury(states, known)
+        gone = remove_dead(states, known)
         lastsrv = [target for target, state in states.items() if state is PublicState.LASTSRV]
         for target in lastsrv[:-1]:
             states[target] = PublicState.OFFLINE
         return gone
 
-    put(transitions, "_bury", last_only)
+    put(transitions, "_remove_dead", last_only)
 
 
 @plant
@@ -55,7 +55,7 @@ def no_wait_after_election() -> None:
 
     def impatient(self: Membership, clock: Any) -> None:
         init(self, clock)
-        self._began = -math.inf
+        self._term_started_at = -math.inf
 
     put(Membership, "__init__", impatient)
 
@@ -63,12 +63,12 @@ def no_wait_after_election() -> None:
 @plant
 def demoted_before_the_lease_ends() -> None:
     """R9: a target is put out a fifth of T after its last heartbeat."""
-    judge = Membership.judge
+    evaluate = Membership.evaluate
 
     def hasty(self: Membership, chain: Any, routing: Any, lease_s: float) -> Any:
-        return judge(self, chain, routing, lease_s / 5)
+        return evaluate(self, chain, routing, lease_s / 5)
 
-    put(Membership, "judge", hasty)
+    put(Membership, "evaluate", hasty)
 
 
 @plant_for(
@@ -76,30 +76,30 @@ def demoted_before_the_lease_ends() -> None:
 )
 def leased_whatever_it_knows() -> None:
     """R9: a lease is granted to a target that does not know its chain version."""
-    hear = Membership.hear
+    on_heartbeat = Membership.on_heartbeat
 
     def generous(self: Membership, node_id: int, incarnation: int, reports: Any, routing: Any) -> Any:
-        _, news = hear(self, node_id, incarnation, reports, routing)
-        return [report.target_id for report in reports], news
+        _, changed = on_heartbeat(self, node_id, incarnation, reports, routing)
+        return [report.target_id for report in reports], changed
 
-    put(Membership, "hear", generous)
+    put(Membership, "on_heartbeat", generous)
 
 
 @plant
 def restart_not_noticed() -> None:
     """R8: a new incarnation goes on where the old one was, without a new chain version."""
-    put(ChainController, "restarted", lambda self, node_id: None)
+    put(ChainController, "on_process_death", lambda self, node_id: None)
 
     async def take(writer: Any, request: Any, *, started_before: bool) -> None:
         await asyncio.sleep(0)
 
-    put(registrations_module, "_take_stores", take)
+    put(registrations_module, "_record_stores", take)
 
 
 @plant
 def wiped_survivor_serves() -> None:
     """A lastsrv target whose disk was exchanged serves alone, with nothing."""
-    known = Membership._known
+    known = Membership._local_state
 
     def trusting(self: Membership, target: Any, chain: Any, routing: Any, lease_s: float) -> Any:
         report = self._reports.get(target)
@@ -107,7 +107,7 @@ def wiped_survivor_serves() -> None:
             report.store_id = routing.targets[target].store_id
         return known(self, target, chain, routing, lease_s)
 
-    put(Membership, "_known", trusting)
+    put(Membership, "_local_state", trusting)
 
 
 @plant
@@ -120,7 +120,7 @@ def epoch_not_checked() -> None:
 def deposed_manager_acknowledges() -> None:
     """R10: heartbeats are acknowledged however old the primary's own renewal is."""
     put(Election, "may_acknowledge", property(lambda self: self.epoch is not None))
-    put(Election, "primary", property(lambda self: self.epoch is not None))
+    put(Election, "is_primary", property(lambda self: self.epoch is not None))
 
 
 @plant
@@ -129,7 +129,7 @@ def challenger_does_not_wait() -> None:
     init = Election.__init__
 
     def hasty(self: Election, *args: Any, **more: Any) -> None:
-        init(self, *args, **(more | {"alone": True}))
+        init(self, *args, **(more | {"exclusive": True}))
 
     put(Election, "__init__", hasty)
 
@@ -193,16 +193,16 @@ def grant_of_before_counts() -> None:
 )
 def condemned_are_leased() -> None:
     """R9: a target gets a lease while the transaction that takes it out is on its way."""
-    hear = Membership.hear
+    on_heartbeat = Membership.on_heartbeat
 
     def generous(self: Membership, *args: Any) -> Any:
-        condemned, self._condemned = self._condemned, {}
+        fenced, self._fenced = self._fenced, {}
         try:
-            return hear(self, *args)
+            return on_heartbeat(self, *args)
         finally:
-            self._condemned = condemned | self._condemned
+            self._fenced = fenced | self._fenced
 
-    put(Membership, "hear", generous)
+    put(Membership, "on_heartbeat", generous)
 
 
 @plant
@@ -275,7 +275,7 @@ def heartbeats_stop() -> None:
 @plant
 def store_not_noted() -> None:
     """A target whose disk was exchanged is taken for the one that has served last."""
-    put(registrations_module, "_take_stores", _takes_none)
+    put(registrations_module, "_record_stores", _takes_none)
 
 
 async def _takes_none(writer: Any, request: Any, *, started_before: bool) -> None:

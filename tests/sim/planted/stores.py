@@ -29,26 +29,26 @@ _FENCES = "contract/test_fences.py"
 @plant_for(f"{_IDENTITY}::test_an_empty_store_of_a_cluster_that_has_metadata_is_refused_and_left_empty")
 def empty_store_is_served() -> None:
     """I15: a disk that is not mounted is taken for a new cluster."""
-    judge = metadata_store.judge
+    check_store = metadata_store.check_store
 
     def lax(known: Any, cluster_id: str, request: Any) -> Any:
         if not request.store_id or request.store_id != known.store_id:
             known = type(known)()
-        return judge(known, cluster_id, request)
+        return check_store(known, cluster_id, request)
 
-    put(metadata_store, "judge", lax)
+    put(metadata_store, "check_store", lax)
 
 
 @plant_for(f"{_IDENTITY}::test_an_older_copy_is_refused_and_the_newest_one_is_not")
 def older_store_is_served() -> None:
     """I15: an older copy of the store takes the place of the newest one."""
-    judge = metadata_store.judge
+    check_store = metadata_store.check_store
 
     def lax(known: Any, cluster_id: str, request: Any) -> Any:
         same = type(known)(store_id=known.store_id)
-        return judge(same, cluster_id, request)
+        return check_store(same, cluster_id, request)
 
-    put(metadata_store, "judge", lax)
+    put(metadata_store, "check_store", lax)
 
 
 @plant_for(f"{_IDENTITY}::test_no_restore_ever_gives_out_an_inode_number_again")

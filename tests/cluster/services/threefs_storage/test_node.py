@@ -31,7 +31,7 @@ class Bench:
         self.server = Server(RealNet(), identity(""))
         self.manager = Manager(
             self._engine,
-            Election(self._engine, "one", length_s=0.4, alone=True),
+            Election(self._engine, "one", length_s=0.4, exclusive=True),
             lease_s=2.0,
             on_cluster=self.server.join,
         )
@@ -40,7 +40,7 @@ class Bench:
         self.manager.bind(self.server)
         self.address = await self.server.start("127.0.0.1", 0)
         self._running = asyncio.create_task(self.manager.run())
-        await self.manager.began.wait()
+        await self.manager.leading.wait()
         await self.manager.init(PLAN)
         return self
 
@@ -64,7 +64,7 @@ class Bench:
         return node
 
     def states(self) -> dict[int, PublicState]:
-        (chain,) = self.manager._publication.routing.chains.values()
+        (chain,) = self.manager._publisher.routing.chains.values()
         return {member.target_id // 100: member.state for member in chain.members}
 
 

@@ -11,7 +11,7 @@ from threefs_manager.membership import Membership
 from threefs_manager.resync_progress import STALLED_LEASES
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.service import Manager
-from threefs_manager.stale_store import Age
+from threefs_manager.stale_store import StaleStoreDetector
 
 from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
@@ -40,7 +40,7 @@ class Bench:
         self.complete: set[int] = set()  # nodes whose target says that nothing is missing
 
     def chain(self) -> Chain:
-        (chain,) = self.manager._publication.routing.chains.values()
+        (chain,) = self.manager._publisher.routing.chains.values()
         return chain
 
     def states(self) -> dict[int, PublicState]:
@@ -83,12 +83,12 @@ def run(body: Callable[[Bench], Awaitable[None]]) -> None:
         engine = MemoryEngine()
         manager = Manager(
             engine,
-            Election(engine, "one", length_s=0.1, alone=True, clock=LOOP_CLOCK),
+            Election(engine, "one", length_s=0.1, exclusive=True, clock=LOOP_CLOCK),
             lease_s=0.3,
             clock=LOOP_CLOCK,
         )
         running = asyncio.create_task(manager.run())
-        await manager.began.wait()
+        await manager.leading.wait()
         await manager.init(PLAN)
         bench = Bench(manager)
         for node in (1, 2, 3):
@@ -139,7 +139,7 @@ async def check_stalled(bench: Bench) -> None:
     assert bench.chain().version == version, "a return does not disturb it"
     leased = 0.0
     while bench.states()[2] is SYNCING:
-        leased = bench.manager._membership._seen.get(TargetId(201), leased)
+        leased = bench.manager._membership._last_contact.get(TargetId(201), leased)
         await asyncio.sleep(0.001)
     assert LOOP_CLOCK.monotonic() - leased >= 0.3
     await until(lambda: bench.states()[3] is SYNCING)
@@ -156,7 +156,7 @@ def test_a_resync_that_gets_nothing_done_gives_way_to_another_one() -> None:
 async def check_restart(bench: Bench) -> None:
     await asyncio.sleep(0.1)
     del bench.living[1]
-    bench.manager._membership.bury(1, 1)  # its connection has told
+    bench.manager._membership.mark_dead(1, 1)  # its connection has told
     await bench.register(1, 2)
     assert bench.states()[1] in (OFFLINE, SYNCING), "R8: the registration of a new incarnation waits for this"
 
@@ -187,7 +187,7 @@ async def check_wiped(bench: Bench) -> None:
     bench.living[3] = 2
     await asyncio.sleep(0.2)
     # The heartbeats of this bench name store 5, so only the registration tells of the wipe.
-    routing = bench.manager._publication.routing
+    routing = bench.manager._publisher.routing
     assert {target.store_id for target in routing.targets.values()} == {5}, "what it must have is remembered"
 
 
@@ -225,15 +225,15 @@ class Desk:
 
     def __init__(self, engine: Moody, epoch: Epoch, count: int) -> None:
         self.engine, self.count, self.clock = engine, count, SteppedClock()
-        self.store, self.publication, self.membership = Store(engine, epoch), RoutingPublisher(), Membership(self.clock)
+        self.store, self.publisher, self.membership = Store(engine, epoch), RoutingPublisher(), Membership(self.clock)
         self.changes: list[tuple[Chain, Chain]] = []
-        age = Age(0)
-        age.confirmed = True
-        self.overseer = ChainController(
+        detector = StaleStoreDetector(0)
+        detector.confirmed = True
+        self.controller = ChainController(
             self.store,
-            self.publication,
+            self.publisher,
             self.membership,
-            age,
+            detector,
             clock=self.clock,
             on_change=lambda before, after: self.changes.append((before, after)),
         )
@@ -254,13 +254,13 @@ class Desk:
             writer.put_chains(chains, targets, {})
 
         _, routing = await self.store.change(write)
-        self.publication.begin(routing)
+        self.publisher.start_term(routing)
         self.engine.committed.clear()
 
-    def hear(self, node: int) -> int:
+    def heartbeat(self, node: int) -> int:
         """How many leases the node gets when it knows everything."""
         self.clock.advance(0.001)
-        routing = self.publication.routing
+        routing = self.publisher.routing
         reports = [
             pb.TargetReport(
                 target_id=node * 10_000 + n,
@@ -270,12 +270,12 @@ class Desk:
             )
             for n in range(1, self.count + 1)
         ]
-        leased, news = self.membership.hear(node, 1, reports, routing)
-        self.overseer.look_at(news)
+        leased, changed = self.membership.on_heartbeat(node, 1, reports, routing)
+        self.controller.enqueue(changed)
         return len(leased)
 
     def served_by(self, node: int) -> int:
-        chains = self.publication.routing.chains.values()
+        chains = self.publisher.routing.chains.values()
         return sum(chain.state(TargetId(node * 10_000 + chain.chain_id)) is SERVING for chain in chains)
 
 
@@ -284,10 +284,10 @@ def at_desk(count: int, body: Callable[[Desk], Awaitable[None]]) -> None:
         engine = Moody()
         desk = Desk(engine, await take(engine, "one"), count)
         await desk.plan()
-        assert desk.hear(1) == desk.hear(2) == count
-        running = asyncio.create_task(desk.overseer.run())
+        assert desk.heartbeat(1) == desk.heartbeat(2) == count
+        running = asyncio.create_task(desk.controller.run())
         async with asyncio.timeout(20):
-            await desk.overseer.settled(10)
+            await desk.controller.wait_idle(10)
             await body(desk)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -297,27 +297,27 @@ def at_desk(count: int, body: Callable[[Desk], Awaitable[None]]) -> None:
 
 async def check_batches(desk: Desk) -> None:
     assert not desk.engine.committed, "all is well, so nothing is written"
-    desk.overseer.restarted(NodeId(1))
-    assert desk.hear(1) == 0 and desk.hear(2) == 600
-    await desk.overseer.settled(10)
+    desk.controller.on_process_death(NodeId(1))
+    assert desk.heartbeat(1) == 0 and desk.heartbeat(2) == 600
+    await desk.controller.wait_idle(10)
     assert (desk.served_by(1), desk.served_by(2)) == (0, 600)
     assert desk.engine.committed == [256, 256, 88], "a transaction holds only so much"
     assert len(desk.changes) == 600 and all(after.version == before.version + 1 for before, after in desk.changes)
 
 
 async def check_old_reports(desk: Desk) -> None:
-    desk.overseer.restarted(NodeId(1))
-    desk.hear(2)
-    await desk.overseer.settled(10)
-    (chain,) = desk.publication.routing.chains.values()
+    desk.controller.on_process_death(NodeId(1))
+    desk.heartbeat(2)
+    await desk.controller.wait_idle(10)
+    (chain,) = desk.publisher.routing.chains.values()
     assert chain.state(TargetId(10_001)) is OFFLINE
-    desk.hear(1)  # it may come back, but dies before anybody has looked at this
-    desk.overseer.restarted(NodeId(1))
-    await desk.overseer.settled(10)
-    (chain,) = desk.publication.routing.chains.values()
+    desk.heartbeat(1)  # it may come back, but dies before anybody has looked at this
+    desk.controller.on_process_death(NodeId(1))
+    await desk.controller.wait_idle(10)
+    (chain,) = desk.publisher.routing.chains.values()
     assert chain.state(TargetId(10_001)) is OFFLINE, "it was the dead process that missed nothing"
-    desk.hear(1)
-    await desk.overseer.settled(10)
+    desk.heartbeat(1)
+    await desk.controller.wait_idle(10)
     assert desk.served_by(1) == 1
 
 
@@ -331,9 +331,9 @@ def test_a_node_of_many_chains_is_taken_out_in_batches() -> None:
 
 async def check_lost(desk: Desk) -> None:
     desk.engine.lost = 3
-    desk.overseer.restarted(NodeId(1))
-    assert desk.hear(2) == 2
-    await desk.overseer.settled(10)
+    desk.controller.on_process_death(NodeId(1))
+    assert desk.heartbeat(2) == 2
+    await desk.controller.wait_idle(10)
     assert (desk.engine.lost, desk.served_by(1), desk.served_by(2)) == (0, 0, 2)
     assert [after.version for _, after in desk.changes] == [2, 2]
 
@@ -344,17 +344,17 @@ def test_a_change_that_failed_is_made_again() -> None:
 
 async def check_unknown(desk: Desk) -> None:
     desk.engine.unknown = 1
-    desk.overseer.restarted(NodeId(1))
-    assert desk.hear(2) == 2
+    desk.controller.on_process_death(NodeId(1))
+    assert desk.heartbeat(2) == 2
     while not desk.engine.committed:
         await asyncio.sleep(0)
-    assert desk.served_by(1) == 2 and desk.hear(1) == 0, "R9: no lease while nobody knows whether it is out"
-    await desk.overseer.settled(10)
+    assert desk.served_by(1) == 2 and desk.heartbeat(1) == 0, "R9: no lease while nobody knows whether it is out"
+    await desk.controller.wait_idle(10)
     assert desk.served_by(1) == 0 and desk.engine.committed == [2], "what had happened is not done once more"
-    assert {chain.version for chain in desk.publication.routing.chains.values()} == {2}
-    assert desk.hear(1) == 0, "it is out: there is no lease for it"
-    await until(lambda: {chain.version for chain in desk.publication.routing.chains.values()} == {3})
-    assert desk.hear(1) == 2, "it was let in again, to be filled"
+    assert {chain.version for chain in desk.publisher.routing.chains.values()} == {2}
+    assert desk.heartbeat(1) == 0, "it is out: there is no lease for it"
+    await until(lambda: {chain.version for chain in desk.publisher.routing.chains.values()} == {3})
+    assert desk.heartbeat(1) == 2, "it was let in again, to be filled"
 
 
 def test_r9_a_change_with_unknown_outcome_is_looked_up_and_not_repeated() -> None:
@@ -366,27 +366,27 @@ def test_i8_it_ends_when_another_manager_has_taken_over() -> None:
         engine = Moody()
         desk = Desk(engine, await take(engine, "one"), 1)
         await desk.plan()
-        desk.hear(2)
+        desk.heartbeat(2)
         await take(engine, "two")
-        desk.overseer.restarted(NodeId(1))
-        desk.hear(2)
+        desk.controller.on_process_death(NodeId(1))
+        desk.heartbeat(2)
         async with asyncio.timeout(10):
-            await desk.overseer.run()
+            await desk.controller.run()
         assert not engine.committed and not desk.changes and desk.served_by(1) == 1
 
     run_virtual(main())
 
 
 async def check_all_restarted(desk: Desk) -> None:
-    desk.overseer.restarted(NodeId(1))
-    await desk.overseer.settled(10)
+    desk.controller.on_process_death(NodeId(1))
+    await desk.controller.wait_idle(10)
     assert desk.served_by(1) == 2, "R7: nobody has been heard of since, so perhaps nobody else is left"
-    desk.overseer.restarted(NodeId(2))
-    await desk.overseer.settled(10)
-    states = {m.state for chain in desk.publication.routing.chains.values() for m in chain.members}
+    desk.controller.on_process_death(NodeId(2))
+    await desk.controller.wait_idle(10)
+    states = {m.state for chain in desk.publisher.routing.chains.values() for m in chain.members}
     assert states == {LASTSRV}
-    desk.overseer.restarted(NodeId(1))
-    await desk.overseer.settled(10)
+    desk.controller.on_process_death(NodeId(1))
+    await desk.controller.wait_idle(10)
     assert len(desk.changes) == 2, "who is out cannot be put out"
 
 
@@ -399,7 +399,7 @@ async def check_forgotten_meta_services(bench: Bench) -> None:
         return pb.RegisterRequest(kind=pb.META, address=f"m:{port}", incarnation=incarnation)
 
     def addresses() -> tuple[str, ...]:
-        return bench.manager._publication.routing.meta_addresses()
+        return bench.manager._publisher.routing.meta_addresses()
 
     await bench.manager.register(meta(1, 1))
     moved = await bench.manager.register(meta(2, 2))
@@ -409,7 +409,7 @@ async def check_forgotten_meta_services(bench: Bench) -> None:
         await asyncio.sleep(0.01)
     assert (await bench.manager.register(meta(1, 1))).node_id > moved.node_id, "it came back"
     await until(lambda: addresses() == ())
-    assert len(bench.manager._publication.routing.nodes) == 3, "storage stays in the plan"
+    assert len(bench.manager._publisher.routing.nodes) == 3, "storage stays in the plan"
 
 
 def test_addresses_of_meta_services_that_are_gone_are_forgotten() -> None:
@@ -443,7 +443,7 @@ async def check_accepted_loss(bench: Bench) -> None:
         await until(lambda node=node: bench.states()[node] is SYNCING)  # type: ignore[misc]
         bench.complete.add(node)
     await until(lambda: set(bench.states().values()) == {SERVING})
-    assert {target.store_id for target in bench.manager._publication.routing.targets.values()} == {6}
+    assert {target.store_id for target in bench.manager._publisher.routing.targets.values()} == {6}
     with pytest.raises(InvalidArgument, match="is served: nothing of it is lost"):
         await bench.manager.accept_loss(
             pb.AcceptLossRequest(chain_id=1, chain_version=bench.chain().version, target_id=101)
@@ -490,7 +490,7 @@ async def check_kept(bench: Bench) -> None:
     """The primary may be lost together with a chain."""
     bench.generations = {1: 70, 2: 71, 3: 72}
     async with asyncio.timeout(10):
-        while sorted(s.generation for s in await bench.manager._store.seen()) != [70, 71, 72]:  # type: ignore[union-attr]
+        while sorted(s.generation for s in await bench.manager._store.load_generations()) != [70, 71, 72]:  # type: ignore[union-attr]
             await asyncio.sleep(0.05)
     assert set(bench.states().values()) == {SERVING}
 

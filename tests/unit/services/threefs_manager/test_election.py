@@ -117,15 +117,15 @@ def test_r10_a_challenger_waits_until_it_has_seen_the_record_unchanged_for_its_l
     async def main() -> None:
         engine, mine, theirs = MemoryEngine(), Manual(), Manual()
         primary = Election(engine, "one", length_s=LENGTH_S, clock=mine, random=SeededRandom(1))
-        epoch = await primary.win()
-        holding = asyncio.create_task(primary.hold())
+        epoch = await primary.campaign()
+        holding = asyncio.create_task(primary.keep_renewing())
         challenger = Election(engine, "two", length_s=LENGTH_S, clock=theirs, random=SeededRandom(2))
-        winning = asyncio.create_task(challenger.win())
+        winning = asyncio.create_task(challenger.campaign())
         for _ in range(50):  # as long as it is renewed nobody takes over, however long that is
             mine.advance(0.1)
             theirs.advance(0.11)
             await turns()
-        assert not winning.done() and primary.primary and primary.may_acknowledge
+        assert not winning.done() and primary.is_primary and primary.may_acknowledge
         waited = 0.0
         while not winning.done():  # from now on the primary stands still
             theirs.advance(0.1)
@@ -138,7 +138,7 @@ def test_r10_a_challenger_waits_until_it_has_seen_the_record_unchanged_for_its_l
         mine.advance(0.3)
         await turns()
         await holding
-        assert primary.epoch is None and not primary.primary
+        assert primary.epoch is None and not primary.is_primary
 
     asyncio.run(main())
 
@@ -156,18 +156,18 @@ def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_re
         nonlocal gone
         clock = Manual()
         election = Election(Gone(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
-        await election.win()
+        await election.campaign()
         gone = True
-        holding = asyncio.create_task(election.hold())
+        holding = asyncio.create_task(election.keep_renewing())
         clock.advance(0.45)
         await turns()
         assert election.may_acknowledge
         clock.advance(0.1)
         await turns()
-        assert not election.may_acknowledge and election.primary, "nobody else can have taken over yet"
+        assert not election.may_acknowledge and election.is_primary, "nobody else can have taken over yet"
         clock.advance(0.5)
         await turns()
-        assert not election.primary
+        assert not election.is_primary
         holding.cancel()
         await asyncio.gather(holding, return_exceptions=True)
 
@@ -177,9 +177,9 @@ def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_re
 def test_whoever_resigns_is_followed_at_once() -> None:
     async def main() -> None:
         engine, clock = MemoryEngine(), Manual()
-        epoch = await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).win()
+        epoch = await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).campaign()
         await epoch.resign()
-        successor = await Election(engine, "two", length_s=LENGTH_S, clock=clock, random=SeededRandom(2)).win()
+        successor = await Election(engine, "two", length_s=LENGTH_S, clock=clock, random=SeededRandom(2)).campaign()
         assert successor.number == epoch.number + 1
 
     asyncio.run(main())
@@ -191,7 +191,7 @@ def test_of_several_challengers_one_wins_each_epoch(seed: int) -> None:
         clock, dice = SteppedClock(), SeededRandom(seed)
         engine = MemoryEngine(random=dice, conflict_rate=0.2, unknown_rate=0.2, clock=clock)
         elections = [Election(engine, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice) for n in range(3)]
-        wins = [asyncio.create_task(election.win()) for election in elections]
+        wins = [asyncio.create_task(election.campaign()) for election in elections]
         done, _ = await asyncio.wait(wins, return_when=asyncio.FIRST_COMPLETED)
         numbers = [task.result().number for task in done]
         await asyncio.gather(*wins)  # nobody renews, so each has its turn
@@ -235,8 +235,8 @@ def test_r10_never_two_primaries_whoever_is_cut_off_and_however_clocks_drift(
 
         async def stand(election: Election) -> None:
             while True:
-                epochs.append((await election.win()).number)
-                await election.hold()
+                epochs.append((await election.campaign()).number)
+                await election.keep_renewing()
 
         epochs: list[int] = []
         tasks = [asyncio.create_task(stand(election)) for election in elections]
@@ -247,8 +247,8 @@ def test_r10_never_two_primaries_whoever_is_cut_off_and_however_clocks_drift(
                 cables.reverse()
                 cables[0].cut, cables[1].cut = True, dice.below(4) == 0
             await turns(12)
-            assert sum(election.primary for election in elections) <= 1
-            assert all(election.primary for election in elections if election.may_acknowledge)
+            assert sum(election.is_primary for election in elections) <= 1
+            assert all(election.is_primary for election in elections if election.may_acknowledge)
         assert len(epochs) > 1 and len(set(epochs)) == len(epochs), "they take turns, each in an epoch of its own"
         for task in tasks:
             task.cancel()
@@ -267,8 +267,8 @@ def test_r10_a_renewal_counts_from_its_sending() -> None:
 
     async def main() -> None:
         election = Election(Slow(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
-        epoch = await election.win()
-        assert election.primary and not election.may_acknowledge, "the takeover took more than half the length"
+        epoch = await election.campaign()
+        assert election.is_primary and not election.may_acknowledge, "the takeover took more than half the length"
         sent_at = clock.monotonic()
         await epoch.renew(LENGTH_S)
         assert epoch.renewed_at == sent_at and not election.may_acknowledge
@@ -279,12 +279,12 @@ def test_r10_a_renewal_counts_from_its_sending() -> None:
 def test_whoever_is_alone_with_the_store_waits_for_nobody_and_never_steps_back() -> None:
     async def main() -> None:
         engine, clock = MemoryEngine(), Manual()
-        await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).win()
+        await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).campaign()
         began = clock.monotonic()
-        second = Election(engine, "two", length_s=LENGTH_S, alone=True, clock=clock, random=SeededRandom(2))
-        assert (await second.win()).number == 2 and clock.monotonic() == began
+        second = Election(engine, "two", length_s=LENGTH_S, exclusive=True, clock=clock, random=SeededRandom(2))
+        assert (await second.campaign()).number == 2 and clock.monotonic() == began
         clock.advance(100 * LENGTH_S)
-        assert second.primary and second.may_acknowledge
+        assert second.is_primary and second.may_acknowledge
 
     asyncio.run(main())
 

@@ -36,18 +36,20 @@ def told(node: int, target: int, what: pb.KeptChain | None) -> pb.RegisterReques
 
 def test_all_stores_are_waited_for_and_the_newest_counts() -> None:
     inquiry = Inquiry(ROUTING, SteppedClock())
-    assert inquiry.nodes == [1, 2] and "awaited: 1, 2" in inquiry.why() and "accept-unheard" in inquiry.why()
+    assert (
+        inquiry.awaited_nodes == [1, 2] and "awaited: 1, 2" in inquiry.reason() and "accept-unheard" in inquiry.reason()
+    )
     newer = Chain(ChainId(1), 8, (CHAIN.members[0], ChainMember(TargetId(201), OFFLINE)))
-    inquiry.hear(told(1, 101, kept(newer)))
-    assert inquiry.nodes == [2] and not inquiry.done.is_set()
-    inquiry.hear(told(2, 201, None))
-    assert inquiry.nodes == [2], "a store that is new knows nothing of what was in its place"
-    inquiry.hear(told(2, 201, kept(Chain(ChainId(2), 9, ()))))
-    assert inquiry.nodes == [2], "that is another chain's"
-    inquiry.hear(told(2, 201, kept(CHAIN)))
-    assert inquiry.done.is_set() and inquiry.newest[ChainId(1)].chain.version == 8
+    inquiry.on_register(told(1, 101, kept(newer)))
+    assert inquiry.awaited_nodes == [2] and not inquiry.done.is_set()
+    inquiry.on_register(told(2, 201, None))
+    assert inquiry.awaited_nodes == [2], "a store that is new knows nothing of what was in its place"
+    inquiry.on_register(told(2, 201, kept(Chain(ChainId(2), 9, ()))))
+    assert inquiry.awaited_nodes == [2], "that is another chain's"
+    inquiry.on_register(told(2, 201, kept(CHAIN)))
+    assert inquiry.done.is_set() and inquiry.newest_chains[ChainId(1)].chain.version == 8
     with pytest.raises(NotFound, match="node 2 has no target 101"):
-        inquiry.hear(told(2, 101, kept(CHAIN)))
+        inquiry.on_register(told(2, 101, kept(CHAIN)))
 
 
 @pytest.mark.parametrize("what", ["version", "state"])
@@ -60,23 +62,23 @@ def test_what_no_chain_can_be_is_refused(what: str) -> None:
     else:
         false.chain.members[0].state = 99  # type: ignore[assignment]
     with pytest.raises(InvalidArgument, match="node 1 tells of chain 1"):
-        inquiry.hear(told(1, 101, false))
-    assert not inquiry.newest and inquiry.nodes == [1, 2]
-    inquiry.hear(told(1, 101, kept(CHAIN)))
-    assert inquiry.nodes == [2]
+        inquiry.on_register(told(1, 101, false))
+    assert not inquiry.newest_chains and inquiry.awaited_nodes == [1, 2]
+    inquiry.on_register(told(1, 101, kept(CHAIN)))
+    assert inquiry.awaited_nodes == [2]
 
 
 def test_what_is_lost_for_good_is_given_up_when_no_lease_can_be_held_any_more() -> None:
     clock = SteppedClock()
     inquiry = Inquiry(ROUTING, clock)
-    inquiry.hear(told(2, 201, kept(CHAIN)))
+    inquiry.on_register(told(2, 201, kept(CHAIN)))
     with pytest.raises(InvalidArgument, match="node 2 is not waited for; those that are: 1"):
-        inquiry.give_up([1, 2])
-    with pytest.raises(Unavailable, match="not before 10 s from now"):
-        inquiry.give_up([1])
+        inquiry.stop_awaiting([1, 2])
+    with pytest.raises(Unavailable, match="try again in 10 s"):
+        inquiry.stop_awaiting([1])
     clock.advance(10.0)
-    inquiry.give_up([1])
-    assert inquiry.done.is_set() and inquiry.nodes == []
+    inquiry.stop_awaiting([1])
+    assert inquiry.done.is_set() and inquiry.awaited_nodes == []
 
 
 async def _restored(bench: Bench) -> str:
@@ -93,12 +95,12 @@ def test_a_restored_manager_serves_nothing_before_all_have_told() -> None:
         bench = Bench()
         cluster_id = await _restored(bench)
         manager = await bench.start()
-        routing = manager._publication.routing
+        routing = manager._publisher.routing
         status = await manager.get_status(pb.GetStatusRequest())
         assert list(status.awaited_nodes) == [1, 2, 3]
         one = routing.chains[ChainId(1)]
         members = (ChainMember(one.members[1].target_id, SERVING), ChainMember(one.members[0].target_id, OFFLINE))
-        alone = Chain(ChainId(1), 40, (*members, ChainMember(one.members[2].target_id, OFFLINE)))
+        exclusive = Chain(ChainId(1), 40, (*members, ChainMember(one.members[2].target_id, OFFLINE)))
         stores = [Target(t.target_id, t.node_id, t.chain_id, 77) for t in routing.targets.values() if t.chain_id == 1]
         with pytest.raises(Unavailable, match="awaited"):
             await manager.accept_loss(pb.AcceptLossRequest(chain_id=1))
@@ -106,13 +108,13 @@ def test_a_restored_manager_serves_nothing_before_all_have_told() -> None:
             request = storage(number, f"h:{number}", cluster_id=cluster_id if number > 1 else "")
             for target in routing.targets.values():
                 if target.node_id == number:
-                    known = kept(alone, *stores) if target.chain_id == 1 else kept(routing.chains[target.chain_id])
+                    known = kept(exclusive, *stores) if target.chain_id == 1 else kept(routing.chains[target.chain_id])
                     request.stores.add(target_id=target.target_id, store_id=77, kept=known)
             with pytest.raises(Unavailable, match="restored"):
                 await manager.register(request)
         while manager._inquiry is not None:
             await asyncio.sleep(0)
-        after = manager._publication.routing
+        after = manager._publisher.routing
         states = {member.target_id: member.state for member in after.chains[ChainId(1)].members}
         assert states == {
             one.members[1].target_id: LASTSRV,

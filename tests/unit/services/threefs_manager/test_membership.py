@@ -37,7 +37,7 @@ class Bench:
         nodes = {t.node_id: Node(t.node_id, NodeKind.STORAGE, "", "h:1", 7) for t in targets.values()}
         self.routing = Routing(self.version, "c", nodes, targets, {ChainId(1): self.chain}, {}, int(T * 1000))
 
-    def hear(
+    def heartbeat(
         self,
         node: int,
         state: pb.LocalState = pb.LOCAL_UPTODATE,
@@ -51,17 +51,17 @@ class Bench:
             chain_version=self.version if version is None else version,
             store_id=store_id,
         )
-        leased, _ = self.membership.hear(node, 7, [report], self.routing)
+        leased, _ = self.membership.on_heartbeat(node, 7, [report], self.routing)
         return leased == [node * 100 + 1]
 
     def known(self) -> list[LocalState | None]:
-        known = self.membership.judge(self.chain, self.routing, T)
+        known = self.membership.evaluate(self.chain, self.routing, T)
         return [known[member.target_id] for member in self.chain.members]
 
 
 def test_a_node_is_alive_from_its_heartbeat_until_it_was_silent_for_the_limit() -> None:
     bench = Bench(SERVING)
-    bench.hear(1)
+    bench.heartbeat(1)
     bench.clock.advance(9.5)
     status = bench.membership.status(NODE, T)
     assert (status.alive, status.silent_ms, status.targets[0].target_id) == (True, 9500, 101)
@@ -80,58 +80,58 @@ def test_who_was_never_heard_of_is_silent_since_the_term_began() -> None:
 
 def test_a_lease_is_for_those_in_the_write_path_who_know_the_newest_version() -> None:
     bench = Bench(SERVING, SYNCING, OFFLINE)
-    assert bench.hear(1) and bench.hear(2, pb.LOCAL_ONLINE) and not bench.hear(3, pb.LOCAL_ONLINE)
-    assert not bench.hear(1, version=bench.version - 1)
-    assert not bench.hear(1, pb.LOCAL_OFFLINE)
+    assert bench.heartbeat(1) and bench.heartbeat(2, pb.LOCAL_ONLINE) and not bench.heartbeat(3, pb.LOCAL_ONLINE)
+    assert not bench.heartbeat(1, version=bench.version - 1)
+    assert not bench.heartbeat(1, pb.LOCAL_OFFLINE)
 
 
 def test_a_new_primary_knows_nothing_until_it_hears_or_t_is_over() -> None:
     bench = Bench(SERVING, SERVING, SERVING)
     assert bench.known() == [None, None, None]
     bench.clock.advance(9.9)
-    assert bench.hear(2)
+    assert bench.heartbeat(2)
     assert bench.known() == [None, LocalState.UPTODATE, None]
     bench.clock.advance(0.1)
-    bench.hear(2)
+    bench.heartbeat(2)
     assert bench.known()[0] is bench.known()[2] is LocalState.OFFLINE
 
 
 def test_t_counts_from_the_last_lease_and_not_from_the_last_word() -> None:
     bench = Bench(SERVING, SERVING)
-    bench.hear(1)
+    bench.heartbeat(1)
     bench.clock.advance(5.0)
-    bench.hear(1, version=1)  # it cannot learn the new version, so it gets no lease
+    bench.heartbeat(1, version=1)  # it cannot learn the new version, so it gets no lease
     bench.clock.advance(5.0)
     assert bench.known()[0] is LocalState.OFFLINE
 
 
 def test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out() -> None:
     bench = Bench(SERVING, SERVING)
-    bench.hear(1)
+    bench.heartbeat(1)
     bench.clock.advance(T)
-    assert bench.hear(2)
+    assert bench.heartbeat(2)
     assert bench.known()[0] is LocalState.OFFLINE
-    assert not bench.hear(1), "its demotion may be on its way"
-    bench.membership.absolve(bench.routing)
-    assert not bench.hear(1) and bench.known()[0] is LocalState.OFFLINE, "the outcome is not known yet"
+    assert not bench.heartbeat(1), "its demotion may be on its way"
+    bench.membership.unfence(bench.routing)
+    assert not bench.heartbeat(1) and bench.known()[0] is LocalState.OFFLINE, "the outcome is not known yet"
     bench.change(OFFLINE, SERVING)
-    bench.membership.absolve(bench.routing)
-    assert not bench.hear(1, pb.LOCAL_ONLINE)
+    bench.membership.unfence(bench.routing)
+    assert not bench.heartbeat(1, pb.LOCAL_ONLINE)
     assert bench.known()[0] is LocalState.ONLINE
 
 
 def test_who_is_out_counts_as_back_only_when_it_knows_that_it_was_out() -> None:
     bench = Bench(OFFLINE, SERVING)
-    bench.hear(1, version=bench.version - 1)
+    bench.heartbeat(1, version=bench.version - 1)
     assert bench.known()[0] is None
-    bench.hear(1, pb.LOCAL_ONLINE)
+    bench.heartbeat(1, pb.LOCAL_ONLINE)
     assert bench.known()[0] is LocalState.ONLINE
 
 
 def test_what_was_equal_in_another_version_is_not_so_in_this_one() -> None:
     bench = Bench(SERVING, SYNCING)
-    bench.hear(1)
-    bench.hear(2, pb.LOCAL_UPTODATE)
+    bench.heartbeat(1)
+    bench.heartbeat(2, pb.LOCAL_UPTODATE)
     assert bench.known()[1] is LocalState.UPTODATE
     bench.change(SERVING, SYNCING)
     assert bench.known()[1] is LocalState.ONLINE
@@ -139,35 +139,35 @@ def test_what_was_equal_in_another_version_is_not_so_in_this_one() -> None:
 
 def test_its_own_word_that_it_is_out_is_believed_at_once() -> None:
     bench = Bench(SERVING, SERVING)
-    bench.hear(1)
-    bench.hear(2)
-    bench.hear(1, pb.LOCAL_OFFLINE)
+    bench.heartbeat(1)
+    bench.heartbeat(2)
+    bench.heartbeat(1, pb.LOCAL_OFFLINE)
     assert bench.known()[0] is LocalState.OFFLINE
 
 
 @pytest.mark.parametrize(("store_id", "known"), [(STORE, LocalState.ONLINE), (STORE + 1, LocalState.OFFLINE)])
 def test_a_survivor_with_another_disk_has_nothing_to_serve_alone_with(store_id: int, known: LocalState) -> None:
     bench = Bench(LASTSRV)
-    bench.hear(1, pb.LOCAL_ONLINE, store_id=store_id)
+    bench.heartbeat(1, pb.LOCAL_ONLINE, store_id=store_id)
     assert bench.known() == [known]
 
 
 def test_r7_a_witness_counts_only_if_it_was_heard_of_since_the_others_were_lost() -> None:
     """Else it may be dead as well, its disk with it, and those who are put out had everything."""
     bench = Bench(SERVING, SERVING)
-    bench.hear(1)
-    bench.hear(2)
+    bench.heartbeat(1)
+    bench.heartbeat(2)
     bench.clock.advance(1.0)
-    bench.membership.condemn([TargetId(101)])
+    bench.membership.fence([TargetId(101)])
     assert bench.known() == [LocalState.OFFLINE, None]
     bench.clock.advance(0.1)
-    _, news = bench.membership.hear(
+    _, changed = bench.membership.on_heartbeat(
         2,
         7,
         [pb.TargetReport(target_id=201, chain_version=bench.version, local_state=pb.LOCAL_UPTODATE)],
         bench.routing,
     )
-    assert news == {1}, "its chain is looked at again"
+    assert changed == {1}, "its chain is looked at again"
     assert bench.known() == [LocalState.OFFLINE, LocalState.UPTODATE]
 
 
@@ -175,20 +175,20 @@ def test_what_it_holds_now_is_what_its_own_word_gave_up() -> None:
     """No lease goes to a target that says that it is out, and T does not begin anew by its word."""
     bench = Bench(SERVING, SYNCING)
     for node in (1, 2):
-        assert bench.hear(node)
-        assert not bench.hear(node, pb.LOCAL_OFFLINE)
-        assert not bench.hear(node, version=bench.version + 1), "a version that this manager does not know yet"
+        assert bench.heartbeat(node)
+        assert not bench.heartbeat(node, pb.LOCAL_OFFLINE)
+        assert not bench.heartbeat(node, version=bench.version + 1), "a version that this manager does not know yet"
     bench.clock.advance(T)
     assert bench.known() == [LocalState.OFFLINE] * 2
 
 
 def test_a_process_that_has_ended_is_silent_at_once() -> None:
     bench = Bench(SERVING)
-    bench.hear(1)
-    bench.membership.bury(1, 7)
-    assert not bench.membership.alive(1, T)
-    bench.membership.greet(1, 8)
-    assert bench.membership.alive(1, T)
+    bench.heartbeat(1)
+    bench.membership.mark_dead(1, 7)
+    assert not bench.membership.is_alive(1, T)
+    bench.membership.on_register(1, 8)
+    assert bench.membership.is_alive(1, T)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -212,7 +212,7 @@ def test_r9_nobody_is_put_out_who_may_still_hold_a_lease(seed: int) -> None:
             at, node, sent_at, version = heartbeat
             if at <= now:
                 flying.remove(heartbeat)
-                if bench.hear(node, version=version):
+                if bench.heartbeat(node, version=version):
                     leased_until[node] = max(leased_until[node], sent_at + T / 2)
         known = bench.known()
         for node, local in enumerate(known, 1):
@@ -221,7 +221,7 @@ def test_r9_nobody_is_put_out_who_may_still_hold_a_lease(seed: int) -> None:
                 assert leased_until[node] <= now, "it is not put out before its lease has ended, and gets no other"
         if dice.below(100) == 0:
             bench.change(SERVING, SERVING, SYNCING)  # of another target: who is condemned stays in
-            bench.membership.absolve(bench.routing)
+            bench.membership.unfence(bench.routing)
         if dice.below(300) == 0:
             bench.membership = Membership(bench.clock)
     assert put_out, "somebody was silent for long enough"

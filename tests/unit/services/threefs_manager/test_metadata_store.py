@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from threefs_manager.metadata_store import admit, judge
+from threefs_manager.metadata_store import admit, check_store
 
 from threefs.errors import StrangeStore
 from threefs.kv.memory import MemoryEngine
@@ -20,8 +20,8 @@ def asked(
 
 def test_the_first_store_is_taken_and_an_empty_one_may_become_it() -> None:
     nothing = pb.MetadataStore()
-    assert judge(nothing, "c", asked("", 0, 0)) == nothing
-    assert judge(nothing, "c", asked("aa", 0, 3)) == pb.MetadataStore(store_id="aa", epoch=0, generation=3)
+    assert check_store(nothing, "c", asked("", 0, 0)) == nothing
+    assert check_store(nothing, "c", asked("aa", 0, 3)) == pb.MetadataStore(store_id="aa", epoch=0, generation=3)
 
 
 @pytest.mark.parametrize(
@@ -38,24 +38,24 @@ def test_the_first_store_is_taken_and_an_empty_one_may_become_it() -> None:
 )
 def test_what_is_strange_is_refused_in_words_that_say_what_to_do(request_: pb.AdmitStoreRequest, words: str) -> None:
     with pytest.raises(StrangeStore, match=words):
-        judge(KNOWN, "c", request_)
+        check_store(KNOWN, "c", request_)
 
 
 def test_what_goes_on_is_remembered() -> None:
-    assert judge(KNOWN, "c", asked(generation=51)).generation == 51
-    assert judge(KNOWN, "c", asked()) == KNOWN
-    assert judge(KNOWN, "c", asked(epoch=3, generation=1)) == pb.MetadataStore(store_id="aa", epoch=3, generation=1), (
-        "the manager itself was restored from a backup that is older"
-    )
+    assert check_store(KNOWN, "c", asked(generation=51)).generation == 51
+    assert check_store(KNOWN, "c", asked()) == KNOWN
+    assert check_store(KNOWN, "c", asked(epoch=3, generation=1)) == pb.MetadataStore(
+        store_id="aa", epoch=3, generation=1
+    ), "the manager itself was restored from a backup that is older"
 
 
 def test_each_restored_store_gets_an_epoch_that_none_had_before() -> None:
-    first = judge(KNOWN, "c", asked(epoch=0, generation=7, restored=True))
+    first = check_store(KNOWN, "c", asked(epoch=0, generation=7, restored=True))
     assert first == pb.MetadataStore(store_id="aa", epoch=3, generation=7)
-    assert judge(first, "c", asked(epoch=0, generation=7, restored=True)).epoch == 4, "the same backup again"
-    assert judge(first, "c", asked(epoch=9, generation=7, restored=True)).epoch == 10
+    assert check_store(first, "c", asked(epoch=0, generation=7, restored=True)).epoch == 4, "the same backup again"
+    assert check_store(first, "c", asked(epoch=9, generation=7, restored=True)).epoch == 10
     with pytest.raises(StrangeStore):
-        judge(first, "c", asked(epoch=2, generation=60))
+        check_store(first, "c", asked(epoch=2, generation=60))
 
 
 def test_it_is_kept_in_the_store_of_the_manager() -> None:

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_manager.placement import MOST_TARGETS, Disk, check_plan, crowded, place, target_id
+from threefs_manager.placement import MOST_TARGETS, Disk, check_plan, oversized_domains, place, target_id
 
 from threefs.errors import InvalidArgument
 from threefs.ids import NodeId, TargetId
@@ -44,14 +44,14 @@ def test_what_holds_for_every_plan(plan: tuple[list[str], int, int]) -> None:
         assert all(member.state is PublicState.SERVING for member in chain.members)
         assert all(chain_of[member.target_id] == chain.chain_id for member in chain.members)
         assert len(set(nodes)) == replicas, "never two targets of a chain on one node"
-        if not crowded(disks, replicas, per_disk):
+        if not oversized_domains(disks, replicas, per_disk):
             assert len({domain_of[node] for node in nodes}) == replicas, "nor in one domain while there are enough"
 
 
 def test_domains_are_enough_exactly_when_none_is_crowded() -> None:
-    assert crowded(disks_in("aaabbc"), 2, 2) == []
-    assert crowded(disks_in("aaaabc"), 2, 2) == ["a"]
-    assert crowded(disks_in("aabb"), 3, 3) == ["a", "b"]
+    assert oversized_domains(disks_in("aaabbc"), 2, 2) == []
+    assert oversized_domains(disks_in("aaaabc"), 2, 2) == ["a"]
+    assert oversized_domains(disks_in("aabb"), 3, 3) == ["a", "b"]
 
 
 def test_two_hundred_disks_in_twenty_machines() -> None:

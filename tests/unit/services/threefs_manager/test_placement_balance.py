@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_manager.placement_balance import choose_evenly, even_out
+from threefs_manager.placement_balance import balance, choose_evenly
 
 from threefs.ids import NodeId
 
@@ -28,18 +28,18 @@ def dealt(disks: int, size: int, times: int) -> list[list[NodeId]]:
     [(7, 3, 3, 1), (13, 4, 4, 1), (9, 3, 4, 1), (15, 3, 7, 1), (6, 3, 10, 4), (21, 5, 5, 1), (3, 3, 5, 5)],
 )
 def test_balanced_block_designs_are_found(disks: int, size: int, times: int, shared: int) -> None:
-    alone = {NodeId(n): str(n) for n in range(1, disks + 1)}
-    found = meetings(even_out(dealt(disks, size, times), alone))
+    exclusive = {NodeId(n): str(n) for n in range(1, disks + 1)}
+    found = meetings(balance(dealt(disks, size, times), exclusive))
     assert set(found.values()) == {shared} and len(found) == disks * (disks - 1) // 2
 
 
 def test_a_pair_of_one_domain_is_kept_only_where_it_must_be() -> None:
     one_domain = {NodeId(1): "a", NodeId(2): "a", NodeId(3): "b", NodeId(4): "b"}
-    apart = even_out([[NodeId(1), NodeId(2)], [NodeId(3), NodeId(4)]], one_domain)
+    apart = balance([[NodeId(1), NodeId(2)], [NodeId(3), NodeId(4)]], one_domain)
     assert frozenset((1, 2)) not in meetings(apart) and frozenset((3, 4)) not in meetings(apart)
-    crowded = {NodeId(1): "a", NodeId(2): "a", NodeId(3): "a", NodeId(4): "b"}
+    oversized_domains = {NodeId(1): "a", NodeId(2): "a", NodeId(3): "a", NodeId(4): "b"}
     start = [[NodeId(1), NodeId(2)], [NodeId(3), NodeId(4)]]
-    inside = sum(4 not in pair for pair in meetings(even_out(start, crowded)))
+    inside = sum(4 not in pair for pair in meetings(balance(start, oversized_domains)))
     assert inside == 1
 
 
@@ -50,7 +50,7 @@ def test_disks_and_sizes_stay_and_nothing_gets_worse(disks: int, size: int, time
         return
     start = dealt(disks, size, times)
     domains = {NodeId(n): str(n % 4) for n in range(1, disks + 1)}
-    found = even_out(start, domains)
+    found = balance(start, domains)
     assert [len(group) for group in found] == [size] * len(start)
     assert all(len(set(group)) == size for group in found)
     assert Counter(n for g in found for n in g) == Counter(n for g in start for n in g)
@@ -59,7 +59,7 @@ def test_disks_and_sizes_stay_and_nothing_gets_worse(disks: int, size: int, time
         return sum(domains[a] == domains[b] for group in groups for a, b in combinations(group, 2))
 
     assert inside(found) <= inside(start)
-    assert even_out(start, domains) == found, "the same every time"
+    assert balance(start, domains) == found, "the same every time"
 
 
 @settings(deadline=None, max_examples=40)

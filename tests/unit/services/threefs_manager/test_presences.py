@@ -12,10 +12,10 @@ from threefs.errors import NotFound, NotPrimary, Unavailable
 def test_a_call_is_held_until_it_is_of_no_use() -> None:
     async def main() -> None:
         presences = Presences()
-        calls = [asyncio.create_task(presences.hold(node, 7)) for node in (1, 2)]
+        calls = [asyncio.create_task(presences.wait_ended(node, 7)) for node in (1, 2)]
         await asyncio.sleep(0)
-        presences.end(1, but=7)
-        presences.end(2, but=8)
+        presences.end_others(1, but=7)
+        presences.end_others(2, but=8)
         with pytest.raises(NotFound, match="started anew"):
             await calls[1]
         assert not calls[0].done()
@@ -30,7 +30,7 @@ def test_a_call_is_held_until_it_is_of_no_use() -> None:
 def test_a_call_whose_connection_is_lost_is_forgotten() -> None:
     async def main() -> None:
         presences = Presences()
-        call = asyncio.create_task(presences.hold(1, 7))
+        call = asyncio.create_task(presences.wait_ended(1, 7))
         await asyncio.sleep(0)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)

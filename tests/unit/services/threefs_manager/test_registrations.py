@@ -43,11 +43,11 @@ def test_who_may_become_a_node(
     clock = SteppedClock()
     membership = Membership(clock)
     if heard in (ALIVE, FALLEN_SILENT, ENDED):
-        membership.hear(1, 8, [], EMPTY)
+        membership.on_heartbeat(1, 8, [], EMPTY)
     elif heard == ONLY_REGISTERED:
-        membership.greet(1, 8)
+        membership.on_register(1, 8)
     if heard == ENDED:
-        membership.bury(1, 8)
+        membership.mark_dead(1, 8)
     clock.advance(T if heard in (FALLEN_SILENT, UNHEARD_FOR_T) else T / 2)
     node = pb.Node(node_id=1, kind=kind, address="h:1", incarnation=8)
     request = pb.RegisterRequest(node_id=1, kind=kind, address=address, incarnation=incarnation)

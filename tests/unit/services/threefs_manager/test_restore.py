@@ -1,7 +1,7 @@
 import asyncio
 
 from threefs_manager.cluster_store import read_routing
-from threefs_manager.restore import raised, raised_routing, returning
+from threefs_manager.restore import raised_routing_version, with_raised_version, without_serving
 
 from tests.unit.services.threefs_manager.test_service import PLAN, Bench
 from threefs.ids import ChainId, TargetId
@@ -14,14 +14,16 @@ NOW_NS = 1_800_000_000 * 10**9
 
 
 def test_versions_rise_beyond_what_counting_reaches_and_never_fall() -> None:
-    chain = raised(Chain(ChainId(1), 7, MEMBERS), NOW_NS)
+    chain = with_raised_version(Chain(ChainId(1), 7, MEMBERS), NOW_NS)
     assert 10_000_000 < chain.version < 1 << 32
-    assert raised(chain, NOW_NS).version == chain.version + 1
-    assert raised(Chain(ChainId(1), 7, MEMBERS), NOW_NS + 60 * 10**9).version > chain.version + 100
-    assert raised(Chain(ChainId(1), 7, MEMBERS), 0).version == 8, "a clock that was never set"
-    assert raised_routing(5, NOW_NS) > 1 << 60
-    assert raised_routing(1 << 63, NOW_NS) == 1 << 63
-    assert raised(Chain(ChainId(1), 7, MEMBERS), (1_735_689_600 + 30 * 365 * 86400) * 10**9).version < 1 << 32
+    assert with_raised_version(chain, NOW_NS).version == chain.version + 1
+    assert with_raised_version(Chain(ChainId(1), 7, MEMBERS), NOW_NS + 60 * 10**9).version > chain.version + 100
+    assert with_raised_version(Chain(ChainId(1), 7, MEMBERS), 0).version == 8, "a clock that was never set"
+    assert raised_routing_version(5, NOW_NS) > 1 << 60
+    assert raised_routing_version(1 << 63, NOW_NS) == 1 << 63
+    assert (
+        with_raised_version(Chain(ChainId(1), 7, MEMBERS), (1_735_689_600 + 30 * 365 * 86400) * 10**9).version < 1 << 32
+    )
 
 
 def test_whoever_served_last_returns_as_if_all_had_died() -> None:
@@ -29,9 +31,9 @@ def test_whoever_served_last_returns_as_if_all_had_died() -> None:
         return Chain(ChainId(1), 7, tuple(ChainMember(TargetId(n), state) for n, state in enumerate(states)))
 
     served, last, out = PublicState.SERVING, PublicState.LASTSRV, PublicState.OFFLINE
-    assert returning(chain(served, served, PublicState.SYNCING)) == chain(last, last, out)
-    assert returning(chain(served, PublicState.WAITING, out)) == chain(last, out, out)
-    assert returning(chain(last, last, out)) == chain(last, last, out)
+    assert without_serving(chain(served, served, PublicState.SYNCING)) == chain(last, last, out)
+    assert without_serving(chain(served, PublicState.WAITING, out)) == chain(last, out, out)
+    assert without_serving(chain(last, last, out)) == chain(last, last, out)
 
 
 def test_the_primary_raises_them_once_after_a_restore() -> None:

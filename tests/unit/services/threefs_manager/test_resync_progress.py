@@ -37,7 +37,7 @@ class Bench:
         self.clock = Clock()
         self.progress = ResyncProgress(self.clock)
 
-    def gives_way(
+    def stalled_target(
         self,
         done: int | None,
         version: int = 1,
@@ -45,39 +45,39 @@ class Bench:
         locals_: tuple[LocalState | None, ...] = (UPTODATE, ONLINE, ONLINE),
     ) -> int | None:
         report = None if done is None else pb.TargetReport(target_id=1, sync_progress=done)
-        known = {TargetId(n): local for n, local in enumerate(locals_, 1)}
-        return self.progress.gives_way(chain(version, *states), known, report, LEASE_S)
+        observed = {TargetId(n): local for n, local in enumerate(locals_, 1)}
+        return self.progress.stalled_target(chain(version, *states), observed, report, LEASE_S)
 
 
 def test_it_gives_way_when_nothing_happens_for_long_enough() -> None:
     bench = Bench()
-    assert not bench.gives_way(None)
+    assert not bench.stalled_target(None)
     bench.clock.now += ENOUGH_S - 0.1
-    assert not bench.gives_way(None)
-    assert not bench.gives_way(7), "something has happened"
+    assert not bench.stalled_target(None)
+    assert not bench.stalled_target(7), "something has happened"
     bench.clock.now += ENOUGH_S - 0.1
-    assert not bench.gives_way(7)
+    assert not bench.stalled_target(7)
     bench.clock.now += 0.1
-    assert bench.gives_way(7) == 2
-    assert not bench.gives_way(7, version=2), "another resync begins"
+    assert bench.stalled_target(7) == 2
+    assert not bench.stalled_target(7, version=2), "another resync begins"
     bench.clock.now += ENOUGH_S
-    assert bench.gives_way(7, version=2) == 2
-    assert bench.gives_way(7, version=2, states=(SERVING, SYNCING, OFFLINE)) == 2, "one that is back will wait"
+    assert bench.stalled_target(7, version=2) == 2
+    assert bench.stalled_target(7, version=2, states=(SERVING, SYNCING, OFFLINE)) == 2, "one that is back will wait"
 
 
 def test_it_stays_while_no_other_one_can_be_brought_up_to_date() -> None:
     bench = Bench()
-    bench.gives_way(7)
+    bench.stalled_target(7)
     bench.clock.now += ENOUGH_S
-    assert not bench.gives_way(7, states=(SERVING, SYNCING))
-    assert not bench.gives_way(7, locals_=(UPTODATE, ONLINE, DEAD))
-    assert not bench.gives_way(7, locals_=(UPTODATE, ONLINE, None))
-    assert not bench.gives_way(7, locals_=(UPTODATE, UPTODATE, ONLINE)), "it is about to serve"
+    assert not bench.stalled_target(7, states=(SERVING, SYNCING))
+    assert not bench.stalled_target(7, locals_=(UPTODATE, ONLINE, DEAD))
+    assert not bench.stalled_target(7, locals_=(UPTODATE, ONLINE, None))
+    assert not bench.stalled_target(7, locals_=(UPTODATE, UPTODATE, ONLINE)), "it is about to serve"
 
 
 def test_only_what_syncs_can_stall() -> None:
     bench = Bench()
     for _ in range(3):
-        assert not bench.gives_way(None, states=(SERVING, WAITING, WAITING))
+        assert not bench.stalled_target(None, states=(SERVING, WAITING, WAITING))
         bench.clock.now += ENOUGH_S
-    assert not bench.gives_way(None), "the time counts from when it is seen to sync"
+    assert not bench.stalled_target(None), "the time counts from when it is seen to sync"

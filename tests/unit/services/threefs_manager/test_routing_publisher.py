@@ -14,57 +14,57 @@ def snapshot(version: int) -> Routing:
 
 
 def published(version: int) -> RoutingPublisher:
-    publication = RoutingPublisher()
-    publication.publish(snapshot(version))
-    return publication
+    publisher = RoutingPublisher()
+    publisher.publish(snapshot(version))
+    return publisher
 
 
 def test_who_knows_another_version_is_answered_at_once() -> None:
     async def main() -> None:
-        publication = published(5)
-        assert await publication.newer_than(4, 60_000) == snapshot(5)
-        assert await publication.newer_than(9, 60_000) == snapshot(5)
-        assert await publication.newer_than(5, 0) is None
-        assert await publication.newer_than(5, 1) is None
+        publisher = published(5)
+        assert await publisher.wait_newer(4, 60_000) == snapshot(5)
+        assert await publisher.wait_newer(9, 60_000) == snapshot(5)
+        assert await publisher.wait_newer(5, 0) is None
+        assert await publisher.wait_newer(5, 1) is None
 
     asyncio.run(main())
 
 
 def test_all_who_wait_get_the_next_snapshot() -> None:
     async def main() -> None:
-        publication = published(5)
-        waiting = [asyncio.create_task(publication.newer_than(5, 60_000)) for _ in range(3)]
+        publisher = published(5)
+        waiting = [asyncio.create_task(publisher.wait_newer(5, 60_000)) for _ in range(3)]
         await asyncio.sleep(0)
-        publication.publish(snapshot(6))
+        publisher.publish(snapshot(6))
         assert await asyncio.gather(*waiting) == [snapshot(6)] * 3
 
     asyncio.run(main())
 
 
 def test_a_snapshot_that_is_overtaken_is_not_published() -> None:
-    publication = published(6)
-    publication.publish(snapshot(5))
-    assert publication.routing == snapshot(6)
+    publisher = published(6)
+    publisher.publish(snapshot(5))
+    assert publisher.routing == snapshot(6)
 
 
 def test_the_end_of_a_term_ends_the_waiting() -> None:
     async def main() -> None:
-        publication = published(5)
-        waiting = asyncio.create_task(publication.newer_than(5, 60_000))
+        publisher = published(5)
+        waiting = asyncio.create_task(publisher.wait_newer(5, 60_000))
         await asyncio.sleep(0)
-        publication.end()
+        publisher.end_term()
         with pytest.raises(NotPrimary):
             await waiting
         with pytest.raises(NotPrimary):
-            await publication.newer_than(5, 60_000)
+            await publisher.wait_newer(5, 60_000)
 
     asyncio.run(main())
 
 
 def test_the_message_is_made_once_and_is_that_of_the_snapshot_asked_for() -> None:
-    publication = published(5)
-    message = publication.message(publication.routing)
-    assert message is publication.message(snapshot(5)) and message.version == 5
-    assert publication.message(snapshot(4)).version == 4
-    publication.publish(snapshot(6))
-    assert publication.message(publication.routing) == routing_module.to_wire(snapshot(6))
+    publisher = published(5)
+    message = publisher.message(publisher.routing)
+    assert message is publisher.message(snapshot(5)) and message.version == 5
+    assert publisher.message(snapshot(4)).version == 4
+    publisher.publish(snapshot(6))
+    assert publisher.message(publisher.routing) == routing_module.to_wire(snapshot(6))

@@ -66,7 +66,7 @@ class Bench:
     async def start(self) -> Manager:
         self._started += 1
         election = Election(
-            self.engine, f"manager-{self._started}", length_s=1.0, alone=True, clock=CLOCK, random=self.dice
+            self.engine, f"manager-{self._started}", length_s=1.0, exclusive=True, clock=CLOCK, random=self.dice
         )
         manager = Manager(
             self.engine,
@@ -78,9 +78,9 @@ class Bench:
         )
         running = asyncio.create_task(manager.run())
         self._running.append(running)
-        await manager.began.wait()
+        await manager.leading.wait()
         # The clock is stepped, so this manager seems to have been away whenever it is.
-        manager._membership.was_away = lambda: None  # type: ignore[method-assign]
+        manager._membership.on_suspension = lambda: None  # type: ignore[method-assign]
         return manager
 
     async def stop(self) -> None:
@@ -419,7 +419,7 @@ class Ended:
 async def beating(manager: Manager, node: int, incarnation: int) -> list[int]:
     """What a heartbeat of an up-to-date node is granted."""
     beat = pb.HeartbeatRequest(node_id=node, incarnation=incarnation)
-    routing = manager._publication.routing
+    routing = manager._publisher.routing
     for target in routing.targets.values():
         if target.node_id == node:
             version = routing.chains[target.chain_id].version
@@ -452,7 +452,7 @@ def test_only_a_process_that_closes_its_connection_and_listens_no_more_has_ended
             listener.close()
         present.cancel()
         await asyncio.gather(present, return_exceptions=True)
-        await asyncio.gather(*manager._deaths)
+        await asyncio.gather(*manager._probes)
         status = await manager.get_status(pb.GetStatusRequest())
         assert (status.nodes[0].alive, status.nodes[0].ended) == (not over, over)
         if over:
@@ -491,7 +491,7 @@ def test_status_says_how_long_a_node_is_silent_also_when_its_end_is_known() -> N
         await manager.register(storage(1, "h:1"))
         await beating(manager, 1, 7)
         bench.clock.advance(2)
-        manager._membership.bury(1, 7)
+        manager._membership.mark_dead(1, 7)
         one, two, _ = (await manager.get_status(pb.GetStatusRequest())).nodes
         assert (one.alive, one.ended, one.heard, one.silent_ms, len(one.targets)) == (False, True, True, 2000, 2)
         assert (two.alive, two.ended, two.heard) == (False, False, False)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from threefs_manager.stale_store import Age
+from threefs_manager.stale_store import StaleStoreDetector
 
 from tests.unit.services.threefs_manager.test_service import PLAN, Bench, storage
 from threefs.errors import NotFound, StrangeStore
@@ -15,34 +15,34 @@ def beat(version: int) -> pb.HeartbeatRequest:
 
 
 def test_what_a_term_has_given_out_itself_is_no_news() -> None:
-    age = Age(7)
-    assert not age.confirmed
-    age.check(beat(7))
-    assert age.confirmed
-    age.told(9)
-    age.told(8)
-    age.check(beat(9))
+    detector = StaleStoreDetector(7)
+    assert not detector.confirmed
+    detector.check(beat(7))
+    assert detector.confirmed
+    detector.on_published(9)
+    detector.on_published(8)
+    detector.check(beat(9))
     with pytest.raises(StrangeStore, match="node 1 has seen version 10 of the routing, and the store had 9"):
-        age.check(beat(10))
+        detector.check(beat(10))
 
 
 def test_what_an_older_copy_counts_by_itself_makes_it_no_newer() -> None:
-    age = Age(7)  # it has changed chains since, and is at 12, but nobody was told
+    detector = StaleStoreDetector(7)  # it has changed chains since, and is at 12, but nobody was told
     with pytest.raises(StrangeStore):
-        age.check(beat(9))
-    assert not age.confirmed
+        detector.check(beat(9))
+    assert not detector.confirmed
 
 
 def test_after_one_node_knew_better_nobody_is_served_and_nothing_is_changed() -> None:
-    age = Age(7)
-    age.check(beat(0))
-    age.check_changes()
+    detector = StaleStoreDetector(7)
+    detector.check(beat(0))
+    detector.check_fresh()
     with pytest.raises(StrangeStore):
-        age.check(beat(8))
+        detector.check(beat(8))
     with pytest.raises(StrangeStore):
-        age.check(beat(0))
+        detector.check(beat(0))
     with pytest.raises(StrangeStore, match="threefs restore"):
-        age.check_changes()
+        detector.check_fresh()
 
 
 def test_a_manager_with_an_older_copy_of_its_store_grants_nothing() -> None:

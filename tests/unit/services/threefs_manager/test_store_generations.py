@@ -19,41 +19,41 @@ def seen(generation: int, store_id: int = 5) -> pb.SeenStore:
 
 def test_a_store_that_ends_before_what_was_seen_is_an_old_copy() -> None:
     generations = StoreGenerations()
-    assert not generations.outdated(report(0))
-    generations.hear(report(70), 5)
-    generations.hear(report(60), 5)  # a heartbeat that was overtaken
-    assert "ends with change 69, and change 70 was seen" in generations.outdated(report(69))
-    assert not generations.outdated(report(70)) and not generations.outdated(report(71))
-    assert generations.seen(TargetId(101)) == seen(70) and generations.seen(TargetId(102)) is None
+    assert not generations.staleness(report(0))
+    generations.on_report(report(70), 5)
+    generations.on_report(report(60), 5)  # a heartbeat that was overtaken
+    assert "ends with change 69, and change 70 was seen" in generations.staleness(report(69))
+    assert not generations.staleness(report(70)) and not generations.staleness(report(71))
+    assert generations.newest(TargetId(101)) == seen(70) and generations.newest(TargetId(102)) is None
 
 
 def test_another_store_says_nothing_of_the_one_that_is_known() -> None:
     generations = StoreGenerations()
-    generations.hear(report(70), 5)
-    generations.hear(report(900, store_id=6), 5)
-    assert generations.seen(TargetId(101)) == seen(70)
-    assert not generations.outdated(report(1, store_id=6)), "it is refused for what it is: another store"
-    generations.hear(report(3, store_id=6), 6)
-    assert generations.seen(TargetId(101)) == seen(3, store_id=6)
+    generations.on_report(report(70), 5)
+    generations.on_report(report(900, store_id=6), 5)
+    assert generations.newest(TargetId(101)) == seen(70)
+    assert not generations.staleness(report(1, store_id=6)), "it is refused for what it is: another store"
+    generations.on_report(report(3, store_id=6), 6)
+    assert generations.newest(TargetId(101)) == seen(3, store_id=6)
 
 
 def test_a_target_that_is_filled_anew_is_measured_anew() -> None:
     generations = StoreGenerations()
-    generations.hear(report(70), 5)
-    generations.begin_anew(report(20))
-    assert not generations.outdated(report(20)) and generations.outdated(report(19))
+    generations.on_report(report(70), 5)
+    generations.reset(report(20))
+    assert not generations.staleness(report(20)) and generations.staleness(report(19))
 
 
 def test_only_what_has_changed_is_to_be_saved() -> None:
     generations = StoreGenerations([seen(70)])
-    assert generations.outdated(report(69)), "it was written down in an earlier term"
-    generations.hear(report(70), 5)
-    assert generations.take_unsaved() == []
-    generations.hear(report(71), 5)
-    unsaved = generations.take_unsaved()
-    assert unsaved == [seen(71)] and generations.take_unsaved() == []
-    generations.give_back(unsaved)
-    assert generations.take_unsaved() == [seen(71)]
+    assert generations.staleness(report(69)), "it was written down in an earlier term"
+    generations.on_report(report(70), 5)
+    assert generations.drain_unsaved() == []
+    generations.on_report(report(71), 5)
+    unsaved = generations.drain_unsaved()
+    assert unsaved == [seen(71)] and generations.drain_unsaved() == []
+    generations.restore_unsaved(unsaved)
+    assert generations.drain_unsaved() == [seen(71)]
 
 
 def test_what_was_seen_of_stores_outlives_the_manager() -> None:
@@ -61,9 +61,9 @@ def test_what_was_seen_of_stores_outlives_the_manager() -> None:
         engine = MemoryEngine()
         store = Store(engine, await take(engine, "one"))
         found = [pb.SeenStore(target_id=n, store_id=5, generation=n) for n in (1, 2)]
-        await store.save_seen(found)
+        await store.save_generations(found)
         version = (await store.load()).version
-        assert await Store(engine, await take(engine, "two")).seen() == found
+        assert await Store(engine, await take(engine, "two")).load_generations() == found
         assert (await store.load()).version == version, "nobody who follows the routing is woken"
 
     asyncio.run(main())

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from threefs_manager.transitions import Known, accept_loss, next_chain
+from threefs_manager.transitions import Observed, accept_loss, next_chain
 
 from threefs.errors import InvalidArgument
 from threefs.ids import ChainId, TargetId
@@ -19,18 +19,18 @@ def chain(*states: PublicState) -> Chain:
     return Chain(ChainId(1), 5, tuple(ChainMember(TargetId(n), state) for n, state in enumerate(states, 1)))
 
 
-def after(states: tuple[PublicState, ...], *known: LocalState | None) -> list[tuple[int, PublicState]]:
-    result = next_chain(chain(*states), {TargetId(n): local for n, local in enumerate(known, 1)})
+def after(states: tuple[PublicState, ...], *observed: LocalState | None) -> list[tuple[int, PublicState]]:
+    result = next_chain(chain(*states), {TargetId(n): local for n, local in enumerate(observed, 1)})
     return [(member.target_id, member.state) for member in result.members]
 
 
-def everything() -> Iterator[tuple[Chain, Known, Chain]]:
+def everything() -> Iterator[tuple[Chain, Observed, Chain]]:
     for length in (1, 2, 3):
         for states in itertools.product(PublicState, repeat=length):
             for locals_ in itertools.product([None, *LocalState], repeat=length):
                 before = chain(*states)
-                known = {TargetId(n): local for n, local in enumerate(locals_, 1)}
-                yield before, known, next_chain(before, known)
+                observed = {TargetId(n): local for n, local in enumerate(locals_, 1)}
+                yield before, observed, next_chain(before, observed)
 
 
 def test_a_dead_one_goes_to_the_end() -> None:
@@ -56,22 +56,22 @@ def test_a_returning_one_syncs_and_then_serves() -> None:
 
 def test_a_return_does_not_disturb_the_resync_of_another() -> None:
     before = chain(SERVING, SYNCING, OFFLINE)
-    known = {TargetId(1): UPTODATE, TargetId(2): ONLINE, TargetId(3): ONLINE}
-    assert next_chain(before, known) is before
+    observed = {TargetId(1): UPTODATE, TargetId(2): ONLINE, TargetId(3): ONLINE}
+    assert next_chain(before, observed) is before
 
 
 def test_i7_serving_or_lastsrv_never_both_vanish() -> None:
-    for before, known, result in everything():
+    for before, observed, result in everything():
         if any(member.state in (SERVING, LASTSRV) for member in before.members):
-            assert any(member.state in (SERVING, LASTSRV) for member in result.members), (before, known)
+            assert any(member.state in (SERVING, LASTSRV) for member in result.members), (before, observed)
 
 
 def test_the_version_rises_by_one_exactly_when_something_changes() -> None:
-    for before, known, result in everything():
+    for before, observed, result in everything():
         if result is before:
             continue
-        assert result.version == before.version + 1 and result.members != before.members, (before, known)
-        assert next_chain(result, known) is result, (before, known)
+        assert result.version == before.version + 1 and result.members != before.members, (before, observed)
+        assert next_chain(result, observed) is result, (before, observed)
         assert {m.target_id for m in result.members} == {m.target_id for m in before.members}
         assert sum(m.state is SYNCING for m in result.members) <= max(
             1, sum(m.state is SYNCING for m in before.members)
@@ -79,13 +79,13 @@ def test_the_version_rises_by_one_exactly_when_something_changes() -> None:
 
 
 def test_nothing_moves_of_which_nothing_is_known() -> None:
-    for before, known, result in everything():
+    for before, observed, result in everything():
         for member in before.members:
             now = result.state(member.target_id)
-            if known[member.target_id] is not None or now is member.state:
+            if observed[member.target_id] is not None or now is member.state:
                 continue
             others_serve = any(m.state is SERVING for m in result.members)
-            assert (member.state, now) in {(LASTSRV, OFFLINE), (SYNCING, WAITING)}, (before, known, result)
+            assert (member.state, now) in {(LASTSRV, OFFLINE), (SYNCING, WAITING)}, (before, observed, result)
             assert others_serve or now is WAITING
 
 
@@ -94,12 +94,12 @@ def test_nothing_moves_of_which_nothing_is_known() -> None:
 State = tuple[tuple[int, PublicState], ...]  # sorted by target: the order of a chain is judged apart
 
 
-def single_moves(state: State, known: Known) -> set[State]:
+def single_moves(state: State, observed: Observed) -> set[State]:
     """All that the model lets the manager do in one step."""
     now = dict(state)
     serving = [t for t, s in now.items() if s is SERVING]
-    alive = {t for t in now if known[TargetId(t)] in (UPTODATE, ONLINE)}
-    dead = {t for t in now if known[TargetId(t)] is DEAD}
+    alive = {t for t in now if observed[TargetId(t)] in (UPTODATE, ONLINE)}
+    dead = {t for t in now if observed[TargetId(t)] is DEAD}
     found = set()
 
     def move(**changes: PublicState) -> None:
@@ -114,7 +114,7 @@ def single_moves(state: State, known: Known) -> set[State]:
         if public is LASTSRV and not serving and target in alive:
             others = {f"t{t}": OFFLINE for t, s in now.items() if s is LASTSRV and t != target}
             move(**{**others, name: SERVING})
-        if public is SYNCING and known[TargetId(target)] is UPTODATE and any(t in alive for t in serving):
+        if public is SYNCING and observed[TargetId(target)] is UPTODATE and any(t in alive for t in serving):
             move(**{name: SERVING})
         if public is SYNCING and not serving:
             move(**{name: WAITING})
@@ -127,24 +127,24 @@ def single_moves(state: State, known: Known) -> set[State]:
     return found
 
 
-def reachable(state: State, known: Known) -> set[State]:
+def reachable(state: State, observed: Observed) -> set[State]:
     found, waiting = {state}, [state]
     while waiting:
-        for following in single_moves(waiting.pop(), known) - found:
+        for following in single_moves(waiting.pop(), observed) - found:
             found.add(following)
             waiting.append(following)
     return found
 
 
 def test_every_result_is_reached_by_single_moves_of_the_model_and_none_is_left_undone() -> None:
-    for before, known, result in everything():
+    for before, observed, result in everything():
         start = tuple(sorted((int(m.target_id), m.state) for m in before.members))
         end = tuple(sorted((int(m.target_id), m.state) for m in result.members))
-        assert end in reachable(start, known), (before, known, result)
-        left = single_moves(end, known)
+        assert end in reachable(start, observed), (before, observed, result)
+        left = single_moves(end, observed)
         if any(state is SYNCING for _, state in end):  # a return waits for the end of another one's resync
             left = {s for s in left if _without_waits(s) != _without_waits(end)}
-        assert not left, (before, known, result, left)
+        assert not left, (before, observed, result, left)
 
 
 def _without_waits(state: State) -> list[tuple[int, PublicState]]:
@@ -153,26 +153,26 @@ def _without_waits(state: State) -> list[tuple[int, PublicState]]:
 
 def test_members_stand_in_the_order_of_their_states() -> None:
     order = (SERVING, SYNCING, WAITING, LASTSRV, OFFLINE)
-    for before, known, result in everything():
+    for before, observed, result in everything():
         begun = [order.index(member.state) for member in before.members]
         if result is not before and begun == sorted(begun):  # as every chain is that this table has made
             places = [order.index(member.state) for member in result.members]
-            assert places == sorted(places), (before, known, result)
+            assert places == sorted(places), (before, observed, result)
             kept = [m.target_id for m in result.members if m.state is SERVING]
             served = [m.target_id for m in before.members if m.state is SERVING and m.target_id in kept]
             assert kept[: len(served)] == served, "those that go on serving keep their order"
 
 
 def test_the_numbers_of_targets_mean_nothing() -> None:
-    for before, known, result in everything():
+    for before, observed, result in everything():
         turned = {m.target_id: TargetId(10 - m.target_id) for m in before.members}
 
         def renamed(chain: Chain, names: dict[TargetId, TargetId]) -> tuple[ChainMember, ...]:
             return tuple(ChainMember(names[m.target_id], m.state) for m in chain.members)
 
         other = Chain(before.chain_id, before.version, renamed(before, turned))
-        outcome = next_chain(other, {turned[target]: local for target, local in known.items()})
-        assert outcome.members == renamed(result, turned) and outcome.version == result.version, (before, known)
+        outcome = next_chain(other, {turned[target]: local for target, local in observed.items()})
+        assert outcome.members == renamed(result, turned) and outcome.version == result.version, (before, observed)
 
 
 def test_the_dead_stand_behind_all_others_that_are_out() -> None:
@@ -183,18 +183,18 @@ def test_the_dead_stand_behind_all_others_that_are_out() -> None:
 def test_a_loss_is_accepted_only_where_nothing_serves_nor_can_come_back_by_itself() -> None:
     """I7 and R7, by enumeration: `chosen` serves alone only by this word, and only if no lastsrv target is there."""
     accepted = 0
-    for before, known, _ in everything():
-        alive = {target for target, local in known.items() if local in (UPTODATE, ONLINE)}
+    for before, observed, _ in everything():
+        alive = {target for target, local in observed.items() if local in (UPTODATE, ONLINE)}
         for chosen in (1, 2, 3, 4):
             target = TargetId(chosen)
             states = {member.target_id: member.state for member in before.members}
-            back = any(state is LASTSRV and known[t] in (UPTODATE, ONLINE) for t, state in states.items())
+            back = any(state is LASTSRV and observed[t] in (UPTODATE, ONLINE) for t, state in states.items())
             allowed = SERVING not in states.values() and not back and target in alive
             if not allowed:
                 with pytest.raises(InvalidArgument):
-                    accept_loss(before, target, known, alive)
+                    accept_loss(before, target, observed, alive)
                 continue
-            after = accept_loss(before, target, known, alive)
+            after = accept_loss(before, target, observed, alive)
             accepted += 1
             assert after.version == before.version + 1 and after.serving == (target,)
             assert {m.target_id: m.state for m in after.members if m.target_id != target} == {
@@ -206,6 +206,6 @@ def test_a_loss_is_accepted_only_where_nothing_serves_nor_can_come_back_by_itsel
 def test_a_lastsrv_target_that_lost_its_store_may_be_chosen() -> None:
     """All have put their stores aside: they live, but what is known of them is that they have nothing to serve with."""
     before = chain(LASTSRV, LASTSRV)
-    known = {TargetId(1): DEAD, TargetId(2): DEAD}
-    after = accept_loss(before, TargetId(2), known, {TargetId(1), TargetId(2)})
+    observed = {TargetId(1): DEAD, TargetId(2): DEAD}
+    after = accept_loss(before, TargetId(2), observed, {TargetId(1), TargetId(2)})
     assert [(m.target_id, m.state) for m in after.members] == [(2, SERVING), (1, OFFLINE)]

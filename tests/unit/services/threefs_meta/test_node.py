@@ -54,12 +54,12 @@ def test_it_registers_serves_and_stops(tmp_path: Path) -> None:
         engine = MemoryEngine()
         server = Server(RealNet(), identity(""))
         manager = Manager(
-            engine, Election(engine, "one", length_s=1.0, alone=True), lease_s=5.0, on_cluster=server.join
+            engine, Election(engine, "one", length_s=1.0, exclusive=True), lease_s=5.0, on_cluster=server.join
         )
         manager.bind(server)
         address = await server.start("127.0.0.1", 0)
         running = asyncio.create_task(manager.run())
-        await manager.began.wait()
+        await manager.leading.wait()
         await manager.init(PLAN)
         node = MetaNode(
             Settings(data_dir=tmp_path, manager=address, control=""),
@@ -71,7 +71,7 @@ def test_it_registers_serves_and_stops(tmp_path: Path) -> None:
         peers = ConnectionPool(RealNet(), identity(""))
         reply = await peers.call(node.address, STAT_FS, meta_pb2.StatFsRequest(), timeout_s=5)
         assert reply.replicas == 1
-        assert manager._publication.routing.meta_addresses() == (node.address,)
+        assert manager._publisher.routing.meta_addresses() == (node.address,)
         await peers.close()
         await node.stop()
         await manager.resign()
