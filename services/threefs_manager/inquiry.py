@@ -74,7 +74,7 @@ class Inquiry:
     def reason(self) -> str:
         return (
             "the manager's store was restored from a backup, and nothing is served before every storage node has "
-            f"reported the newest version of its chains; awaited nodes: {self.format_awaited() or 'none'}. Start them; "
+            f"reported the newest version of its chains; awaited: {self.format_awaited() or 'none'}. Start them; "
             "if their disks are lost for good, run `threefs chain accept-unheard` (docs/backup.md)"
         )
 
