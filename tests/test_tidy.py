@@ -38,7 +38,7 @@ LAYERS = (
     },
     {"env"},
     {"telemetry"},
-    {"background"},
+    {"background", "backoff"},
     {"rpc", "kv"},
     {"backup_source", "cluster"},
 )

@@ -10,7 +10,8 @@ A chunk that is missing on all replicas cannot be told from a hole: both read as
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate, RoutingSource
+from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
+from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import Clock
 from threefs.errors import ChainChanged, Corrupt, NotFound, NotServing, ThreefsError, Unavailable, error_of
 from threefs.ids import ChainId, ChunkId, InodeId

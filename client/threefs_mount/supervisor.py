@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from threefs.backoff import Backoff
 from threefs.env.clock import CLOCK, Clock
 from threefs_mount import mountpoints
 
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 30.0
+_BACKOFF = Backoff(0.2, 30.0)
 #: Whoever has served for so long begins with short pauses again.
 _GOOD_S = 60.0
 
@@ -27,7 +27,7 @@ async def supervise(command: Sequence[str], point: str, ready: Callable[[], None
     `ready` is called when it is mounted for the first time; if it never is, the command is not run again. Returns its
     last exit status.
     """
-    pause_s, was_ready = _FIRST_PAUSE_S, False
+    crashes, was_ready = 0, False
     asked = asyncio.Event()  # to end, also while nothing runs
     while True:
         began = clock.monotonic()
@@ -36,9 +36,9 @@ async def supervise(command: Sequence[str], point: str, ready: Callable[[], None
         if status == 0 or not was_ready or asked.is_set():
             return status
         _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
-        pause_s = _FIRST_PAUSE_S if clock.monotonic() - began > _GOOD_S else min(2 * pause_s, _LONGEST_PAUSE_S)
+        crashes = 0 if clock.monotonic() - began > _GOOD_S else crashes + 1
         was_dead = mountpoints.find(point) is not None
-        if await _asked_within(pause_s, asked, clock):
+        if await _asked_within(_BACKOFF.limit_s(crashes), asked, clock):
             return status
         if was_dead and mountpoints.find(point) is None:
             return 0  # somebody has unmounted it meanwhile

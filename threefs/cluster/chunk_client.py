@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import NamedTuple, Protocol
 
+from threefs.backoff import Backoff
 from threefs.budget import ByteBudget
 from threefs.checksums import crc32c
+from threefs.cluster import routing_watcher
+from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
@@ -53,22 +56,13 @@ class Calls(Protocol):
     ) -> Rep: ...
 
 
-class RoutingSource(Protocol):
-    """What is needed of threefs.cluster.Cluster."""
-
-    @property
-    def routing(self) -> Routing: ...
-
-    async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
     request_bytes: int = 8 << 20  # payload of one request
     request_rows: int = 1024
     in_flight_bytes: int = 64 << 20  # payload sent and not yet answered, of one Chunks object
     attempt_timeout_s: float = 10.0  # then the same write is sent again, maybe elsewhere
-    first_pause_s: float = 0.02  # doubles with every attempt, with full jitter
+    first_pause_s: float = 0.02  # doubles with every attempt
     longest_pause_s: float = 1.0
 
 
@@ -155,6 +149,7 @@ class ChunkClient:
         self._random = random
         self._limits = limits or ChunkLimits()
         self._budget = ByteBudget(self._limits.in_flight_bytes)
+        self._backoff = Backoff(self._limits.first_pause_s, self._limits.longest_pause_s)
         self._seq = 0
         self._known: dict[ChunkId, int] = {}  # the newest versions that were seen here, the latest last
         self._busy: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
@@ -462,19 +457,8 @@ class ChunkClient:
         return max(0.001, min(self._limits.attempt_timeout_s, deadline - self._clock.monotonic()))
 
     async def _pause(self, version: int, attempt: int, deadline: float) -> None:
-        """Wait a moment, less if newer routing comes in: most errors mean that a chain has changed or will soon."""
-        limits = self._limits
-        longest = min(limits.longest_pause_s, limits.first_pause_s * 2 ** min(attempt, 16))
-        pause_s = min(self._random.uniform(longest / 2, longest), deadline - self._clock.monotonic())
-        if pause_s <= 0:
-            return
-        until = self._clock.monotonic() + pause_s
-        try:
-            routing = await self._cluster.refresh(version, pause_s)
-        except ThreefsError:
-            routing = self._cluster.routing
-        if routing.version <= version and (rest_s := until - self._clock.monotonic()) > 0:
-            await self._clock.sleep(rest_s)
+        pause_s = min(self._backoff.pause_s(attempt, self._random), deadline - self._clock.monotonic())
+        await routing_watcher.pause(self._cluster, version, pause_s, self._clock)
 
 
 def _address(routing: Routing, target: int) -> str:

@@ -1,11 +1,14 @@
 """The routing of a cluster, kept up to date by a long poll at a manager."""
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks
+from threefs.backoff import Backoff
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Retry, ThreefsError, Unavailable, WrongCluster
@@ -18,7 +21,7 @@ from threefs.wire import manager_pb2 as pb
 LONGEST_POLL_MS = 20_000
 _POLLS_PER_T = 5  # a manager that is cut off is noticed before a lease ends
 _ANSWER_S = 0.5  # beyond the time that the poll itself may take, at least
-_LONGEST_PAUSE_S = 1.0
+_BACKOFF = Backoff(0.05, 1.0)
 _START_PAUSE_S = 0.1
 _START_ATTEMPT_S = 2.0  # of one manager, which may be gone without a word
 
@@ -27,6 +30,28 @@ _LOG = LibraryLogger(__name__)
 
 async def _nowhere(routing: Routing) -> None:
     pass
+
+
+class RoutingSource(Protocol):
+    """What callers that retry need of a `RoutingWatcher`."""
+
+    @property
+    def routing(self) -> Routing: ...
+
+    async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
+
+
+async def pause(source: RoutingSource, version: int, pause_s: float, clock: Clock) -> None:
+    """Wait `pause_s` before the next attempt, or until routing newer than `version` comes in: most errors mean that a
+    chain has changed, or will soon."""
+    if pause_s <= 0:
+        return
+    until = clock.monotonic() + pause_s
+    with contextlib.suppress(ThreefsError):  # no manager answers; the routing at hand may still be right
+        await source.refresh(version, pause_s)
+    rest_s = until - clock.monotonic()
+    if source.routing.version <= version and rest_s > 0:
+        await clock.sleep(rest_s)
 
 
 class RoutingWatcher:
@@ -91,19 +116,19 @@ class RoutingWatcher:
         await self._background.stop()
 
     async def _follow(self) -> None:
-        pause_s = 0.05
+        failures = 0
         while True:
             try:
                 wait_ms = min(LONGEST_POLL_MS, self.routing.lease_ms // _POLLS_PER_T or LONGEST_POLL_MS)
                 await self._poll_any(wait_ms, wait_ms / 1000 + max(_ANSWER_S, self.routing.lease_s / _POLLS_PER_T))
-                pause_s = 0.05
+                failures = 0
                 continue
             except ThreefsError as error:
                 _LOG.info("routing cannot be followed now", error=str(error))
             except Exception:  # a snapshot that cannot be read must not end the following without a word
                 _LOG.exception("routing cannot be followed")
-            await self._clock.sleep(self._random.uniform(pause_s / 2, pause_s))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await self._clock.sleep(_BACKOFF.pause_s(failures, self._random))
+            failures += 1
 
     async def _poll_any(self, wait_ms: int, timeout_s: float) -> None:
         request = pb.GetRoutingRequest(known_version=self.routing.version, wait_ms=wait_ms)

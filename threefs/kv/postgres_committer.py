@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 
+from threefs.backoff import Backoff
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, ThreefsError, TooLarge, Unavailable
@@ -25,8 +26,7 @@ from threefs.kv.remote_transaction import Scan
 
 MOST_TOGETHER = 64
 _MOST_BYTES = 4_000_000
-_FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 0.05
+_BACKOFF = Backoff(0.001, 0.05, jitter=1.0)
 
 #: Stands in the answer for: nothing was judged, and nothing written.
 _NOT_SERIALIZABLE = -1
@@ -152,17 +152,17 @@ class Committer:
         """Again while PostgreSQL cannot put it into an order: nothing was judged. Raises Unavailable if the end is not
         known."""
         deadline = self._clock.monotonic() + MAX_TRANSACTION_SECONDS
-        longest = _FIRST_PAUSE_S
+        attempts = 0
         while True:
             try:
                 return await _attempt(connection, statement)
             except (psycopg.Error, TimeoutError) as error:
                 failure = error_of(error)
-            pause = self._random.uniform(0.0, longest)
+            pause = _BACKOFF.pause_s(attempts, self._random)
             if not isinstance(failure, Conflict) or self._clock.monotonic() + pause > deadline:
                 raise failure
             await self._clock.sleep(pause)
-            longest = min(2 * longest, _LONGEST_PAUSE_S)
+            attempts += 1
 
 
 async def _attempt(connection: Connection, statement: dict[str, Any]) -> set[int]:

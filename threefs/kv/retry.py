@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from threefs.backoff import Backoff
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError, Throttled, TooOld
@@ -10,8 +11,8 @@ from threefs.kv.engine_api import Engine, Transaction
 
 T = TypeVar("T")
 
-FIRST_PAUSE_S = 0.002
-LONGEST_PAUSE_S = 0.5
+#: Conflicting transactions were begun together, so their pauses are drawn from nothing up.
+_BACKOFF = Backoff(0.002, 0.5, jitter=1.0)
 
 
 async def run(
@@ -31,7 +32,7 @@ async def run(
     must not vanish in a crash.
     """
     deadline = clock.monotonic() + timeout_s
-    longest = FIRST_PAUSE_S
+    attempts = 0
     while True:
         try:
             result = await _attempt(engine.begin(), function)
@@ -39,11 +40,11 @@ async def run(
             return result
         except (Conflict, TooOld, Throttled, MaybeCommitted) as error:
             engine.tally.again[type(error).__name__] += 1
-            pause = random.uniform(0.0, longest)
+            pause = _BACKOFF.pause_s(attempts, random)
             if clock.monotonic() + pause > deadline or (isinstance(error, MaybeCommitted) and not replayable):
                 raise
         await clock.sleep(pause)
-        longest = min(2 * longest, LONGEST_PAUSE_S)
+        attempts += 1
 
 
 async def _attempt(transaction: Transaction, function: Callable[[Transaction], Awaitable[T]]) -> T:

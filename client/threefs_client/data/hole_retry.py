@@ -6,6 +6,7 @@ has changed since before they were read: what was coming may have come, what was
 """
 
 from threefs import flux
+from threefs.backoff import Backoff
 from threefs.errors import DeadlineExceeded
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -13,8 +14,7 @@ from threefs_client import paths
 from threefs_client.context import ClientContext
 from threefs_client.data.reads import ReadFile
 
-_FIRST_PAUSE_S = 0.002
-_LONGEST_PAUSE_S = 0.1
+_BACKOFF = Backoff(0.002, 0.1)
 
 
 class Patience:
@@ -25,7 +25,7 @@ class Patience:
         self._file = file
         self._session = session
         self._deadline = link.deadline()
-        self._pause_s = _FIRST_PAUSE_S
+        self._attempts = 0
 
     async def read(self, offset: int, view: memoryview) -> int:
         """Fill the view; fewer bytes only if the file has become shorter. Holes are zeros.
@@ -55,11 +55,11 @@ class Patience:
         if not flux.is_in_flux(inode, offset, end, self._session):
             return inode.change == change
         clock = self._link.clock
-        if clock.monotonic() + self._pause_s > self._deadline:
+        if clock.monotonic() + _BACKOFF.limit_s(self._attempts) > self._deadline:
             raise DeadlineExceeded(
                 f"bytes {offset} to {end} of inode {inode.inode} are being cut or appended by somebody else, "
                 f"for longer than {self._link.options.timeout_s:g} s; try again later"
             )
-        await clock.sleep(self._link.random.uniform(self._pause_s / 2, self._pause_s))
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        await clock.sleep(_BACKOFF.pause_s(self._attempts, self._link.random))
+        self._attempts += 1
         return False

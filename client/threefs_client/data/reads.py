@@ -6,7 +6,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from threefs import layout as layouts
+from threefs.backoff import Backoff
 from threefs.budget import ByteBudget
+from threefs.cluster import routing_watcher
+from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, CorruptChunk, NotServing, Retry, ThreefsError
@@ -22,8 +25,7 @@ from threefs_client.data.replica_selector import ReplicaSelector, Resolved, choo
 from threefs_client.options import Options
 
 _REQUEST_ROWS = 512  # so that the views of one answer fit into one system call
-_FIRST_PAUSE_S = 0.01
-_LONGEST_PAUSE_S = 0.5
+_BACKOFF = Backoff(0.01, 0.5)
 
 
 class Connection(Protocol):
@@ -36,13 +38,6 @@ class Peers(Protocol):
     def live(self, address: str) -> Connection | None: ...
 
     async def connect(self, address: str, timeout_s: float) -> Connection: ...
-
-
-class RoutingSource(Protocol):
-    @property
-    def routing(self) -> Routing: ...
-
-    async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
 
 
 class ReadFile:
@@ -293,17 +288,8 @@ class Reader:
         return pause
 
     async def _pause(self, version: int, attempt: int, deadline: float) -> None:
-        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))
-        pause_s = min(self._random.uniform(longest / 2, longest), deadline - self._clock.monotonic())
-        if pause_s <= 0:
-            return
-        until = self._clock.monotonic() + pause_s
-        try:
-            if (await self._cluster.refresh(version, pause_s)).version > version:
-                return
-        except ThreefsError:
-            pass  # the manager is away; replicas can be read without it
-        await self._clock.sleep(max(0.0, until - self._clock.monotonic()))
+        pause_s = min(_BACKOFF.pause_s(attempt, self._random), deadline - self._clock.monotonic())
+        await routing_watcher.pause(self._cluster, version, pause_s, self._clock)
 
 
 def _untried(piece: _Piece, lanes: ReplicaSelector) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from typing import Any
 
+from threefs.backoff import Backoff
 from threefs.errors import Deadlock, Locked, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -11,8 +12,7 @@ from threefs_client import paths
 from threefs_client.context import ClientContext
 
 END = (1 << 64) - 1  # of a range: to the end of the file, wherever that will be
-_FIRST_PAUSE_S = 0.005
-_LONGEST_PAUSE_S = 0.25
+_BACKOFF = Backoff(0.005, 0.25)
 
 
 class LockOwner:
@@ -99,7 +99,7 @@ class LockOwner:
         lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
         wait = self._kind == pb.RECORD_LOCK and (asks_again or wait_s is None or wait_s > 0)
         deadline = None if wait_s is None else self._link.clock.monotonic() + wait_s
-        pause_s = _FIRST_PAUSE_S
+        attempts = 0
         if not self._entered:
             await self._link.lease.enter()
             self._entered = True
@@ -118,11 +118,11 @@ class LockOwner:
                 self._undo(start, end)
                 raise
             try:
-                await self._link.clock.sleep(self._link.random.uniform(pause_s / 2, pause_s))
+                await self._link.clock.sleep(_BACKOFF.pause_s(attempts, self._link.random))
             except BaseException:
                 self._leave()
                 raise
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            attempts += 1
 
     async def release(self, start: int = 0, end: int = END) -> None:
         """Unlock; bytes that are not locked are no error."""

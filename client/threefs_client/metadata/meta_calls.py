@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from threefs.backoff import Backoff
+from threefs.cluster import routing_watcher
+from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Cancelled, OutcomeUnknown, Retry, ThreefsError, Unavailable
@@ -17,21 +20,13 @@ from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Sing
 from threefs_client.metadata.coalescer import Coalescer
 from threefs_client.metadata.meta_selector import Connection, Connections, MetaServices
 
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 1.0
+_BACKOFF = Backoff(0.02, 1.0)
 #: After that while without an answer it is said that calls wait, once.
 _SILENCE_S = 1.0
 
 _LOG = LibraryLogger(__name__)
 
 _NAMES_CALLER: dict[type[Any], bool] = {}  # kinds of requests: whether they have a field for it
-
-
-class RoutingSource(Protocol):
-    @property
-    def routing(self) -> Routing: ...
-
-    async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
 
 
 class MetaCalls:
@@ -163,17 +158,8 @@ class MetaCalls:
         await self._services.close()
 
     async def _pause(self, version: int, attempt: int, deadline: float) -> None:
-        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))
-        pause_s = min(self._random.uniform(longest / 2, longest), deadline - self._clock.monotonic())
-        until = self._clock.monotonic() + pause_s
-        if pause_s <= 0:
-            return
-        try:
-            if (await self._cluster.refresh(version, pause_s)).version > version:
-                return
-        except ThreefsError:
-            pass  # the manager is away as well; the routing at hand may still be right
-        await self._clock.sleep(max(0.0, until - self._clock.monotonic()))
+        pause_s = min(_BACKOFF.pause_s(attempt, self._random), deadline - self._clock.monotonic())
+        await routing_watcher.pause(self._cluster, version, pause_s, self._clock)
 
 
 def _name(caller: pb.Caller, request: Any) -> None:

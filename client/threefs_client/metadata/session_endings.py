@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from threefs.background import BackgroundTasks
+from threefs.backoff import Backoff
 from threefs.env.clock import Clock
 from threefs.errors import NotFound, OutcomeUnknown, SessionLost, ThreefsError
 from threefs.telemetry.library_logging import LibraryLogger
@@ -16,8 +17,7 @@ from threefs_client.metadata.lease import Lease
 
 #: Sessions that are owed; of more the oldest are left to the lease.
 MOST = 4096
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
+_BACKOFF = Backoff(0.5, 30.0)
 _ATTEMPT_S = 10.0
 _FAREWELL_S = 2.0
 
@@ -62,7 +62,7 @@ class Endings:
         try:
             inode = await find()  # at once, as it may be removed soon
         except ThreefsError:
-            await self._clock.sleep(_FIRST_PAUSE_S)  # what is on its way arrives
+            await self._clock.sleep(_BACKOFF.first_s)  # what is on its way arrives
             try:
                 inode = await find()
             except ThreefsError:  # nothing is there, or nobody knows: then it is left to the lease
@@ -72,12 +72,12 @@ class Endings:
         self.owe(request, caller, self._lease.number, OutcomeUnknown("it may have begun"))
 
     async def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        failures = 0  # one round after the other
         while self._owed:
-            await self._clock.sleep(pause_s)
+            await self._clock.sleep(_BACKOFF.limit_s(failures))
             before = len(self._owed)
             await self._try_all(_ATTEMPT_S)
-            pause_s = _FIRST_PAUSE_S if len(self._owed) < before else min(2 * pause_s, _LONGEST_PAUSE_S)
+            failures = 0 if len(self._owed) < before else failures + 1
 
     async def _try_all(self, timeout_s: float) -> None:
         """One after the other; the first that nobody answers ends the round."""

@@ -15,13 +15,13 @@ from threefs_client.context import ClientContext
 from threefs_client.metadata.locks import END, LockOwner
 from threefs_fuse.requests import Lock
 
+from threefs.backoff import Backoff
 from threefs.errors import InvalidArgument, Locked
 from threefs.wire import meta_pb2 as pb
 
 #: The end of a range that reaches to the end of the file, as the kernel has it.
 _KERNELS_END = (1 << 63) - 1
-_FIRST_PAUSE_S = 0.002
-_LONGEST_PAUSE_S = 0.25
+_BACKOFF = Backoff(0.002, 0.25)
 _EXCLUSIVE = {fcntl.F_RDLCK: False, fcntl.F_WRLCK: True}
 _KERNELS = {pb.SHARED: fcntl.F_RDLCK, pb.EXCLUSIVE: fcntl.F_WRLCK}
 
@@ -95,12 +95,12 @@ class FileLocks:
         found = self._owner(key, lock.pid)
         found.users += 1
         try:
-            pause_s = _FIRST_PAUSE_S
+            attempts = 0
             while not await self._finished(self._try(found, lock, wait)):
                 if not wait:
                     raise Locked(f"inode {inode} is locked by somebody else")
-                await self._pause(inode, pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                await self._pause(inode, _BACKOFF.pause_s(attempts, self._link.random))
+                attempts += 1
             if handle is not None and not flock:
                 self._through.setdefault(handle, set()).add(owner)
             await self._finished(self._tell(inode))
@@ -140,7 +140,7 @@ class FileLocks:
         news = asyncio.Event()
         self._waiting.setdefault(inode, []).append(news)
         try:
-            async with asyncio.timeout(self._link.random.uniform(pause_s / 2, pause_s)):
+            async with asyncio.timeout(pause_s):
                 await news.wait()
         except TimeoutError:
             pass

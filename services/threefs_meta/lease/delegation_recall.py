@@ -5,14 +5,16 @@ in some milliseconds, as a client that is at work learns of the recall with its 
 dead, or does nothing, is waited for no longer than it may rely on what it knew.
 """
 
+import itertools
+
+from threefs.backoff import Backoff
 from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation
 from threefs_meta.lease.delegation import DelegationHeld
 
-_FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 0.02
+_BACKOFF = Backoff(0.001, 0.02)
 
 
 async def wait(context: Context, claimed: DelegationHeld) -> None:
@@ -21,12 +23,10 @@ async def wait(context: Context, claimed: DelegationHeld) -> None:
     if not await _step(context, claimed, None):
         return
     seen_s = clock.monotonic()  # not before: until it is committed the client may learn that all is well
-    pause_s = _FIRST_PAUSE_S
-    while True:
-        await clock.sleep(pause_s)
+    for attempt in itertools.count():
+        await clock.sleep(_BACKOFF.limit_s(attempt))
         if not await _step(context, claimed, seen_s):
             return
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 async def _step(context: Context, claimed: DelegationHeld, seen_s: float | None) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from threefs.backoff import Backoff
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
 from threefs.env.random import Random
@@ -43,8 +44,7 @@ from threefs_storage.engine.exactly_once import Entry, Forgotten, may_have_ended
 from threefs_storage.engine.records import Record, Version
 from threefs_storage.targets import Target
 
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.5
+_BACKOFF = Backoff(0.02, 0.5)
 _CLIENT_BYTES = 16
 _NO_RECORD = Record()
 
@@ -373,7 +373,7 @@ class Craq:
         The successor is looked up now, and again after each failure and each chain change (R3). `write` and `payload`
         are the change itself; without them the whole content is read and sent. Raises CorruptChunk: it cannot be read.
         """
-        pause_s = _FIRST_PAUSE_S
+        attempts = 0
         while True:
             chain_version = target.chain.version
             target.check(chain_version, syncing=True)
@@ -391,7 +391,7 @@ class Craq:
                     target.note_damage(chunk)
                 if error.retry is Retry.NEVER:
                     raise
-                pause_s = await self._pause(target, chain_version, error, pause_s, deadline)
+                attempts = await self._pause(target, chain_version, error, attempts, deadline)
                 continue
             if result.version == pending.version and (result.length, result.checksum) != (
                 pending.length,
@@ -409,16 +409,16 @@ class Craq:
         return Result(pending.version, pending.length, pending.checksum)
 
     async def _pause(
-        self, target: Target, chain_version: int, error: ThreefsError, pause_s: float, deadline: float
-    ) -> float:
+        self, target: Target, chain_version: int, error: ThreefsError, attempts: int, deadline: float
+    ) -> int:
         """Wait before the next attempt, not at all if the chain has changed meanwhile. Raises DeadlineExceeded."""
         if target.chain.version != chain_version:
-            return _FIRST_PAUSE_S
-        wait_s = self._random.uniform(pause_s / 2, pause_s)
-        if self._clock.monotonic() + wait_s >= deadline:
+            return 0
+        pause_s = _BACKOFF.pause_s(attempts, self._random)
+        if self._clock.monotonic() + pause_s >= deadline:
             raise DeadlineExceeded(f"the successor of target {target.target_id} did not take the write: {error}")
-        await self._clock.sleep(wait_s)
-        return min(2 * pause_s, _LONGEST_PAUSE_S)
+        await self._clock.sleep(pause_s)
+        return attempts + 1
 
 
 def _passed_on(write: pb.ChunkWrite, update: Update) -> pb.ChunkWrite:

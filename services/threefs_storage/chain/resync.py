@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from threefs.background import BackgroundTasks
+from threefs.backoff import Backoff
 from threefs.budget import ByteBudget
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, ThreefsError, Unavailable
@@ -32,8 +33,7 @@ _AT_ONCE = 8  # chunks on their way ...
 AT_ONCE_BYTES = 32 << 20  # ... of all targets of the process: there is room for as much of what clients write meanwhile
 _CALL_S = 5.0
 _SHIP_S = 20.0
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_BACKOFF = Backoff(0.05, 1.0)
 #: A pass that ends with something missing is followed by another one. More than so many get nothing done.
 _PASSES = 3
 
@@ -83,7 +83,6 @@ class Resync:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, target: Target, successor: TargetId, chain_version: int) -> None:
-        pause_s = _FIRST_PAUSE_S
         passes = 0
         while target.chain.version == chain_version:
             passes += 1
@@ -97,8 +96,7 @@ class Resync:
                 _LOG.info("resync is interrupted", target=target.target_id, successor=successor, error=str(error))
             except Exception:
                 _LOG.exception("resync failed", target=target.target_id, successor=successor)
-            await self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await self._clock.sleep(_BACKOFF.limit_s(passes - 1))
 
     async def _bring_up_to_date(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
         """One pass, which counts as progress or not; whether nothing is missing any more."""

@@ -8,12 +8,12 @@ longer. A lost chunk is whole again when somebody overwrites it, or when a membe
 import asyncio
 import dataclasses
 import enum
-import math
 from itertools import islice
 
 import structlog
 
 from threefs.background import BackgroundTasks
+from threefs.backoff import Backoff
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError
 from threefs.ids import ChunkId, TargetId, WriteIdentity
@@ -26,8 +26,7 @@ from threefs_storage.engine.records import Record, Version
 from threefs_storage.targets import Target
 
 _TURN_S = 20.0
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 30.0
+_BACKOFF = Backoff(0.2, 30.0)
 #: Lost chunks that are looked for again in one round; a round comes with each change of the chain.
 _MOST_LOST = 256
 #: Where even the number of the lost version is not known, the next one is beyond all that may have been.
@@ -61,21 +60,20 @@ class Repair:
         await self._background.stop()
 
     async def _run(self, target: Target) -> None:
-        pause_s = _FIRST_PAUSE_S
+        rounds = 0
         while True:
             target.hurt.clear()
             for chunk in list(target.damaged):
                 await self.attempt(target, chunk)
             for chunk in list(islice(target.engine.lost_chunks, _MOST_LOST)):
                 await self.attempt(target, chunk)
-            if not target.damaged and not target.engine.lost_chunks:
-                pause_s = math.inf
+            is_sound = not target.damaged and not target.engine.lost_chunks
             try:
-                async with asyncio.timeout(pause_s if pause_s < math.inf else None):
+                async with asyncio.timeout(None if is_sound else _BACKOFF.limit_s(rounds)):
                     await target.hurt.wait()
-                pause_s = _FIRST_PAUSE_S
+                rounds = 0
             except TimeoutError:
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                rounds += 1
 
     async def attempt(self, target: Target, chunk: ChunkId) -> Outcome:
         """Make a chunk good, or find that it is lost. Raises nothing."""

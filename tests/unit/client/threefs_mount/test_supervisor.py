@@ -9,6 +9,8 @@ import pytest
 from threefs_mount import supervisor
 from threefs_mount.supervisor import supervise
 
+from threefs.backoff import Backoff
+
 PROGRAM = """
 import os, signal, sys, time
 with open(sys.argv[1], "a") as runs:
@@ -26,7 +28,7 @@ sys.exit(way in ("fails", "crashes"))
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(supervisor, "_BACKOFF", Backoff(0.01, 30.0))
 
 
 def outcome(tmp_path: Path, ways: str, *, end_after_s: float = 0.0) -> tuple[int, int, int]:
@@ -60,5 +62,5 @@ def test_a_signal_is_passed_on_and_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_signal_between_two_runs_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_FIRST_PAUSE_S", 20.0)
+    monkeypatch.setattr(supervisor, "_BACKOFF", Backoff(20.0, 30.0))
     assert outcome(tmp_path, "killed,stays", end_after_s=3.0) == (-signal.SIGKILL, 1, 1)
