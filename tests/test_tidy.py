@@ -30,6 +30,7 @@ LAYERS = (
         "relatime",
         "routing",
         "checksums",
+        "bounded_dict",
         "budget",
         "delegations",
         "leases",

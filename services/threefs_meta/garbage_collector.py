@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from threefs.background import BackgroundTasks
+from threefs.bounded_dict import BoundedDict
 from threefs.errors import Corrupt, ThreefsError
 from threefs.ids import InodeId
 from threefs.kv import retry
@@ -59,7 +60,9 @@ class GarbageCollector:
         self._expiry = TrashReaper(context)
         self._removals = b""  # where the next round begins
         self._replays = b""
-        self._setbacks: dict[int, int] = {}  # inodes that could not be freed: for how many ticks that put them off
+        self._setbacks = BoundedDict[int, int](
+            _MOST_SETBACKS
+        )  # ticks by which inodes that could not be freed are put off
         self._damaged: dict[int, bytes] = {}  # directories: how far they were gone through, past damaged entries
         self._slots = asyncio.Semaphore(FILES_AT_ONCE)
         self._background = BackgroundTasks()
@@ -167,10 +170,8 @@ class GarbageCollector:
 
         await self._change(move)
         for item in stuck:
-            ticks = self._setbacks.pop(item.inode.inode, _FIRST_SETBACK)
-            self._setbacks[item.inode.inode] = min(2 * ticks, _LONGEST_SETBACK)
-            if len(self._setbacks) > _MOST_SETBACKS:
-                del self._setbacks[next(iter(self._setbacks))]
+            ticks = self._setbacks.get(item.inode.inode, _FIRST_SETBACK)
+            self._setbacks.put(item.inode.inode, min(2 * ticks, _LONGEST_SETBACK))
 
     async def _free(self, item: _Removed) -> bool:
         """What a file has besides its record."""

@@ -357,7 +357,7 @@ def _copied(
     }
     fresh._wanted, fresh._names, fresh._serial = set(mine._wanted), mine._names, mine._serial
     fresh._newest_failed = mine._newest_failed
-    fresh._seen = {key: replace(one) for key, one in mine._seen.items()}
+    fresh._seen.update((key, replace(one)) for key, one in mine._seen.items())
     return fresh
 
 

@@ -16,6 +16,7 @@ from itertools import starmap
 from typing import NamedTuple, Protocol
 
 from threefs.backoff import Backoff
+from threefs.bounded_dict import BoundedDict
 from threefs.budget import ByteBudget
 from threefs.checksums import crc32c
 from threefs.cluster import routing_watcher
@@ -151,7 +152,7 @@ class ChunkClient:
         self._budget = ByteBudget(self._limits.in_flight_bytes)
         self._backoff = Backoff(self._limits.first_pause_s, self._limits.longest_pause_s)
         self._seq = 0
-        self._known: dict[ChunkId, int] = {}  # the newest versions that were seen here, the latest last
+        self._known = BoundedDict[ChunkId, int](_KNOWN_VERSIONS)  # the newest versions that were seen here
         self._busy: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
 
     def chain_of(self, layout: FileLayout, number: int) -> ChainId:
@@ -448,10 +449,7 @@ class ChunkClient:
         return request
 
     def _learn(self, chunk: ChunkId, version: int) -> None:
-        self._known.pop(chunk, None)
-        self._known[chunk] = version
-        if len(self._known) > _KNOWN_VERSIONS:
-            del self._known[next(iter(self._known))]
+        self._known.put(chunk, version)
 
     def _attempt_s(self, deadline: float) -> float:
         return max(0.001, min(self._limits.attempt_timeout_s, deadline - self._clock.monotonic()))

@@ -1,10 +1,11 @@
 """The story of a key: what happened to a chunk or a chain lately, for people and for tests. Bounded."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from threefs.bounded_dict import BoundedDict
 from threefs.env.clock import CLOCK, Clock
 
 
@@ -19,21 +20,17 @@ class EventTrace:
     """The last events of the keys that were touched last."""
 
     def __init__(self, *, keys: int = 1024, events: int = 16, clock: Clock = CLOCK) -> None:
-        self._keys = keys
         self._events = events
         self._clock = clock
-        self._told: OrderedDict[Hashable, deque[Event]] = OrderedDict()
+        self._traces = BoundedDict[Hashable, deque[Event]](keys)
 
     def add(self, key: Hashable, what: str, **facts: Any) -> None:
-        told = self._told.get(key)
-        if told is None:
-            told = self._told[key] = deque(maxlen=self._events)
-            if len(self._told) > self._keys:
-                self._told.popitem(last=False)
-        else:
-            self._told.move_to_end(key)
-        told.append(Event(self._clock.monotonic(), what, facts))
+        trace = self._traces.get(key)
+        if trace is None:
+            trace = deque(maxlen=self._events)
+        trace.append(Event(self._clock.monotonic(), what, facts))
+        self._traces.put(key, trace)
 
     def of(self, key: Hashable) -> list[Event]:
         """Oldest first."""
-        return list(self._told.get(key, ()))
+        return list(self._traces.get(key, ()))

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
+from threefs.bounded_dict import BoundedDict
 from threefs.env.clock import Clock
 from threefs.errors import NotFound, OutcomeUnknown, SessionLost, ThreefsError
 from threefs.telemetry.library_logging import LibraryLogger
@@ -33,7 +34,7 @@ class Endings:
         self._send = send
         self._lease = lease
         self._clock = clock
-        self._owed: dict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]] = {}  # by session
+        self._owed = BoundedDict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]](MOST)  # by session
         self._background = BackgroundTasks()
         self._task: asyncio.Task[None] | None = None
 
@@ -46,11 +47,10 @@ class Endings:
         if isinstance(error, SessionLost | NotFound):
             self._lease.leave()
             return
-        if len(self._owed) >= MOST:
-            oldest = next(iter(self._owed))
-            _LOG.warning("a write session is left to the lease: too many cannot be ended", session=oldest.hex())
-            self._done(oldest)
-        self._owed[request.session] = request, caller, lease
+        evicted = self._owed.put(request.session, (request, caller, lease))
+        if evicted is not None:
+            _LOG.warning("a write session is left to the lease: too many cannot be ended", session=evicted[0].hex())
+            self._lease.leave()
         if self._task is None or self._task.done():
             self._task = self._background.run("ending of write sessions", self._run())
 

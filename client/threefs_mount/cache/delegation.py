@@ -15,6 +15,7 @@ whoever waits for it goes on at once.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from threefs.bounded_dict import BoundedDict
 from threefs.delegations import CLAIM_S
 
 #: So many times a name was added after a look that found nothing.
@@ -94,7 +95,7 @@ class DirectoryDelegations:
         self._under_way: dict[PendingCreate, None] = {}
         self._serial = _FOR_EVER
         self._newest_failed = 0  # the highest request whose outcome is not sure
-        self._seen: dict[int, _Seen] = {}  # the one that was used last at the end
+        self._seen = BoundedDict[int, _Seen](_MOST_SEEN)
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -119,10 +120,8 @@ class DirectoryDelegations:
             seen.looks = min(seen.looks + 1, self._first_names)
 
     def _note(self, directory: int, now_s: float) -> _Seen:
-        seen = self._seen.pop(directory, None) or _Seen()
-        self._seen[directory] = seen
-        if len(self._seen) > _MOST_SEEN:
-            del self._seen[next(iter(self._seen))]
+        seen = self._seen.get(directory) or _Seen()
+        self._seen.put(directory, seen)
         if now_s - seen.last_s > _FORGOTTEN_S:
             seen.looks = seen.names = 0
         seen.last_s = now_s

@@ -7,6 +7,7 @@ was removed here, for who still works in it. No I/O happens here.
 
 from collections.abc import Iterable
 
+from threefs.bounded_dict import BoundedDict
 from threefs.wire import meta_pb2 as pb
 
 MOST_DIRECTORIES = 4096
@@ -20,9 +21,9 @@ class DirectoryAttrCache:
 
     def __init__(self, cache_s: float) -> None:
         self._cache_s = cache_s
-        self._directories: dict[int, tuple[pb.Inode, float]] = {}  # and until when
+        self._directories = BoundedDict[int, tuple[pb.Inode, float]](MOST_DIRECTORIES)  # and until when
         self._asked: dict[int, Ask] = {}
-        self._removed: dict[int, pb.Inode] = {}  # as long as the kernel may know them
+        self._removed = BoundedDict[int, pb.Inode](MOST_DIRECTORIES)  # as long as the kernel may know them
 
     def find(self, inode: int, now_s: float) -> tuple[pb.Inode, float] | None:
         """What is known of it, and for how many seconds yet."""
@@ -48,10 +49,7 @@ class DirectoryAttrCache:
             return
         del self._asked[number]
         if inode is not None and inode.type == pb.DIRECTORY and self._cache_s > 0:
-            self._directories.pop(number, None)
-            self._directories[number] = inode, asked_s + self._cache_s
-            if len(self._directories) > MOST_DIRECTORIES:
-                del self._directories[next(iter(self._directories))]
+            self._directories.put(number, (inode, asked_s + self._cache_s))
 
     # ---- changes of ours, once they have been answered ----
 
@@ -82,9 +80,7 @@ class DirectoryAttrCache:
     def removed(self, inode: pb.Inode) -> None:
         inode.nlink = 0
         self.forget(inode.inode)
-        self._removed[inode.inode] = inode
-        if len(self._removed) > MOST_DIRECTORIES:
-            del self._removed[next(iter(self._removed))]
+        self._removed.put(inode.inode, inode)
 
     def find_removed(self, inode: int) -> pb.Inode | None:
         return self._removed.get(inode)

@@ -5,6 +5,8 @@ No I/O happens here.
 
 from typing import TypeAlias
 
+from threefs.bounded_dict import BoundedDict
+
 #: Bounds the memory. Of what was asked for before the last so many, nothing is believed.
 MOST_TOUCHED = 8192
 
@@ -15,16 +17,14 @@ Thing: TypeAlias = int | tuple[int, bytes]
 class InvalidationLog:
     def __init__(self) -> None:
         self.mark = 0  # of now: whoever asks takes it along
-        self._marks: dict[Thing, int] = {}  # the one that was touched last at the end
+        self._marks = BoundedDict[Thing, int](MOST_TOUCHED)
         self._forgotten = 0  # up to there nothing is known
 
     def note(self, thing: Thing) -> None:
-        marks = self._marks
         self.mark += 1
-        marks.pop(thing, None)
-        marks[thing] = self.mark
-        if len(marks) > MOST_TOUCHED:
-            self._forgotten = marks.pop(next(iter(marks)))
+        evicted = self._marks.put(thing, self.mark)
+        if evicted is not None:
+            self._forgotten = evicted[1]
 
     def since(self, mark: int) -> set[Thing] | None:
         """What was touched since then. None: that is not known any more."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
+from threefs.bounded_dict import BoundedDict
 from threefs.wire import meta_pb2 as pb
 
 #: Bounds the memory. Of an inode that is not among the last so many, nothing is known.
@@ -33,25 +34,19 @@ class KernelAttrCache:
 
     def __init__(self, cache_s: float) -> None:
         self._cache_s = cache_s
-        self._inodes: dict[int, _Told | _Unread] = {}
+        self._inodes = BoundedDict[int, _Told | _Unread](MOST_INODES)
 
     def note(self, inode: pb.Inode, now_s: float, *, named: bool = True) -> None:
         """It is told now, under a name, or only its attributes."""
-        inodes, number = self._inodes, inode.inode
+        number = inode.inode
         moves = inode.moves if named else self.moves(number)
-        inodes.pop(number, None)
-        inodes[number] = _read(inode, now_s + self._cache_s, moves)
-        if len(inodes) > MOST_INODES:
-            self._forget_oldest()
+        self._inodes.put(number, _read(inode, now_s + self._cache_s, moves))
 
     def note_all(self, numbers: Iterable[int], inodes: Iterable[bytes], now_s: float) -> None:
         """The same for those of a listing, which are serialized."""
         self._inodes.update(zip(numbers, zip(inodes, repeat(now_s + self._cache_s)), strict=False))
-        self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
         while len(self._inodes) > MOST_INODES:
-            del self._inodes[next(iter(self._inodes))]
+            self._inodes.popitem(last=False)
 
     def forget(self, inode: int) -> None:
         """Something of it has changed, but not where it is."""

@@ -10,6 +10,8 @@ so only those without teach.
 
 from dataclasses import dataclass
 
+from threefs.bounded_dict import BoundedDict
+
 _FIRST = 2
 #: Listings with attributes for each without, ...
 _BELIEVED = 15
@@ -28,14 +30,12 @@ class _Habit:
 
 class ReaddirplusPolicy:
     def __init__(self) -> None:
-        self._programs: dict[int, _Habit] = {}  # by thread
+        self._programs = BoundedDict[int, _Habit](MOST_PROGRAMS)  # by thread
 
     def wants_attributes(self, program: int) -> bool:
         """Of a listing that begins."""
-        habit = self._programs.pop(program, None) or _Habit()
-        self._programs[program] = habit
-        if len(self._programs) > MOST_PROGRAMS:
-            del self._programs[next(iter(self._programs))]
+        habit = self._programs.get(program) or _Habit()
+        self._programs.put(program, habit)
         if habit.left:
             habit.left -= 1
             return True

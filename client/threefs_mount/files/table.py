@@ -12,6 +12,7 @@ from threefs_client.context import ClientContext
 from threefs_fuse.protocol import OpenFlag
 
 from threefs.background import BackgroundTasks
+from threefs.bounded_dict import BoundedDict
 from threefs.errors import LockLost, NotFound, SessionLost, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
@@ -90,7 +91,7 @@ class OpenFileTable:
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
         self._room = Room(held_bytes, self._files)
-        self._kept: dict[int, int] = {}  # inode: the change as of which the kernel has its content
+        self._kept = BoundedDict[int, int](_KEPT_FILES)  # inode: the change as of which the kernel has its content
         self.changed: Callable[[int], None] = lambda inode: None
         self.lost: Callable[[int], None] = lambda inode: None  # what the kernel has of its content may not be stored
         self.touched: Callable[[int], None] = lambda inode: None  # what was known of it before is not so any more
@@ -229,10 +230,8 @@ class OpenFileTable:
             self._link.lease.leave()
 
     def _keeps(self, inode: pb.Inode) -> bool:
-        keep = self._kept.pop(inode.inode, None) == inode.change
-        self._kept[inode.inode] = inode.change
-        if len(self._kept) > _KEPT_FILES:
-            del self._kept[next(iter(self._kept))]
+        keep = self._kept.get(inode.inode) == inode.change
+        self._kept.put(inode.inode, inode.change)
         return keep
 
     # ---- handles ----
