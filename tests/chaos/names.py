@@ -57,14 +57,14 @@ class Names:
             for number in range(self._clients):
                 group.create_task(self._client(f"n{number}"))
             for number, root in enumerate(self._mounts):
-                group.create_task(self._work(f"m{number}", through_mount(root), looks=False))
+                group.create_task(self._work(f"m{number}", through_mount(root), cached=True))
 
     def stop(self) -> None:
         self._stopping = True
 
     async def _client(self, name: str) -> None:
         async with await threefs_client.connect_async(self._address, timeout_s=_TIMEOUT_S, token=KEY) as fs:
-            await self._work(name, through_client(fs), looks=True)
+            await self._work(name, through_client(fs))
 
     async def look_last(self) -> None:
         """At every name, once nothing changes any more."""
@@ -74,18 +74,21 @@ class Names:
                 for name in NAMES:
                     await self._do("last", call, group, Act.LOOK, name, "")
 
-    async def _work(self, client: str, call: "Call", *, looks: bool) -> None:
+    async def _work(self, client: str, call: "Call", *, cached: bool = False) -> None:
         dice = random.Random(f"{self._seed}/{client}")
-        acts = [Act.MAKE, Act.MAKE, Act.REMOVE, Act.RENAME, *([Act.LOOK] * 2 if looks else [])]
+        acts = [Act.MAKE, Act.MAKE, Act.REMOVE, Act.RENAME, *([] if cached else [Act.LOOK] * 2)]
         while not self._stopping:
             name, other = dice.sample(NAMES, 2)
-            await self._do(client, call, dice.randrange(GROUPS), dice.choice(acts), name, other)
+            await self._do(client, call, dice.randrange(GROUPS), dice.choice(acts), name, other, cached=cached)
             await asyncio.sleep(dice.uniform(0, _PAUSE_S))
 
-    async def _do(self, client: str, call: "Call", group: int, act: Act, name: str, other: str) -> None:
+    async def _do(
+        self, client: str, call: "Call", group: int, act: Act, name: str, other: str, *, cached: bool = False
+    ) -> None:
         self._tokens += 1
         token = f"{client}-{self._tokens}" if act is Act.MAKE else ""
-        deed = Deed(client, act, name, time.monotonic(), other=other if act is Act.RENAME else "", token=token)
+        to = other if act is Act.RENAME else ""
+        deed = Deed(client, act, name, time.monotonic(), other=to, token=token, cached=cached)
         place = self.history.begin(str(group), deed)
         try:
             done, seen = await call(act, place_of(group, name), place_of(group, other) if other else "", token)

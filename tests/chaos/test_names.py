@@ -1,6 +1,7 @@
 """The checker of histories of names: it accepts what one order explains, and nothing else."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -69,6 +70,16 @@ def test_a_rename_touches_two_names_at_once() -> None:
     ]
     assert not judge(history)
     assert "no order" in judge([*history[:-1], look("y", 4, 5, "b")])
+
+
+def test_a_kernel_may_find_a_rename_done_that_somebody_else_has_done() -> None:
+    """To it both names are the same file: the old one as it looked it up before, the new one as it is now."""
+    renames = [deed(Act.RENAME, "a", begin, begin + 1, True, "", "b") for begin in (2, 4)]
+    history = [make("x", 0, 1), renames[0], replace(renames[1], cached=True), look("x", 6, 7, "b"), look("", 6, 7)]
+    assert not judge(history)
+    assert "no order" in judge([make("x", 0, 1), *renames])
+    gone = [make("x", 0, 1), deed(Act.REMOVE, "a", 2, 3), replace(renames[1], cached=True)]
+    assert "no order" in judge(gone)
 
 
 def test_random_histories_of_one_order_pass_and_a_changed_look_does_not() -> None:

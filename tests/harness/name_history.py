@@ -44,6 +44,7 @@ class Deed:
     done: bool | None = None  # False: it found the name taken, or missing
     other: str = ""  # of a rename: the new name
     token: str = ""  # that a creation puts there, or that a look has seen
+    cached: bool = False  # the kernel of a mount answered, perhaps by names that it had looked up a moment ago
 
     def __str__(self) -> str:
         told = "?" if self.done is None else "done" if self.done else "refused"
@@ -221,7 +222,11 @@ class _Fewest:
 
 
 def apply(state: State, deed: Deed) -> State | None:
-    """The state after it; None where it cannot have gone as it was told. One of unknown outcome has had its effect."""
+    """The state after it; None where it cannot have gone as it was told. One of unknown outcome has had its effect.
+
+    A kernel that holds both names of a rename for one inode does nothing, and says that it is done, as POSIX wants. It
+    may hold the old name for that, from before another client made the same rename.
+    """
     names = dict(state)
     there = names.get(deed.name, "")
     if deed.act is Act.LOOK:
@@ -235,7 +240,7 @@ def apply(state: State, deed: Deed) -> State | None:
     elif deed.done is False:
         return None if there else state
     elif not there:
-        return None
+        return state if deed.cached and deed.act is Act.RENAME and deed.other in names else None
     elif deed.act is Act.REMOVE:
         del names[deed.name]
     else:
