@@ -1,5 +1,6 @@
 """Fixtures for everyone."""
 
+import inspect
 import os
 import signal
 from collections.abc import Iterator
@@ -9,8 +10,10 @@ import structlog
 from hypothesis import HealthCheck, settings
 from threefs_client import FileSystem, keyring
 
+from tests.harness import rpc
 from tests.harness.cluster import LocalCluster
 from tests.harness.etcd import EtcdCluster, needs_etcd
+from tests.harness.meta_harness import MetaBench
 from tests.harness.postgres import PostgresServer, needs_postgres
 from threefs.env.buffers import POISON_VARIABLE
 
@@ -20,6 +23,36 @@ os.environ[POISON_VARIABLE] = "1"
 #: A machine may be slow: no example is judged by its time.
 settings.register_profile("threefs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("threefs")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs on a loop of its own: uvloop, or what its parameter `loop` says. A meta service
+    that it is given starts on that loop, and must pass the audit in the end."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    benches = [each for each in arguments.values() if isinstance(each, MetaBench)]
+
+    async def whole() -> None:
+        for bench in benches:
+            await bench.start()
+        await pyfuncitem.obj(**arguments)
+        for bench in benches:
+            await bench.audit()
+
+    rpc.run(whole, str(arguments.get("loop", "uvloop")))
+    return True
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest) -> MetaBench:
+    """A meta service over a store in memory. `@pytest.mark.trouble(conflict_rate=0.1)` makes the store fail, by the
+    test's parameter `seed`."""
+    marker = request.node.get_closest_marker("trouble")
+    drawn = getattr(request.node, "callspec", None)
+    seed = drawn.params.get("seed", 0) if drawn is not None else 0
+    return MetaBench(**{"seed": seed, **(marker.kwargs if marker is not None else {})})
 
 
 @pytest.fixture(autouse=True)
