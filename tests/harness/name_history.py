@@ -130,6 +130,9 @@ class _Search:
     - A call that changes nothing (a look, a refusal) takes effect as soon as the state fits: to wait cannot help.
     - Of calls of unknown outcome that would do the same, the one that ends first takes effect first.
     - Tokens that no later look sees are all alike.
+
+    A rename through a mount may have no effect: a kernel that holds both names for one inode does nothing and says that
+    it is done, as POSIX wants, and it may hold a name from before another client renamed the file.
     """
 
     def __init__(self, deeds: list[Deed]) -> None:
@@ -147,6 +150,7 @@ class _Search:
         found: set[Config] = set()
         fewest = _Fewest(self.deeds)
         order = itertools.count()
+        may_be_nothing = self.deeds[number].cached and self.deeds[number].act is Act.RENAME
         waiting: list[tuple[int, int, Config]] = []  # those that have used up few come first
 
         def add(config: Config) -> None:
@@ -161,8 +165,9 @@ class _Search:
                 continue
             if fewest.admitted > MOST_STATES:
                 raise Undecided(f"more than {MOST_STATES} states at {self.deeds[number]}")
-            if number in applied:
+            if number in applied or may_be_nothing:
                 found.add(config)
+            if number in applied:
                 continue
             for each in self._choices(applied, time):
                 after = apply(state, self.deeds[each])
@@ -222,11 +227,7 @@ class _Fewest:
 
 
 def apply(state: State, deed: Deed) -> State | None:
-    """The state after it; None where it cannot have gone as it was told. One of unknown outcome has had its effect.
-
-    A kernel that holds both names of a rename for one inode does nothing, and says that it is done, as POSIX wants. It
-    may hold the old name for that, from before another client made the same rename.
-    """
+    """The state after it; None where it cannot have gone as it was told. One of unknown outcome has had its effect."""
     names = dict(state)
     there = names.get(deed.name, "")
     if deed.act is Act.LOOK:
@@ -240,7 +241,7 @@ def apply(state: State, deed: Deed) -> State | None:
     elif deed.done is False:
         return None if there else state
     elif not there:
-        return state if deed.cached and deed.act is Act.RENAME and deed.other in names else None
+        return None
     elif deed.act is Act.REMOVE:
         del names[deed.name]
     else:
