@@ -102,10 +102,10 @@ async def run(cluster: Cluster, seconds: float, seed: int, clients: int) -> dict
     problems += cluster.end()
     problems += await audit.namespace(cluster.store)
     tell("judging the histories")
+    problems += name_history.violations(names.history)
     try:
-        problems += name_history.violations(names.history)
         problems += violations(load.history)
-    except (Undecided, name_history.Undecided) as error:
+    except Undecided as error:
         problems.append(f"undecided: {error}")
     return _result(cluster.shape, seconds, seed, load, names, counting, faults, problems)
 

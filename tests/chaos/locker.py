@@ -2,7 +2,8 @@
 
 Each step locks the file, reads the number in it, and stores the next one. It prints `told NUMBER` once fsync has said
 that it is stored, and `began NUMBER` before. Two holders of the lock at a time would tell the same number twice, and
-bytes that were written under a lock that was lost would take numbers back. It ends when the file STOP is there.
+bytes that were written under a lock that was lost would take numbers back. It ends when the file STOP is there,
+or its parent is gone.
 """
 
 import fcntl
@@ -53,7 +54,8 @@ def judge(lines: Iterable[str], last: int) -> list[str]:
 
 
 def main(path: str, stop: str) -> None:
-    while not Path(stop).exists():
+    parent = os.getppid()
+    while not Path(stop).exists() and os.getppid() == parent:
         try:
             step(path)
         except (OSError, ValueError) as error:  # a mount that died, a lock that was lost: come again

@@ -88,8 +88,16 @@ class Undecided(Exception):
 
 
 def violations(history: NameHistory) -> list[str]:
-    """One line for each group that has no order."""
-    return [f"names of {group}: {wrong}" for group, deeds in history.groups.items() if (wrong := judge(deeds))]
+    """One line for each group that has no order, or whose order could not be decided."""
+    found = []
+    for group, deeds in history.groups.items():
+        try:
+            wrong = judge(deeds)
+        except Undecided as error:
+            wrong = f"undecided: {error}"
+        if wrong:
+            found.append(f"names of {group}: {wrong}")
+    return found
 
 
 def judge(deeds: Iterable[Deed]) -> str:
