@@ -14,7 +14,7 @@ class MetaServices:
         self._fs = fs
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
-        link = self._fs.link
+        link = self._fs.context
         found = link.cluster.routing.meta_addresses()
         if not found:
             raise Unavailable("no meta service is known to the manager now")
@@ -23,4 +23,4 @@ class MetaServices:
 
 
 def managers(fs: AsyncFileSystem, url: str) -> Managers:
-    return Managers([FramedManager(fs.link.peers, address) for address in addresses.parse(url)])
+    return Managers([FramedManager(fs.context.peers, address) for address in addresses.parse(url)])

@@ -174,12 +174,12 @@ async def _create(fs: threefs_client.AsyncFileSystem, directory: str, series: Se
     async def one_after_the_other() -> None:
         for number in waiting:
             request = pb.CreateRequest(
-                mutation=fs.link.meta.mutation(),
+                mutation=fs.context.meta.mutation(),
                 place=pb.Place(path=f"{directory}/{number}".encode()),
                 mode=0o644,
                 exclusive=True,
             )
-            await fs.link.meta.call(methods.CREATE, request, timeout_s=60.0)
+            await fs.context.meta.call(methods.CREATE, request, timeout_s=60.0)
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:

@@ -59,7 +59,7 @@ def backup(reach: Reach, target: Path, once: bool) -> None:
     tell: Tell = (lambda line: None) if reach.as_json else (lambda line: click.echo(line, err=True))
 
     async def work(fs: AsyncFileSystem) -> None:
-        archive.claim(target, fs.link.cluster.routing.cluster_id)
+        archive.claim(target, fs.context.cluster.routing.cluster_id)
         services: dict[str, Service] = {_META: MetaServices(fs), _MANAGER: managers(fs, reach.url())}
         followers = [Follower(target, role, services[role], tell=tell) for role in ROLES]
         try:

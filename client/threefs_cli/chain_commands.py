@@ -194,7 +194,7 @@ async def _look(fs: AsyncFileSystem, url: str, chain_id: int) -> tuple[pb.Chain,
 
 
 def _managers(fs: AsyncFileSystem, url: str) -> Managers:
-    return Managers([FramedManager(fs.link.peers, address) for address in addresses.parse(url)])
+    return Managers([FramedManager(fs.context.peers, address) for address in addresses.parse(url)])
 
 
 COMMANDS = (chain,)

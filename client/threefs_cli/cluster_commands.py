@@ -137,7 +137,7 @@ def status(reach: Reach) -> None:
     url = reach.url()
 
     async def work(fs: AsyncFileSystem) -> dict[str, Any]:
-        peers = fs.link.peers
+        peers = fs.context.peers
         managers = Managers([FramedManager(peers, address) for address in addresses.parse(url)])
         reply = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
         found = describe(url, reply)

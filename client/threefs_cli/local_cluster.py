@@ -203,7 +203,7 @@ class LocalCluster:
 
     def _note_key(self, state: ClusterFile) -> None:
         if self.key_file.exists():
-            keyring.note(state.program("manager").addresses[0], self.key_file)
+            keyring.remember(state.program("manager").addresses[0], self.key_file)
 
     async def _start(self, state: ClusterFile, names: Sequence[str], port: int, tell: Tell) -> ClusterFile:
         state, started = self._launch_all(state, names, port)

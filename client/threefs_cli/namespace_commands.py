@@ -2,7 +2,7 @@
 
 import click
 from threefs_client import AsyncFileSystem
-from threefs_client.metadata.namespace import wanted_layout
+from threefs_client.metadata.namespace import requested_layout
 
 from threefs.errors import IsADirectory, NotADirectory, NotFound
 from threefs_cli import output
@@ -25,7 +25,7 @@ Examples:
 @reaching
 def mkdir(reach: Reach, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int) -> None:
     """Make directories."""
-    wanted_layout(chunk, stripe)  # or nothing is made
+    requested_layout(chunk, stripe)  # or nothing is made
 
     async def work(fs: AsyncFileSystem) -> None:
         for path in paths:

@@ -10,14 +10,14 @@ from threefs.wire import meta_pb2 as pb
 from threefs_client.data import fallocate, sparse
 from threefs_client.data.buffering import ReadAhead, WriteBuffer
 from threefs_client.data.fallocate import Allocation
-from threefs_client.data.handles import Handle, Place
+from threefs_client.data.handles import AppendRange, Handle
 from threefs_client.metadata.locks import LockOwner
 from threefs_client.modes import Mode
 
 Buffer = bytes | bytearray | memoryview
 
 
-def flat(data: object, *, writable: bool = False) -> memoryview:
+def byte_view(data: object, *, writable: bool = False) -> memoryview:
     """The bytes of a buffer, not copied. Raises InvalidArgument unless it is contiguous (and writable)."""
     try:
         view = memoryview(data)  # type: ignore[arg-type]
@@ -47,12 +47,14 @@ class AsyncFile:
         self._position = 0
         self._closed = False
         self._lock: LockOwner | None = None
-        self.unclosed: object = None  # what closes it in the end, to be kept alive as long
-        options, chunk_bytes = handle.link.options, handle.layout.chunk_bytes
-        self._held = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
-        self._place: Place | None = None  # of the first bytes that are held back, if they were appended in vain
-        self._asked: tuple[int, pb.Mutation] | None = None  # their length, and under which identity their place
-        self._window = ReadAhead(options.read_ahead_bytes)
+        self.open_files: object = None  # what closes it in the end, to be kept alive as long
+        options, chunk_bytes = handle.context.options, handle.layout.chunk_bytes
+        self._write_buffer = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
+        self._append_range: AppendRange | None = (
+            None  # of the first bytes that are held back, if they were appended in vain
+        )
+        self._reservation: tuple[int, pb.Mutation] | None = None  # their length, and under which identity their place
+        self._read_ahead = ReadAhead(options.read_ahead_bytes)
         if mode.append:
             self._position = handle.length
 
@@ -60,21 +62,21 @@ class AsyncFile:
 
     @property
     def mode(self) -> str:
-        return self._mode.shown
+        return self._mode.display
 
     @property
     def closed(self) -> bool:
         return self._closed
 
     @property
-    def pending(self) -> bool:
+    def has_unsent_writes(self) -> bool:
         """True while written bytes are held back."""
-        return len(self._held) > 0
+        return len(self._write_buffer) > 0
 
     @property
     def length(self) -> int:
         """Bytes in the file as far as this object knows, with what it holds back."""
-        return max(self.handle.length, self._held.end)
+        return max(self.handle.length, self._write_buffer.end)
 
     def readable(self) -> bool:
         return self._mode.readable
@@ -83,12 +85,12 @@ class AsyncFile:
         return self._mode.writable
 
     def tell(self) -> int:
-        self.check()
+        self.check_usable()
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move; returns the new position. From the end, that is the length as far as this object knows."""
-        self.check()
+        self.check_usable()
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.length}
         if whence not in bases:
             raise InvalidArgument(f"whence must be 0, 1 or 2, not {whence!r}")
@@ -98,10 +100,10 @@ class AsyncFile:
         self._position = position
         return position
 
-    def check(self, *, reading: bool = False, writing: bool = False) -> None:
+    def check_usable(self, *, reading: bool = False, writing: bool = False) -> None:
         if self._closed:
             raise ValueError(f"file {self.name!r} is closed")
-        if self._lock is not None and self._lock.lost:
+        if self._lock is not None and self._lock.is_lost:
             raise LockLost(f"the lock on {self.name!r} was lost: this process was silent for too long; close the file")
         if reading and not self._mode.readable:
             raise io.UnsupportedOperation(f"file {self.name!r} is not open for reading")
@@ -112,16 +114,16 @@ class AsyncFile:
 
     async def read(self, size: int | None = -1) -> bytes:
         """Up to `size` bytes, fewer only at the end of the file; all the rest without a size."""
-        self.check(reading=True)
+        self.check_usable(reading=True)
         if size is None or size < 0:
             return await self._read_all()
-        ready = self.read_at_once(size)
+        ready = self.read_buffered(size)
         if ready is not None:
             return ready
-        await self.send_held()
+        await self.flush_buffer()
         parts = []
         while size > 0:
-            got = self._window.rest(self._position)[:size] or await self._fetch(self._position, size)
+            got = self._read_ahead.rest(self._position)[:size] or await self._fetch(self._position, size)
             if not got:
                 break
             self._position += len(got)
@@ -129,11 +131,11 @@ class AsyncFile:
             parts.append(got)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
-    def read_at_once(self, size: int) -> bytes | None:
+    def read_buffered(self, size: int) -> bytes | None:
         """The same without I/O, or None."""
-        if len(self._held):
+        if len(self._write_buffer):
             return None
-        here = self._window.get(self._position, size)
+        here = self._read_ahead.get(self._position, size)
         if here is None:
             return None
         self._position += len(here)
@@ -141,20 +143,20 @@ class AsyncFile:
 
     async def peek(self, size: int = 1) -> bytes:
         """At least one byte ahead, unless at the end; the position stays."""
-        self.check(reading=True)
-        await self.send_held()
-        here = self._window.rest(self._position)
+        self.check_usable(reading=True)
+        await self.flush_buffer()
+        here = self._read_ahead.rest(self._position)
         return bytes(here or await self._fetch(self._position, max(size, 1), whole=True))
 
     async def readinto(self, buffer: object) -> int:
         """Fill a caller's buffer, without a copy if it is large. Fewer bytes only at the end of the file."""
-        self.check(reading=True)
-        view = flat(buffer, writable=True)
-        await self.send_held()
+        self.check_usable(reading=True)
+        view = byte_view(buffer, writable=True)
+        await self.flush_buffer()
         done = 0
         while done < len(view):
             rest = view[done:]
-            here = self._window.rest(self._position)[: len(rest)]
+            here = self._read_ahead.rest(self._position)[: len(rest)]
             if here:
                 rest[: len(here)] = here
                 got = len(here)
@@ -167,7 +169,7 @@ class AsyncFile:
         return done
 
     async def _read_all(self) -> bytes:
-        await self.send_held()
+        await self.flush_buffer()
         parts: list[memoryview] = []
         while True:
             missing = self.handle.length - self._position
@@ -187,9 +189,9 @@ class AsyncFile:
 
     async def _fetch(self, position: int, size: int, *, whole: bool = False) -> memoryview:
         """Read, and keep in the window what came in excess."""
-        got = await self._read_exactly(position, self._window.to_fetch(position, size))
-        self._window.put(position, got)
-        return got if whole else self._window.get(position, min(size, len(got))) or memoryview(b"")
+        got = await self._read_exactly(position, self._read_ahead.fetch_bytes(position, size))
+        self._read_ahead.put(position, got)
+        return got if whole else self._read_ahead.get(position, min(size, len(got))) or memoryview(b"")
 
     async def _read_exactly(self, position: int, size: int) -> memoryview:
         if position >= self.handle.length:
@@ -202,54 +204,56 @@ class AsyncFile:
 
     async def write(self, data: object) -> int:
         """Write all of `data`; small pieces are held back until a chunk is full, or `flush` or `close`."""
-        self.check(writing=True)
-        view = flat(data)
-        await self.handle.ask_quota()
-        if not self.write_at_once(view):
+        self.check_usable(writing=True)
+        view = byte_view(data)
+        await self.handle.recheck_quota()
+        if not self.write_buffered(view):
             await (self._append(view) if self._mode.append else self._write(view))
         return len(view)
 
-    def write_at_once(self, view: memoryview) -> bool:
+    def write_buffered(self, view: memoryview) -> bool:
         """The same without I/O: False when I/O is needed."""
         position = self.length if self._mode.append else self._position
         self.handle.check_write(position, len(view))
-        if len(view) >= self._held.room(position):
+        if len(view) >= self._write_buffer.room(position):
             return False
-        self._held.add(position, view)
-        self._window.drop()
+        self._write_buffer.append(position, view)
+        self._read_ahead.clear()
         self._position = position + len(view)
         return True
 
     async def _append(self, view: memoryview) -> None:
         """In one piece: appends of several clients never mix nor overlap."""
-        await self.send_held()
-        self._window.drop()
+        await self.flush_buffer()
+        self._read_ahead.clear()
         self._position = await self.handle.append(view)
 
     async def _write(self, view: memoryview) -> None:
         position = self._position
-        self._window.drop()
+        self._read_ahead.clear()
         while len(view):
-            room = self._held.room(position)
-            if room and (len(self._held) or len(view) < room):
+            room = self._write_buffer.room(position)
+            if room and (len(self._write_buffer) or len(view) < room):
                 part = view[:room]
-                self._held.add(position, part)
-                if self._held.full:
-                    await self.send_held()
-            elif len(self._held):
-                await self.send_held()
+                self._write_buffer.append(position, part)
+                if self._write_buffer.is_full:
+                    await self.flush_buffer()
+            elif len(self._write_buffer):
+                await self.flush_buffer()
                 continue
             else:  # straight from the caller's memory, all that fills whole buffers
-                part = view[: room + (len(view) - room) // self._held.size_bytes * self._held.size_bytes]
+                part = view[
+                    : room + (len(view) - room) // self._write_buffer.size_bytes * self._write_buffer.size_bytes
+                ]
                 await self.handle.write(position, part)
             position += len(part)
             self._position = position
             view = view[len(part) :]
 
-    async def send_held(self) -> None:
+    async def flush_buffer(self) -> None:
         """Write what is held back."""
-        while len(self._held):
-            offset, data = self._held.take()
+        while len(self._write_buffer):
+            offset, data = self._write_buffer.drain()
             sent = 0
             try:
                 if self._mode.append:
@@ -259,36 +263,36 @@ class AsyncFile:
                     sent = len(data)
             finally:
                 if sent < len(data):
-                    self._held.add(offset + sent, data[sent:])  # a later flush may have more luck
+                    self._write_buffer.append(offset + sent, data[sent:])  # a later flush may have more luck
 
     async def _append_held(self, view: memoryview) -> int:
         """How many of these bytes are appended. Those that got their place by an attempt which failed go there again:
         they may be there already."""
-        place = self._place
+        place = self._append_range
         if place is None or place.truncate_version != self.handle.file.truncate_version:
-            asked = self._asked = self._asked or (len(view), self.handle.link.meta.mutation())
-            place = self._place = await self.handle.place(*asked)
-            self._asked = None
+            asked = self._reservation = self._reservation or (len(view), self.handle.context.meta.mutation())
+            place = self._append_range = await self.handle.reserve_append(*asked)
+            self._reservation = None
         length = place.end - place.offset
-        await self.handle.write_placed(place, view[:length])
-        self._place = None
+        await self.handle.write_reserved(place, view[:length])
+        self._append_range = None
         self._position = place.end
         return length
 
     async def flush(self) -> None:
         """Send what is held back. Then all is durable on all replicas, and others see the length."""
-        self.check()
+        self.check_usable()
         if self._mode.writable:
-            await self.send_held()
+            await self.flush_buffer()
             await self.handle.sync()
 
     async def truncate(self, size: int | None = None) -> int:
         """Make the file `size` bytes long (by default: up to the position). The position stays."""
-        self.check(writing=True)
+        self.check_usable(writing=True)
         size = self._position if size is None else size
         self.handle.check_write(0, size)
-        await self.send_held()
-        self._window.drop()
+        await self.flush_buffer()
+        self._read_ahead.clear()
         await self.handle.truncate(size)
         return size
 
@@ -297,9 +301,9 @@ class AsyncFile:
 
         Durable when it returns. Raises InvalidArgument, NotSupported, FileTooLarge, QuotaExceeded, NoSpace.
         """
-        self.check(writing=True)
-        await self.send_held()
-        self._window.drop()
+        self.check_usable(writing=True)
+        await self.flush_buffer()
+        self._read_ahead.clear()
         await fallocate.allocate(self.handle, offset, length, mode)
 
     async def seek_data(self, offset: int) -> int:
@@ -307,14 +311,14 @@ class AsyncFile:
 
         A hole shows if it takes a whole chunk, or the end of one.
         """
-        self.check()
-        await self.send_held()
+        self.check_usable()
+        await self.flush_buffer()
         return await sparse.seek_data(self.handle, offset)
 
     async def seek_hole(self, offset: int) -> int:
         """The first byte of a hole from `offset` on, at last the end of the file. Raises NoDataThere."""
-        self.check()
-        await self.send_held()
+        self.check_usable()
+        await self.flush_buffer()
         return await sparse.seek_hole(self.handle, offset)
 
     # ---- locking ----
@@ -324,17 +328,17 @@ class AsyncFile:
 
         Raises Locked when it cannot be had within `wait_s`; by default it waits as long as it takes.
         """
-        self.check()
+        self.check_usable()
         if self._lock is None:
             self._lock = LockOwner(
-                self.handle.link, self.handle.inode, self.handle.link.random.below(1 << 63), name=self.name
+                self.handle.context, self.handle.inode, self.handle.context.random.below(1 << 63), name=self.name
             )
         await self._lock.acquire(exclusive=exclusive, wait_s=wait_s)
-        self._window.drop()
+        self._read_ahead.clear()
         try:
             await self.handle.refresh()
         except BaseException:
-            self._lock.take_back()  # whoever is told that it failed has no lock
+            self._lock.unlock_soon()  # whoever is told that it failed has no lock
             raise
 
     async def unlock(self) -> None:
@@ -350,22 +354,22 @@ class AsyncFile:
             return
         self._closed = True
         try:
-            await self.send_held()
+            await self.flush_buffer()
         finally:
-            self._window.drop()
+            self._read_ahead.clear()
             try:
                 await self.handle.close()
             finally:
                 await self.unlock()
 
-    def forget_ahead(self) -> None:
+    def drop_read_ahead(self) -> None:
         """Somebody writes past this object: what was read ahead is old."""
-        self._window.drop()
+        self._read_ahead.clear()
 
-    def disown(self) -> None:
+    def drop_after_fork(self) -> None:
         """In a forked child: what the parent has not sent yet is the parent's."""
-        self._held.drop()
-        self._place = self._asked = None
+        self._write_buffer.clear()
+        self._append_range = self._reservation = None
         self._lock = None
 
     async def __aenter__(self) -> "AsyncFile":

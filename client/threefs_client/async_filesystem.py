@@ -12,17 +12,17 @@ from threefs import layout as layouts
 from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, Retry, StaleFence, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_client import addresses, context, modes, options, paths
-from threefs_client.async_file import AsyncFile, flat
+from threefs_client import addresses, modes, options, paths
+from threefs_client.async_file import AsyncFile, byte_view
 from threefs_client.attributes import Attributes
-from threefs_client.context import ClientContext
-from threefs_client.credentials import caller_of, may_surely_read
+from threefs_client.context import ClientContext, connect
+from threefs_client.credentials import caller_of, mode_permits_read
 from threefs_client.data import copy_range, reads
 from threefs_client.data.handles import Handle
-from threefs_client.data.hole_retry import Patience
+from threefs_client.data.hole_retry import HoleRetry
 from threefs_client.data.reads import ReadFile
-from threefs_client.exit_flush import UnclosedAsync
-from threefs_client.metadata.namespace import NamespaceApi, checked_permissions, wanted_layout
+from threefs_client.exit_flush import AsyncOpenFiles
+from threefs_client.metadata.namespace import NamespaceApi, checked_permissions, requested_layout
 from threefs_client.modes import Mode
 
 Path = paths.Path
@@ -37,30 +37,30 @@ async def connect_async(url: str, **chosen: Any) -> "AsyncFileSystem":
 
     Raises InvalidArgument for a bad address or option, Unavailable when no manager answers there.
     """
-    fs = AsyncFileSystem(await context.connect(addresses.parse(url), options.make(**chosen)))
-    await fs.unclosed.watch()
+    fs = AsyncFileSystem(await connect(addresses.parse(url), options.make(**chosen)))
+    await fs.open_files.close_with_loop()
     return fs
 
 
 class AsyncFileSystem(NamespaceApi):
     """All operations, for one event loop. Paths are absolute, from the root of the cluster."""
 
-    def __init__(self, link: ClientContext, caller: pb.Caller | None = None) -> None:
-        super().__init__(link, caller)
-        self.unclosed = UnclosedAsync()
+    def __init__(self, context: ClientContext, caller: pb.Caller | None = None) -> None:
+        super().__init__(context, caller)
+        self.open_files = AsyncOpenFiles()
 
     def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "AsyncFileSystem":
         """The same connection on behalf of a user: what is not permitted to it fails. Raises InvalidArgument."""
-        other = AsyncFileSystem(self.link, caller_of(uid, gid, groups))
-        other.unclosed = self.unclosed
+        other = AsyncFileSystem(self.context, caller_of(uid, gid, groups))
+        other.open_files = self.open_files
         return other
 
     async def close(self) -> None:
         """Close the files that are open for writing, and drop the connections. Other files fail from then on."""
         try:
-            await self.unclosed.end()
+            await self.open_files.close_all()
         finally:
-            await self.link.close()
+            await self.context.close()
 
     async def __aenter__(self) -> "AsyncFileSystem":
         return self
@@ -89,7 +89,7 @@ class AsyncFileSystem(NamespaceApi):
         wanted = modes.parse(mode)
         if wanted.text:
             raise InvalidArgument(f'files are binary here: add a "b" to the mode {mode!r}')
-        layout = wanted_layout(chunk_bytes, stripe)
+        layout = requested_layout(chunk_bytes, stripe)
         return await self.open_as(path, wanted, checked_permissions(permissions), parents, layout)
 
     async def open_as(
@@ -102,11 +102,11 @@ class AsyncFileSystem(NamespaceApi):
         *,
         unnamed: bool = False,
     ) -> AsyncFile:
-        session = self.link.random.token(16) if mode.writable else b""
+        session = self.context.random.token(16) if mode.writable else b""
         if not session:
             return self._file((await self._open(path, mode, session)).inode, mode, path)
-        lease = self.link.lease
-        await lease.enter()
+        lease = self.context.lease
+        await lease.acquire()
         try:
             if mode.create:
                 reply: pb.CreateReply | pb.OpenReply = await self._create(
@@ -114,17 +114,17 @@ class AsyncFileSystem(NamespaceApi):
                 )
             else:
                 reply = await self._open(path, mode, session)
-            lease.entered(reply.lease)
+            lease.granted(reply.lease)
             file = self._file(reply.inode, mode, path, session, reply.lease)
             file.handle.over_quota = reply.over_quota
             return file
         except BaseException as error:
             if not unnamed and (not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN):
-                self.link.endings.seek(lambda: self._number(path), session, self.caller)
-            lease.leave()
+                self.context.session_closer.close_if_opened(lambda: self._inode_number(path), session, self.caller)
+            lease.release()
             raise
 
-    async def _number(self, path: Path) -> int:
+    async def _inode_number(self, path: Path) -> int:
         reply = await self._call(methods.STAT, pb.StatRequest(place=paths.place(path), follow=True))
         return reply.inode.inode
 
@@ -134,7 +134,7 @@ class AsyncFileSystem(NamespaceApi):
         """A new file, open as with "wb+", that nobody else can see; it is gone when it is closed or this process dies,
         unless `link_file` has given it a name. It inherits from the directory as if it were made in it (O_TMPFILE)."""
         mode = modes.parse("w+b")
-        layout = wanted_layout(chunk_bytes, stripe)
+        layout = requested_layout(chunk_bytes, stripe)
         return await self.open_as(directory, mode, checked_permissions(permissions), False, layout, unnamed=True)
 
     async def link_file(self, file: Any, destination: Path) -> Attributes:
@@ -142,35 +142,35 @@ class AsyncFileSystem(NamespaceApi):
 
         Raises AlreadyExists; NotFound for a file whose last name is gone.
         """
-        opened = async_file(file)
+        opened = unwrap_file(file)
         if opened is None:
             raise InvalidArgument("link_file needs an open file; a path has hard_link")
         await opened.flush()
         request = pb.LinkRequest(
-            mutation=self.link.meta.mutation(),
-            source=paths.of_inode(opened.handle.inode),
+            mutation=self.context.meta.mutation(),
+            source=paths.inode_place(opened.handle.inode),
             destination=paths.place(destination),
         )
         return Attributes((await self._call(methods.LINK, request)).inode)
 
     def _check_file(self, inode: pb.Inode, path: Path) -> None:
         if inode.type == pb.DIRECTORY:
-            raise IsADirectory(f"{paths.shown(path)} is a directory")
+            raise IsADirectory(f"{paths.display(path)} is a directory")
         if inode.type != pb.FILE:
-            raise InvalidArgument(f"{paths.shown(path)} is not a file")
+            raise InvalidArgument(f"{paths.display(path)} is not a file")
 
     def _file(self, inode: pb.Inode, mode: Mode, path: Path, session: bytes = b"", lease: int = 0) -> AsyncFile:
         self._check_file(inode, path)
-        file = AsyncFile(Handle(self.link, inode, session, lease, self.caller), mode, paths.shown(path))
+        file = AsyncFile(Handle(self.context, inode, session, lease, self.caller), mode, paths.display(path))
         if session:
-            file.unclosed = self.unclosed
-            self.unclosed.add(file)
+            file.open_files = self.open_files
+            self.open_files.add(file)
         return file
 
     async def _open(self, path: Path, mode: Mode, session: bytes) -> pb.OpenReply:
         request = pb.OpenRequest(place=paths.place(path), session=session, access=mode.access)
         if session:
-            request.mutation.CopyFrom(self.link.meta.mutation())
+            request.mutation.CopyFrom(self.context.meta.mutation())
         return await self._call(methods.OPEN, request)
 
     async def _create(
@@ -184,7 +184,7 @@ class AsyncFileSystem(NamespaceApi):
         unnamed: bool,
     ) -> pb.CreateReply:
         request = pb.CreateRequest(
-            mutation=self.link.meta.mutation(),
+            mutation=self.context.meta.mutation(),
             place=paths.place(path),
             mode=permissions,
             uid=os.geteuid(),
@@ -209,26 +209,28 @@ class AsyncFileSystem(NamespaceApi):
         Returns a view per row; it is shorter than asked only at the end of the file. Without `into`, views may share a
         buffer. `into` is one buffer, filled row after row as if each had its full length, or one buffer per row.
         """
-        deadline = self.link.deadline(timeout_s)
+        deadline = self.context.deadline(timeout_s)
         rows = rows if isinstance(rows, list | tuple) else list(rows)
-        files = await self._files(dict.fromkeys(row[0] for row in rows))
+        files = await self._read_files(dict.fromkeys(row[0] for row in rows))
         for file in files.values():
-            self.link.access.note(file)
-        places = None if into is None else _places(rows, into)
+            self.context.atime_reporter.record_read(file)
+        places = None if into is None else _destinations(rows, into)
         changes = {key: file.change for key, file in files.items()}
-        quick = await self.link.reader.read_batch(rows, files, places, deadline)
+        quick = await self.context.reader.read_batch(rows, files, places, deadline)
         if quick is None:
-            return await self._read_carefully(rows, files, places, deadline)
+            return await self._read_any(rows, files, places, deadline)
         views, holes = quick
-        return await self._settle(rows, files, views, holes, changes) if holes else views
+        return await self._reread_holes(rows, files, views, holes, changes) if holes else views
 
-    async def _read_carefully(
+    async def _read_any(
         self, rows: Sequence[ReadRow], files: dict[Any, ReadFile], places: list[memoryview] | None, deadline: float
     ) -> list[memoryview]:
         """Rows of any kind."""
         for key, offset, length in rows:
             layouts.check_range(files[key].layout.chunk_bytes, offset, length)
-        await self._refresh({id(files[k]): files[k] for k, at, size in rows if at + size > files[k].length}.values())
+        await self._refresh_files(
+            {id(files[k]): files[k] for k, at, size in rows if at + size > files[k].length}.values()
+        )
         lengths = [max(0, min(size, files[key].length - at)) for key, at, size in rows]
         if places is None:
             whole = np.empty(sum(lengths), np.uint8).data
@@ -238,11 +240,11 @@ class AsyncFileSystem(NamespaceApi):
             views = [place[:size] for place, size in zip(places, lengths, strict=True)]
         parts = [(files[key], at, view) for (key, at, _), view in zip(rows, views, strict=True) if len(view)]
         changes = {key: file.change for key, file in files.items()}
-        if await self.link.reader.read_into(parts, deadline):
-            return await self._settle(rows, files, views, range(len(rows)), changes)
+        if await self.context.reader.read_into(parts, deadline):
+            return await self._reread_holes(rows, files, views, range(len(rows)), changes)
         return views
 
-    async def _settle(
+    async def _reread_holes(
         self,
         rows: Sequence[ReadRow],
         files: dict[Any, ReadFile],
@@ -256,10 +258,10 @@ class AsyncFileSystem(NamespaceApi):
         for index in holes:
             of.setdefault(rows[index][0], []).append(index)
         for key, indexes in of.items():
-            file, patience = files[key], Patience(self.link, files[key])
+            file, patience = files[key], HoleRetry(self.context, files[key])
             first = min(rows[index][1] for index in indexes)
             end = max(rows[index][1] + len(views[index]) for index in indexes)
-            if not await patience.is_settled(first, end, changes[key]):
+            if not await patience.holes_are_final(first, end, changes[key]):
                 indexes = [index for index, row in enumerate(rows) if row[0] == key]
                 for index in indexes:
                     views[index] = views[index][: await patience.read(rows[index][1], views[index])]
@@ -267,32 +269,32 @@ class AsyncFileSystem(NamespaceApi):
                 views[index] = views[index][: max(0, file.length - rows[index][1])]
         return views
 
-    async def _files(self, keys: Iterable[Any]) -> dict[Any, ReadFile]:
+    async def _read_files(self, keys: Iterable[Any]) -> dict[Any, ReadFile]:
         """What the reader needs of open files and of paths, which are looked up in one call."""
         files: dict[Any, ReadFile] = {}
         names = []
         for key in keys:
-            file = async_file(key)
+            file = unwrap_file(key)
             if file is None:
                 names.append(key)
                 continue
-            file.check(reading=True)
-            await file.send_held()
+            file.check_usable(reading=True)
+            await file.flush_buffer()
             files[key] = file.handle.file
-        for name, inode in zip(names, await self.inodes(names) if names else (), strict=True):
+        for name, inode in zip(names, await self.stat_inodes(names) if names else (), strict=True):
             if inode is None:  # the call for many does not tell why
                 inode = (await self._call(methods.STAT, pb.StatRequest(place=paths.place(name), follow=True))).inode
-            if not may_surely_read(self.caller, inode):  # nor why not
+            if not mode_permits_read(self.caller, inode):  # nor why not
                 await self.access(name, os.R_OK)
             self._check_file(inode, name)
             files[name] = reads.of_inode(inode)
         return files
 
-    async def _refresh(self, files: Iterable[ReadFile]) -> None:
+    async def _refresh_files(self, files: Iterable[ReadFile]) -> None:
         for file in files:
-            request = pb.StatRequest(place=paths.of_inode(file.inode))
+            request = pb.StatRequest(place=paths.inode_place(file.inode))
             inode = (await self._call(methods.STAT, request)).inode
-            file.learn(inode)
+            file.apply_inode(inode)
 
     async def write_batch(self, rows: Sequence[WriteRow], *, timeout_s: float | None = None) -> int:
         """Write (file, offset, buffer) rows from the caller's memory, in few requests. Returns the bytes written.
@@ -300,50 +302,50 @@ class AsyncFileSystem(NamespaceApi):
         All are durable on all replicas when it returns. Rows that overlap are written in the order given. Lengths are
         settled by `flush` or `close` of the files.
         """
-        if not self.link.lease.certain:
-            await self.link.lease.confirm()
+        if not self.context.lease.is_valid:
+            await self.context.lease.revalidate()
         checked: list[tuple[AsyncFile, int, memoryview]] = []
         for key, offset, data in rows:
-            file = async_file(key)
+            file = unwrap_file(key)
             if file is None:
                 raise InvalidArgument(f"write_batch needs files open for writing, not {type(key).__name__}")
-            view = flat(data)
-            file.check(writing=True)
-            await file.handle.ask_quota()
+            view = byte_view(data)
+            file.check_usable(writing=True)
+            await file.handle.recheck_quota()
             file.handle.check_write(offset, len(view))
             checked.append((file, offset, view))
         for file in {id(file): file for file, _, _ in checked}.values():
-            await file.send_held()
-            file.forget_ahead()
+            await file.flush_buffer()
+            file.drop_read_ahead()
         since = [file.handle.file.truncate_version for file, _, _ in checked]
-        left_s = self.link.options.timeout_s if timeout_s is None else timeout_s
+        left_s = self.context.options.timeout_s if timeout_s is None else timeout_s
         try:
             await self._apply(checked, left_s)
         except BaseException:
             for file, _, _ in checked:
-                file.handle.wrote(unsure=True)
+                file.handle.record_write(outcome_unknown=True)
             raise
         for (file, offset, view), version in zip(checked, since, strict=True):
             if len(view):
-                file.handle.wrote(offset + len(view), since=version)
+                file.handle.record_write(offset + len(view), truncate_version=version)
         for file in {id(file): file for file, _, _ in checked}.values():
-            await file.handle.report()
+            await file.handle.sync_for_quota()
         return sum(len(view) for _, _, view in checked)
 
     async def _apply(self, rows: Sequence[tuple[AsyncFile, int, memoryview]], timeout_s: float) -> None:
         """Write, anew as long as locks of others on one of the files were taken away meanwhile."""
-        deadline = self.link.deadline(timeout_s)
+        deadline = self.context.deadline(timeout_s)
         while True:
             updates = [update for file, at, view in rows for update in file.handle.updates(at, view)]
-            left_s = max(0.0, deadline - self.link.clock.monotonic())
+            left_s = max(0.0, deadline - self.context.clock.monotonic())
             try:
-                await self.link.chunks.apply(updates, timeout_s=left_s)
+                await self.context.chunks.apply(updates, timeout_s=left_s)
                 return
             except StaleFence:
                 if not left_s:
                     raise
             for file in {id(file): file for file, _, _ in rows}.values():
-                await file.handle.refence()
+                await file.handle.refresh_fence()
 
     async def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
         """Copy bytes from one open file into another (or elsewhere into itself), without passing them to the caller.
@@ -351,14 +353,14 @@ class AsyncFileSystem(NamespaceApi):
         Fewer than `length` only at the end of the source; returns how many. Holes stay holes. Durable when it returns.
         Raises InvalidArgument when the ranges overlap within one file.
         """
-        reader, writer = async_file(source), async_file(destination)
+        reader, writer = unwrap_file(source), unwrap_file(destination)
         if reader is None or writer is None:
             raise InvalidArgument("copy_range needs two open files")
-        reader.check(reading=True)
-        writer.check(writing=True)
-        await reader.send_held()
-        await writer.send_held()
-        writer.forget_ahead()
+        reader.check_usable(reading=True)
+        writer.check_usable(writing=True)
+        await reader.flush_buffer()
+        await writer.flush_buffer()
+        writer.drop_read_ahead()
         return await copy_range.copy_range(reader.handle, offset, writer.handle, at, length)
 
     async def copy(self, source: Path, destination: Path, *, replace: bool = True) -> int:
@@ -367,19 +369,19 @@ class AsyncFileSystem(NamespaceApi):
         It takes the place of what was there, unless `replace` is false (then AlreadyExists). Raises NotFound,
         IsADirectory.
         """
-        above, _, name = paths.shown(destination).rstrip("/").rpartition("/")
+        above, _, name = paths.display(destination).rstrip("/").rpartition("/")
         if not name:
-            raise InvalidArgument(f"{paths.shown(destination)} does not name an entry")
+            raise InvalidArgument(f"{paths.display(destination)} does not name an entry")
         async with await self.open(source) as old:
             mode = (await self.stat(source)).mode & 0o777
             if not replace and await self.exists(destination):
-                raise AlreadyExists(f"{paths.shown(destination)} exists already")
+                raise AlreadyExists(f"{paths.display(destination)} exists already")
             async with await self.create_unnamed(above or "/", permissions=mode) as new:
                 length = await copy_range.copy_range(old.handle, 0, new.handle, 0, old.length)
                 if not replace:
                     await self.link_file(new, destination)
                     return length
-                held = paths.join(above or "/", f".copy-{self.link.random.token(8).hex()}")
+                held = paths.join(above or "/", f".copy-{self.context.random.token(8).hex()}")
                 await self.link_file(new, held)
                 try:
                     await self.rename(held, destination)
@@ -399,7 +401,7 @@ class AsyncFileSystem(NamespaceApi):
             await file.write(data)
 
 
-def async_file(key: Any) -> AsyncFile | None:
+def unwrap_file(key: Any) -> AsyncFile | None:
     """The asyncio file inside whatever file object a caller has; None for a path."""
     if isinstance(key, AsyncFile):
         return key
@@ -407,17 +409,17 @@ def async_file(key: Any) -> AsyncFile | None:
     return inner() if inner is not None else None
 
 
-def _places(rows: Sequence[ReadRow], into: Any) -> list[memoryview]:
+def _destinations(rows: Sequence[ReadRow], into: Any) -> list[memoryview]:
     """Where each row goes. Raises InvalidArgument when that is too small."""
     if isinstance(into, list | tuple):
         if len(into) != len(rows):
             raise InvalidArgument(f"{len(into)} buffers for {len(rows)} rows")
-        views = [flat(part, writable=True) for part in into]
+        views = [byte_view(part, writable=True) for part in into]
         for view, (_, _, length) in zip(views, rows, strict=True):
             if len(view) < length:
                 raise InvalidArgument(f"a buffer of {len(view)} bytes is too small for a row of {length} bytes")
         return [view[: max(0, row[2])] for view, row in zip(views, rows, strict=True)]
-    whole = flat(into, writable=True)
+    whole = byte_view(into, writable=True)
     places = []
     at = 0
     for _, _, length in rows:

@@ -17,10 +17,10 @@ from threefs.rpc.methods import CLOSE, RENEW_LEASE, REPORT_ATIME
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
 from threefs_client.data.reads import Reader
-from threefs_client.metadata.atime_reporter import AccessTimes
+from threefs_client.metadata.atime_reporter import AtimeReporter
 from threefs_client.metadata.lease import Lease
 from threefs_client.metadata.meta_calls import MetaCalls
-from threefs_client.metadata.session_endings import Endings
+from threefs_client.metadata.session_closer import SessionCloser
 from threefs_client.options import Options
 
 
@@ -35,8 +35,8 @@ class ClientContext:
     reader: Reader
     meta: MetaCalls
     lease: Lease
-    endings: Endings
-    access: AccessTimes
+    session_closer: SessionCloser
+    atime_reporter: AtimeReporter
     clock: Clock
     random: Random
 
@@ -44,8 +44,8 @@ class ClientContext:
         return self.clock.monotonic() + (self.options.timeout_s if timeout_s is None else timeout_s)
 
     async def close(self) -> None:
-        await self.access.close()
-        await self.endings.close()
+        await self.atime_reporter.close()
+        await self.session_closer.close()
         await self.lease.close()
         await self.meta.close()
         await self.cluster.close()
@@ -80,7 +80,7 @@ async def connect(
         in_flight_bytes=options.in_flight_bytes,
         attempt_timeout_s=options.attempt_timeout_s,
     )
-    caller = credentials.of_this_process()
+    caller = credentials.process_caller()
     meta = MetaCalls(
         peers, cluster, client, caller, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
     )
@@ -95,8 +95,8 @@ async def connect(
         reader=Reader(peers, cluster, options, clock=clock, random=random),
         meta=meta,
         lease=lease,
-        endings=endings_of(meta, lease, clock),
-        access=access_of(meta, options, clock),
+        session_closer=session_closer_of(meta, lease, clock),
+        atime_reporter=atime_reporter_of(meta, options, clock),
         clock=clock,
         random=random,
     )
@@ -109,16 +109,16 @@ def lease_of(client: ClientId, meta: MetaCalls, cluster: RoutingWatcher, timeout
     return Lease(client, renew, lambda: cluster.routing.lease_s, timeout_s=timeout_s, clock=clock)
 
 
-def endings_of(meta: MetaCalls, lease: Lease, clock: Clock) -> Endings:
+def session_closer_of(meta: MetaCalls, lease: Lease, clock: Clock) -> SessionCloser:
     def send(request: pb.CloseRequest, caller: pb.Caller | None, timeout_s: float) -> Awaitable[pb.InodeReply]:
         request.mutation.CopyFrom(meta.mutation())
         return meta.call(CLOSE, request, timeout_s=timeout_s, caller=caller)
 
-    return Endings(send, lease, clock=clock)
+    return SessionCloser(send, lease, clock=clock)
 
 
-def access_of(meta: MetaCalls, options: Options, clock: Clock) -> AccessTimes:
+def atime_reporter_of(meta: MetaCalls, options: Options, clock: Clock) -> AtimeReporter:
     def send(request: pb.ReportAtimeRequest, timeout_s: float) -> Awaitable[pb.ReportAtimeReply]:
         return meta.call(REPORT_ATIME, request, timeout_s=timeout_s)
 
-    return AccessTimes(send, enabled=not options.noatime, clock=clock)
+    return AtimeReporter(send, enabled=not options.noatime, clock=clock)

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 
-MOST_GROUPS = 1024
+MAX_GROUPS = 1024
 #: What is not done for a user, but for the file system itself.
 ROOT = pb.Caller(uid=0, gid=0)
 
 
 def caller_of(uid: int, gid: int, groups: Sequence[int]) -> pb.Caller:
     """Raises InvalidArgument."""
-    if len(groups) > MOST_GROUPS:
-        raise InvalidArgument(f"a user is in at most {MOST_GROUPS} groups here, not {len(groups)}")
+    if len(groups) > MAX_GROUPS:
+        raise InvalidArgument(f"a user is in at most {MAX_GROUPS} groups here, not {len(groups)}")
     if any(not 0 <= value < 1 << 32 for value in (uid, gid, *groups)):
         raise InvalidArgument(f"user and group ids are 32-bit numbers: {uid}, {gid}, {list(groups)}")
     return pb.Caller(uid=uid, gid=gid, groups=groups)
 
 
-def of_this_process() -> pb.Caller:
+def process_caller() -> pb.Caller:
     """Its effective user and groups: root only if it is root."""
-    return pb.Caller(uid=os.geteuid(), gid=os.getegid(), groups=os.getgroups()[:MOST_GROUPS])
+    return pb.Caller(uid=os.geteuid(), gid=os.getegid(), groups=os.getgroups()[:MAX_GROUPS])
 
 
-def may_surely_read(caller: pb.Caller, inode: pb.Inode) -> bool:
+def mode_permits_read(caller: pb.Caller, inode: pb.Inode) -> bool:
     """Whether the permission bits say so; if they do not, or there is a list, the meta service has to be asked."""
     if not caller.uid:
         return True

@@ -31,10 +31,10 @@ class AsyncClosable(Protocol):
     async def close(self) -> None: ...
 
 
-_ALL: "WeakSet[Unclosed]" = WeakSet()
+_ALL: "WeakSet[OpenFiles]" = WeakSet()
 
 
-class Unclosed:
+class OpenFiles:
     """Of the blocking file objects of a connection. Files of the parent of a forked process are the parent's."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Unclosed:
         return first
 
 
-class UnclosedAsync:
+class AsyncOpenFiles:
     """Of the asyncio file objects of a connection. They refer to it, so it lives as long as one of them."""
 
     def __init__(self) -> None:
@@ -69,18 +69,18 @@ class UnclosedAsync:
     def add(self, file: AsyncClosable) -> None:
         self._files.add(file)
 
-    async def watch(self) -> None:
+    async def close_with_loop(self) -> None:
         """Close them when the running loop is shut down."""
-        self._guard = self._until_the_end()
+        self._guard = self._wait_for_shutdown()
         await anext(self._guard)
 
-    async def end(self) -> None:
+    async def close_all(self) -> None:
         """Close them now. Raises the first error, after all of them have been tried."""
         guard, self._guard = self._guard, None
         if guard is not None:
             await guard.aclose()
 
-    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+    async def _wait_for_shutdown(self) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:

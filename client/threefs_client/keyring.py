@@ -38,27 +38,27 @@ def find(managers: Sequence[str], *, token: str = "", key_file: str = "") -> tup
         return named, f"${TOKEN_VARIABLE}"
     if named := os.environ.get(FILE_VARIABLE, ""):
         return keys.read(Path(named)), f"{named} (${FILE_VARIABLE})"
-    for path in _noted(managers):
+    for path in _candidates(managers):
         with contextlib.suppress(OSError):
             if path.is_file():
                 return keys.read(path), str(path.resolve())
     return "", ""
 
 
-def _noted(managers: Sequence[str]) -> list[Path]:
+def _candidates(managers: Sequence[str]) -> list[Path]:
     places = []
     if directory := os.environ.get(CLUSTER_VARIABLE, ""):
         places.append(Path(directory) / KEY_NAME)
     with contextlib.suppress(RuntimeError):  # a user without a home
-        ring = _ring()
+        ring = _links()
         for address in managers:
             places += [ring / address, ring / address.replace("localhost:", "127.0.0.1:")]
     return places
 
 
-def note(address: str, key_file: Path) -> None:
+def remember(address: str, key_file: Path) -> None:
     """From now on programs of this user find the key of the cluster at `address` ("host:port") in the file."""
-    ring = _ring()
+    ring = _links()
     ring.mkdir(parents=True, exist_ok=True, mode=0o700)
     for entry in ring.iterdir():
         if not entry.exists():  # the cluster is gone
@@ -68,5 +68,5 @@ def note(address: str, key_file: Path) -> None:
     fresh.replace(ring / address)
 
 
-def _ring() -> Path:
+def _links() -> Path:
     return data_home() / "keys"

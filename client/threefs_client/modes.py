@@ -21,7 +21,7 @@ class Mode:
         return 4 * self.readable + 2 * self.writable
 
     @property
-    def shown(self) -> str:
+    def display(self) -> str:
         """The `mode` attribute of a file object."""
         letter = "x" if self.exclusive else "a" if self.append else "w" if self.truncate else "r"
         return letter + "b" + ("+" if self.readable and self.writable else "")

@@ -43,11 +43,11 @@ def place(path: Path) -> pb.Place:
     return pb.Place(path=encoded)
 
 
-def of_inode(inode: int) -> pb.Place:
+def inode_place(inode: int) -> pb.Place:
     return pb.Place(base=inode)
 
 
-def below(inode: int, name: bytes) -> dict[str, Any]:
+def child_place(inode: int, name: bytes) -> dict[str, Any]:
     """By its fields: a message that is put into a request is copied."""
     return {"base": inode, "path": name}
 
@@ -56,19 +56,19 @@ def join(directory: str, name: str) -> str:
     return f"{directory.rstrip('/')}/{name}"
 
 
-def above(path: Path) -> str:
+def parent(path: Path) -> str:
     """The directory in which that entry is."""
-    plain = shown(path).rstrip("/")
+    plain = display(path).rstrip("/")
     return plain[: plain.rfind("/") + 1] or "/"
 
 
-def named(error: ThreefsError, inode: int, name: str) -> ThreefsError:
+def with_file_name(error: ThreefsError, inode: int, name: str) -> ThreefsError:
     """The same error with the name that the user knows: the meta service knows open files by their numbers."""
     message = re.sub(rf"\binode {inode}\b", lambda _: name, error.message)
     return error if not name or message == error.message else error_of(error.code, message)
 
 
-def shown(path: Path) -> str:
+def display(path: Path) -> str:
     """For error messages."""
     plain = os.fspath(path)
     return plain if isinstance(plain, str) else decode(plain)

@@ -29,7 +29,7 @@ async def check(fs: AsyncFileSystem, *, repair: bool = False, progress: Progress
 
 async def _once(fs: AsyncFileSystem, repair: bool, progress: Progress) -> Report:
     report = Report()
-    link = fs.link
+    link = fs.context
     await MetadataCheck(link.meta, report, repair=repair, progress=progress).run()
     await ChunkCheck(
         link.meta, link.peers, link.cluster, link.chunks, report, clock=link.clock, repair=repair, progress=progress

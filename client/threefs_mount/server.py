@@ -53,7 +53,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         noatime=options.noatime,
         key_file=options.key_file,
     ) as fs:
-        fs.link.meta.caller = (
+        fs.context.meta.caller = (
             credentials.ROOT
         )  # what is not done for a program, which the kernel names, is our own work
 
@@ -62,8 +62,8 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             gc_tuning.leave_alone()
             ready()
 
-        files = OpenFileTable(fs.link, options.held_bytes, options.cache_s)
-        operations = ThreefsVfs(fs.link, files, options.cache_s, mounted)
+        files = OpenFileTable(fs.context, options.held_bytes, options.cache_s)
+        operations = ThreefsVfs(fs.context, files, options.cache_s, mounted)
         mountpoints.clear_dead(point)
         try:
             fd = mounting.mount(options.for_kernel(url, point))

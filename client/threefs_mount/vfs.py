@@ -146,8 +146,8 @@ class ThreefsVfs(FuseFileSystem):
             self._ahead.asked(parent, name, None, self._link.clock.monotonic())
             self._claims.absent(parent, self._link.clock.monotonic())
             return attrs.ABSENT
-        if self._link.access.waits(inode.inode):
-            await self._link.access.settle()
+        if self._link.atime_reporter.is_pending(inode.inode):
+            await self._link.atime_reporter.flush()
             return await self._lookup(parent, name)
         if self._renewals.since(inode.inode, renewal):
             return await self._lookup(parent, name)
@@ -163,7 +163,7 @@ class ThreefsVfs(FuseFileSystem):
         known = self._known.find(inode, self._link.clock.monotonic())
         if known is not None:
             return attrs.entry(*known)
-        if self._link.access.waits(inode):  # it may have been read since others asked
+        if self._link.atime_reporter.is_pending(inode):  # it may have been read since others asked
             return self._getattr(inode)
         return self._attributes.ask(inode)
 
@@ -184,9 +184,9 @@ class ThreefsVfs(FuseFileSystem):
         return self._attributes_of(found)
 
     async def _stat(self, inode: int) -> pb.Inode:
-        if self._link.access.waits(inode):
-            await self._link.access.settle()
-        return (await self._call(methods.STAT, pb.StatRequest(place=paths.of_inode(inode)))).inode
+        if self._link.atime_reporter.is_pending(inode):
+            await self._link.atime_reporter.flush()
+        return (await self._call(methods.STAT, pb.StatRequest(place=paths.inode_place(inode)))).inode
 
     async def readlink(self, inode: int, caller: Caller) -> bytes:
         found = await self._stat(inode)
@@ -215,7 +215,7 @@ class ThreefsVfs(FuseFileSystem):
 
     async def mkdir(self, parent: int, caller: Caller, name: bytes, mode: int, umask: int) -> Entry:
         request = pb.MkdirRequest(
-            mutation=self._mutation(), place=paths.below(parent, name), mode=mode & _PERMISSIONS, umask=umask
+            mutation=self._mutation(), place=paths.child_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
         change = self._change(methods.MKDIR, request, caller, (parent, name))
         reply = await self._claimer.adding(parent, name, request, change)
@@ -225,7 +225,7 @@ class ThreefsVfs(FuseFileSystem):
     async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
         request = pb.MknodRequest(
             mutation=self._mutation(),
-            place=paths.below(parent, name),
+            place=paths.child_place(parent, name),
             type=attrs.TYPES[stat.S_IFMT(mode) or stat.S_IFREG],
             mode=mode & _PERMISSIONS,
             umask=umask,
@@ -235,7 +235,7 @@ class ThreefsVfs(FuseFileSystem):
         return self._named(parent, await self._claimer.adding(parent, name, request, change))
 
     async def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Entry:
-        request = pb.SymlinkRequest(mutation=self._mutation(), place=paths.below(parent, name), target=target)
+        request = pb.SymlinkRequest(mutation=self._mutation(), place=paths.child_place(parent, name), target=target)
         change = self._change(methods.SYMLINK, request, caller, (parent, name))
         return self._named(parent, await self._claimer.adding(parent, name, request, change))
 
@@ -244,7 +244,7 @@ class ThreefsVfs(FuseFileSystem):
         if file is not None and not file.inode.nlink:
             await file.settle()  # what nobody could see so far is whole when they can
         request = pb.LinkRequest(
-            mutation=self._mutation(), source=self._files.place(inode), destination=paths.below(parent, name)
+            mutation=self._mutation(), source=self._files.place(inode), destination=paths.child_place(parent, name)
         )
         change = self._change(methods.LINK, request, caller, (parent, name), inode=inode)
         try:
@@ -265,7 +265,7 @@ class ThreefsVfs(FuseFileSystem):
         return self._remove(parent, name, pb.ONLY_DIRECTORY, caller)
 
     async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, caller: Caller) -> None:
-        request = pb.RemoveRequest(mutation=self._mutation(), place=paths.below(parent, name), kind=kind)
+        request = pb.RemoveRequest(mutation=self._mutation(), place=paths.child_place(parent, name), kind=kind)
         removal = self._claims.removing(parent, name)
         reply = await self._change(methods.REMOVE, request, caller, (parent, name))
         self._claims.removed(removal)
@@ -282,8 +282,8 @@ class ThreefsVfs(FuseFileSystem):
             raise errnos.error(errno.EINVAL)
         request = pb.RenameRequest(
             mutation=self._mutation(),
-            source=paths.below(parent, name),
-            destination=paths.below(new_parent, new_name),
+            source=paths.child_place(parent, name),
+            destination=paths.child_place(new_parent, new_name),
             no_replace=bool(flags & _NO_REPLACE),
             exchange=bool(flags & _EXCHANGE),
             whiteout=bool(flags & _WHITEOUT),
@@ -356,7 +356,7 @@ class ThreefsVfs(FuseFileSystem):
     ) -> Answer[tuple[Entry, Opened]]:
         request = pb.CreateRequest(
             mutation=self._mutation(),
-            place=paths.below(parent, name),
+            place=paths.child_place(parent, name),
             exclusive=bool(flags & os.O_EXCL),
             truncate=bool(flags & os.O_TRUNC),
         )
@@ -365,7 +365,7 @@ class ThreefsVfs(FuseFileSystem):
     def tmpfile(
         self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
     ) -> Answer[tuple[Entry, Opened]]:
-        request = pb.CreateRequest(mutation=self._mutation(), place=paths.of_inode(parent), unnamed=True)
+        request = pb.CreateRequest(mutation=self._mutation(), place=paths.inode_place(parent), unnamed=True)
         return self._create(request, caller, flags, mode, umask)
 
     async def _create(

@@ -168,14 +168,14 @@ def test_clients_that_wait_for_each_other_are_told(cluster: LocalCluster, place:
             await connect_async(cluster.address, token=cluster.token) as two,
         ):
             inodes = [(await one.create(f"{place}/{name}")).inode for name in "ab"]
-            first = [LockOwner(one.link, inode, 1, kind=pb.RECORD_LOCK) for inode in inodes]
-            second = [LockOwner(two.link, inode, 1, kind=pb.RECORD_LOCK) for inode in inodes]
+            first = [LockOwner(one.context, inode, 1, kind=pb.RECORD_LOCK) for inode in inodes]
+            second = [LockOwner(two.context, inode, 1, kind=pb.RECORD_LOCK) for inode in inodes]
             await first[0].acquire(exclusive=True)
             await second[1].acquire(exclusive=True)
             waiting = asyncio.create_task(first[1].acquire(exclusive=True))
             with pytest.raises(Locked):  # a wait that is given up makes no circle
                 await second[0].acquire(exclusive=True, wait_s=0)
-            while not first[1]._waiting:
+            while not first[1]._is_queued:
                 await asyncio.sleep(0.01)
             with pytest.raises(Deadlock):
                 await second[0].acquire(exclusive=True)

@@ -36,7 +36,7 @@ def calls(address: str) -> dict[str, int]:
 
     async def ask() -> dict[str, int]:
         async with await connect_async(address) as fs:
-            reply = await fs.link.meta.call(methods.STATISTICS, pb.StatisticsRequest(), timeout_s=10.0)
+            reply = await fs.context.meta.call(methods.STATISTICS, pb.StatisticsRequest(), timeout_s=10.0)
             return {one.method: one.names for one in reply.calls}
 
     return asyncio.run(ask())

@@ -131,7 +131,7 @@ def test_a_python_program_is_told_too(lonely: LocalCluster, tmp_path: Path) -> N
         file.write(b"first")
         file.flush()
         file.write(b" held back")
-        core = fs._core().link.lease
+        core = fs._core().context.lease
         request = pb.RenewLeaseRequest(client=core._client, end=core.number)
         fs._run(fs._link().meta.call(RENEW_LEASE, request, timeout_s=10.0))  # as if it had run out
         theirs = other.open("/a", "r+b")

@@ -36,8 +36,8 @@ class Scene:
 
     def __init__(self, here: AsyncFileSystem, there: AsyncFileSystem, path: str, directory: int) -> None:
         self.here, self.there, self.path, self.directory = here, there, path, directory
-        self.files = OpenFileTable(here.link, 1 << 20, CACHE_S)
-        self.mount = ThreefsVfs(here.link, self.files, CACHE_S, lambda: None)
+        self.files = OpenFileTable(here.context, 1 << 20, CACHE_S)
+        self.mount = ThreefsVfs(here.context, self.files, CACHE_S, lambda: None)
         self.pages = self.mount._prefetcher
         self.gate = asyncio.Event()
         self.gate.set()

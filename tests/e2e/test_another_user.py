@@ -155,8 +155,8 @@ def test_a_forged_register_displaces_nobody(state: ClusterFile, fs: threefs_clie
 
 async def _chains(fs: threefs_client.FileSystem) -> list[manager_pb2.Chain]:
     async with await threefs_client.connect_async(fs.address) as connected:
-        reply = await connected.link.peers.call(
-            connected.link.cluster.manager, methods.GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=10.0
+        reply = await connected.context.peers.call(
+            connected.context.cluster.manager, methods.GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=10.0
         )
         return list(reply.chains)
 

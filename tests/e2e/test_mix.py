@@ -130,10 +130,10 @@ async def chunks_used(fs: AsyncFileSystem, paths: list[str] | None) -> int:
     wanted = None
     if paths is not None:
         wanted = {each.inode for each in await fs.stat_many(paths, follow=False) if each is not None}
-    routing = fs.link.cluster.routing
+    routing = fs.context.cluster.routing
     used = 0
     for chain in routing.chains.values():
-        async for page in replicas.chunks(fs.link.peers, routing, chain):
+        async for page in replicas.chunks(fs.context.peers, routing, chain):
             used += sum(wanted is None or chunk.inode in wanted for chunk in page)
     return used
 

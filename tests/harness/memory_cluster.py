@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from threefs_client import credentials
-from threefs_client.context import ClientContext, access_of, endings_of, lease_of
+from threefs_client.context import ClientContext, atime_reporter_of, lease_of, session_closer_of
 from threefs_client.data.reads import Reader
 from threefs_client.metadata.meta_calls import MetaCalls
 from threefs_client.options import Options
@@ -271,8 +271,8 @@ class MemoryFiles:
             reader=Reader(self.peers, self.cluster, self.options, clock=LOOP_CLOCK),
             meta=meta,
             lease=lease,
-            endings=endings_of(meta, lease, LOOP_CLOCK),
-            access=access_of(meta, self.options, LOOP_CLOCK),
+            session_closer=session_closer_of(meta, lease, LOOP_CLOCK),
+            atime_reporter=atime_reporter_of(meta, self.options, LOOP_CLOCK),
             clock=LOOP_CLOCK,
             random=RANDOM,
         )

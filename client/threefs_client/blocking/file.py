@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from threefs.env import loop_thread
-from threefs_client.async_file import AsyncFile, flat
+from threefs_client.async_file import AsyncFile, byte_view
 from threefs_client.data.fallocate import Allocation
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class File(io.RawIOBase):
         if self._generation != loop_thread.generation():
             self._generation = loop_thread.generation()
             self._lock = loop_thread.new_lock()
-            self._file.disown()
+            self._file.drop_after_fork()
             if not self._file.closed:
-                self._file.handle.move_to(self._filesystem._link())
+                self._file.handle.rebind_after_fork(self._filesystem._link())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._filesystem._run(work)
@@ -59,15 +59,15 @@ class File(io.RawIOBase):
         return self._file.length
 
     def readable(self) -> bool:
-        self._file.check()
+        self._file.check_usable()
         return self._file.readable()
 
     def writable(self) -> bool:
-        self._file.check()
+        self._file.check_usable()
         return self._file.writable()
 
     def seekable(self) -> bool:
-        self._file.check()
+        self._file.check_usable()
         return True
 
     def tell(self) -> int:
@@ -80,8 +80,8 @@ class File(io.RawIOBase):
         """Up to `size` bytes, fewer only at the end of the file; all the rest without a size."""
         self._adopt()
         with self._lock:
-            self._file.check(reading=True)
-            ready = self._file.read_at_once(size) if size is not None and size >= 0 else None
+            self._file.check_usable(reading=True)
+            ready = self._file.read_buffered(size) if size is not None and size >= 0 else None
             return self._run(self._file.read(size)) if ready is None else ready
 
     def read1(self, size: int = -1, /) -> bytes:
@@ -106,10 +106,10 @@ class File(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         """Write all of `data`; small pieces are held back until `flush` or `close` or a chunk is full."""
         self._adopt()
-        view = flat(data)
+        view = byte_view(data)
         with self._lock:
-            self._file.check(writing=True)
-            if self._file.handle.over_quota or not self._file.write_at_once(view):
+            self._file.check_usable(writing=True)
+            if self._file.handle.over_quota or not self._file.write_buffered(view):
                 self._run(self._file.write(view))
         return len(view)
 

@@ -15,8 +15,8 @@ from threefs_client.blocking.administration import BlockingQuotas, BlockingTrash
 from threefs_client.blocking.file import File
 from threefs_client.context import ClientContext
 from threefs_client.credentials import caller_of
-from threefs_client.exit_flush import Closable, Unclosed
-from threefs_client.metadata.namespace import checked_permissions, wanted_layout
+from threefs_client.exit_flush import Closable, OpenFiles
+from threefs_client.metadata.namespace import checked_permissions, requested_layout
 from threefs_client.metadata.walking import Step, Walk
 from threefs_client.options import Options
 
@@ -60,7 +60,7 @@ class FileSystem:
         self._lock = loop_thread.new_lock()
         self._connected: AsyncFileSystem | None = None
         self._closed = False
-        self._unclosed = Unclosed()
+        self._unclosed = OpenFiles()
         self._generation = loop_thread.generation()  # last: another thread that sees it must find the rest done
 
     def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "FileSystem":
@@ -111,8 +111,8 @@ class FileSystem:
         if self._closed:
             raise ValueError("the file system object is closed")
         core = self._connected
-        if core is None or core.link is not base.link:
-            core = self._connected = AsyncFileSystem(base.link, self._caller)
+        if core is None or core.context is not base.context:
+            core = self._connected = AsyncFileSystem(base.context, self._caller)
         return core
 
     def _leave_to_parent(self) -> None:
@@ -120,11 +120,11 @@ class FileSystem:
         self._start()
         self._closed = closed
         if inherited is not None:
-            inherited.link.peers.abandon()
+            inherited.context.peers.abandon()
 
     def _link(self) -> ClientContext:
         """The connection of this process, made if need be."""
-        return self._core().link
+        return self._core().context
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return loop_thread.run(work)
@@ -200,7 +200,7 @@ class FileSystem:
         wanted = modes.parse(mode)
         if not wanted.text and (encoding or errors or newline is not None):
             raise InvalidArgument("a binary file has no encoding, errors or newline")
-        layout = wanted_layout(chunk_bytes, stripe)
+        layout = requested_layout(chunk_bytes, stripe)
         core = self._core()
         file = self._run(core.open_as(path, wanted, checked_permissions(permissions), parents, layout))
         binary = File(self, file)
@@ -321,10 +321,10 @@ class FileSystem:
             try:
                 entries, more = self._run(self._core().list_page(*page, with_attributes=with_attributes))
             except (NotFound, NotADirectory):
-                if not walk.skip():
+                if not walk.skip_missing():
                     raise
                 continue
-            yield walk.step(entries, more)
+            yield walk.take_page(entries, more)
 
     def usage(self, top: Path) -> Usage:
         """Sums over a tree, what `du` shows."""

@@ -31,7 +31,7 @@ class WriteBuffer:
             return 0
         return start - start % self.size_bytes + self.size_bytes - offset
 
-    def add(self, offset: int, data: Buffer) -> None:
+    def append(self, offset: int, data: Buffer) -> None:
         """Hold `data`, for which there is room."""
         if not self._data:
             self._start = offset
@@ -39,15 +39,15 @@ class WriteBuffer:
         self._data[at : at + len(data)] = data
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return bool(self._data) and self.end % self.size_bytes == 0
 
-    def take(self) -> tuple[int, bytearray]:
+    def drain(self) -> tuple[int, bytearray]:
         """(offset, bytes): hand over what is held."""
         taken, self._data = self._data, bytearray()
         return self._start, taken
 
-    def drop(self) -> None:
+    def clear(self) -> None:
         self._data = bytearray()
 
 
@@ -59,7 +59,7 @@ class ReadAhead:
         self._start = 0
         self._data = memoryview(b"")
         self._next = 0  # where a sequential reader goes on
-        self._ahead = 0
+        self._ahead_bytes = 0
 
     def get(self, offset: int, length: int) -> memoryview | None:
         """The bytes, if all are here."""
@@ -74,16 +74,16 @@ class ReadAhead:
         at = offset - self._start
         return self._data[at:] if 0 <= at < len(self._data) else memoryview(b"")
 
-    def to_fetch(self, offset: int, length: int) -> int:
+    def fetch_bytes(self, offset: int, length: int) -> int:
         """How many bytes to read at `offset` to serve a read of `length`."""
         if offset != self._next:
-            self._ahead = 0
+            self._ahead_bytes = 0
         else:
-            self._ahead = min(self._limit, max(2 * self._ahead, _FIRST_AHEAD_BYTES))
-        return max(length, self._ahead)
+            self._ahead_bytes = min(self._limit, max(2 * self._ahead_bytes, _FIRST_AHEAD_BYTES))
+        return max(length, self._ahead_bytes)
 
     def put(self, offset: int, data: memoryview) -> None:
         self._start, self._data = offset, data
 
-    def drop(self) -> None:
+    def clear(self) -> None:
         self._data = memoryview(b"")

@@ -10,8 +10,8 @@ import numpy as np
 from threefs.errors import InvalidArgument
 from threefs_client.data.fallocate import Allocation, allocate
 from threefs_client.data.handles import Handle
-from threefs_client.data.hole_retry import Patience
-from threefs_client.data.sparse import data_between
+from threefs_client.data.hole_retry import HoleRetry
+from threefs_client.data.sparse import data_ranges
 
 #: Read while the piece before is written; so twice that much is in memory.
 PIECE_BYTES = 8 << 20
@@ -25,46 +25,46 @@ async def copy_range(source: Handle, offset: int, destination: Handle, at: int, 
     if offset < 0 or length < 0:
         raise InvalidArgument(f"there is no range of {length} bytes at {offset}")
     await source.sync()
-    patience = Patience(source.link, source.file, source.session)
-    while not await patience.is_settled(offset, offset + length, source.file.change):
+    patience = HoleRetry(source.context, source.file, source.session)
+    while not await patience.holes_are_final(offset, offset + length, source.file.change):
         pass  # what others append there, or cut off, is no hole yet
     length = max(0, min(length, source.length - offset))
-    await destination.ask_quota()
+    await destination.recheck_quota()
     destination.check_write(at, length)
     if source.inode == destination.inode and abs(offset - at) < length:
         raise InvalidArgument("the ranges to copy from and to overlap")
     if not length:
         return 0
-    source.link.access.note(source.file)
+    source.context.atime_reporter.record_read(source.file)
     shift, done = at - offset, offset
-    async for begin, stop in data_between(source, offset, offset + length):
-        await _leave_out(destination, done + shift, begin + shift)
+    async for begin, stop in data_ranges(source, offset, offset + length):
+        await _punch_hole(destination, done + shift, begin + shift)
         await _copy(source, begin, stop, destination, shift)
         done = stop
-    await _leave_out(destination, done + shift, at + length)
+    await _punch_hole(destination, done + shift, at + length)
     return length
 
 
-async def _leave_out(destination: Handle, begin: int, end: int) -> None:
+async def _punch_hole(destination: Handle, begin: int, end: int) -> None:
     if begin < end:
         await allocate(destination, begin, end - begin, Allocation.ZERO_RANGE)
 
 
 async def _copy(source: Handle, begin: int, end: int, destination: Handle, shift: int) -> None:
     """One piece is read while the one before is written."""
-    places = [np.empty(min(PIECE_BYTES, end - begin), np.uint8).data for _ in range(1 + (end - begin > PIECE_BYTES))]
+    buffers = [np.empty(min(PIECE_BYTES, end - begin), np.uint8).data for _ in range(1 + (end - begin > PIECE_BYTES))]
     writing: asyncio.Task[None] | None = None
     try:
         while begin < end:
             # Whole chunks of the destination are written without being read there.
             piece = min(PIECE_BYTES - (begin + shift) % PIECE_BYTES, end - begin)
-            view = places[0][:piece]
-            got = await Patience(source.link, source.file, source.session).read(begin, view)
+            view = buffers[0][:piece]
+            got = await HoleRetry(source.context, source.file, source.session).read(begin, view)
             view[got:] = bytes(piece - got)  # it has become shorter
             if writing is not None:
                 await writing
             writing = asyncio.create_task(destination.write(begin + shift, view))
-            places.reverse()
+            buffers.reverse()
             begin += piece
         if writing is not None:
             await writing
@@ -72,4 +72,4 @@ async def _copy(source: Handle, begin: int, end: int, destination: Handle, shift
         if writing is not None and not writing.done():
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
-            destination.wrote(unsure=True)
+            destination.record_write(outcome_unknown=True)

@@ -31,8 +31,8 @@ class Allocation(enum.IntFlag):
 
 
 #: For less than that nobody asks the manager how much room there is.
-_ASK_BYTES = 64 << 20
-_KNOWN = {
+_SPACE_CHECK_BYTES = 64 << 20
+_SUPPORTED = {
     Allocation.RESERVE,
     Allocation.KEEP_LENGTH,
     Allocation.PUNCH_HOLE | Allocation.KEEP_LENGTH,
@@ -48,62 +48,62 @@ async def allocate(handle: Handle, offset: int, length: int, mode: int = Allocat
     """
     if length <= 0:
         raise InvalidArgument(f"a range to allocate has at least one byte, not {length}")
-    if mode not in _KNOWN:
+    if mode not in _SUPPORTED:
         raise NotSupported(f"fallocate with the mode {mode:#x} is not possible here")
     layouts.check_range(handle.layout.chunk_bytes, offset, length)
     handle.check_write(0, 0)  # whether it is open for writing
     await handle.sync()
     if not mode & Allocation.KEEP_LENGTH:
-        await _reach(handle, offset + length)
+        await _extend(handle, offset + length)
     if mode & (Allocation.PUNCH_HOLE | Allocation.ZERO_RANGE):
-        await _clear(handle, offset, offset + length)
+        await _zero(handle, offset, offset + length)
     elif mode & Allocation.KEEP_LENGTH:
-        handle.wrote()  # nothing, but local file systems change the times all the same
+        handle.record_write()  # nothing, but local file systems change the times all the same
         await handle.sync()
 
 
-async def _reach(handle: Handle, end: int) -> None:
-    if end - handle.length >= _ASK_BYTES:
+async def _extend(handle: Handle, end: int) -> None:
+    if end - handle.length >= _SPACE_CHECK_BYTES:
         space = await handle.call(methods.STAT_FS, pb.StatFsRequest())
         if (end - handle.length) * max(1, space.replicas) > space.free_bytes:
             raise NoSpace(f"the disks have {space.free_bytes} bytes left, for {space.replicas} copies of everything")
     request = pb.ReserveRequest(
-        mutation=handle.link.meta.mutation(), inode=handle.inode, session=handle.session, end=end
+        mutation=handle.context.meta.mutation(), inode=handle.inode, session=handle.session, end=end
     )
     reply = await handle.call(methods.RESERVE, request)
-    handle.changed(reply.inode)
+    handle.apply_reply(reply.inode)
 
 
-async def _clear(handle: Handle, offset: int, end: int) -> None:
+async def _zero(handle: Handle, offset: int, end: int) -> None:
     """No further than the length that the meta service knows: what others have written behind it is theirs."""
     await handle.refresh()
     end = min(end, handle.length)
     since = handle.file.truncate_version
     try:
-        async for updates in _updates(handle, offset, end):
-            await handle.apply(partial(_fenced, handle, updates))
+        async for updates in _zero_updates(handle, offset, end):
+            await handle.apply(partial(_with_fence, handle, updates))
     except BaseException:  # part of it may be there
-        handle.wrote(unsure=True)
+        handle.record_write(outcome_unknown=True)
         raise
-    handle.wrote(end, since=since)
+    handle.record_write(end, truncate_version=since)
     await handle.sync()
 
 
-def _fenced(handle: Handle, updates: list[ChunkUpdate]) -> list[ChunkUpdate]:
+def _with_fence(handle: Handle, updates: list[ChunkUpdate]) -> list[ChunkUpdate]:
     return [replace(update, fence=handle.fence) for update in updates]
 
 
-async def _updates(handle: Handle, offset: int, end: int) -> AsyncIterator[list[ChunkUpdate]]:
+async def _zero_updates(handle: Handle, offset: int, end: int) -> AsyncIterator[list[ChunkUpdate]]:
     layout, chunk_bytes = handle.layout, handle.layout.chunk_bytes
-    chains = layout.chains(handle.link.cluster.routing.tables.get(layout.table_id, ()))
+    chains = layout.chains(handle.context.cluster.routing.tables.get(layout.table_id, ()))
     number = offset // chunk_bytes
     while number * chunk_bytes < end:
-        page, following = await handle.link.chunks.page(
+        page, following = await handle.context.chunks.page(
             layout,
             InodeId(handle.inode),
             number,
             chains=chains_reached(layout, end),
-            timeout_s=handle.link.options.timeout_s,
+            timeout_s=handle.context.options.timeout_s,
         )
         updates = []
         for number, size in page:

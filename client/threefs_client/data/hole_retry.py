@@ -17,14 +17,14 @@ from threefs_client.data.reads import ReadFile
 _BACKOFF = Backoff(0.002, 0.1)
 
 
-class Patience:
+class HoleRetry:
     """Of one read of one file. What the reader's own `session` appends is no reason to wait."""
 
-    def __init__(self, link: ClientContext, file: ReadFile, session: bytes = b"") -> None:
-        self._link = link
+    def __init__(self, context: ClientContext, file: ReadFile, session: bytes = b"") -> None:
+        self._context = context
         self._file = file
         self._session = session
-        self._deadline = link.deadline()
+        self._deadline = context.deadline()
         self._attempts = 0
 
     async def read(self, offset: int, view: memoryview) -> int:
@@ -35,31 +35,31 @@ class Patience:
         wanted = len(view)
         while wanted > 0:
             change = self._file.change
-            if not await self._link.reader.read_into([(self._file, offset, view[:wanted])], self._deadline):
+            if not await self._context.reader.read_into([(self._file, offset, view[:wanted])], self._deadline):
                 return wanted
-            settled = await self.is_settled(offset, offset + wanted, change)
+            settled = await self.holes_are_final(offset, offset + wanted, change)
             wanted = min(wanted, self._file.length - offset)
             if settled:
                 break
         return max(0, wanted)
 
-    async def is_settled(self, offset: int, end: int, change: int) -> bool:
+    async def holes_are_final(self, offset: int, end: int, change: int) -> bool:
         """Whether holes are what the file has there. `change` was known before they were read. If not, it may wait."""
-        request = pb.StatRequest(place=paths.of_inode(self._file.inode))
-        reply = await self._link.meta.call(methods.STAT, request, timeout_s=self._link.options.timeout_s)
+        request = pb.StatRequest(place=paths.inode_place(self._file.inode))
+        reply = await self._context.meta.call(methods.STAT, request, timeout_s=self._context.options.timeout_s)
         inode = reply.inode
-        self._file.learn(inode)
+        self._file.apply_inode(inode)
         end = min(end, inode.length)
         if end <= offset:
             return True
         if not flux.is_in_flux(inode, offset, end, self._session):
             return inode.change == change
-        clock = self._link.clock
+        clock = self._context.clock
         if clock.monotonic() + _BACKOFF.limit_s(self._attempts) > self._deadline:
             raise DeadlineExceeded(
                 f"bytes {offset} to {end} of inode {inode.inode} are being cut or appended by somebody else, "
-                f"for longer than {self._link.options.timeout_s:g} s; try again later"
+                f"for longer than {self._context.options.timeout_s:g} s; try again later"
             )
-        await clock.sleep(_BACKOFF.pause_s(self._attempts, self._link.random))
+        await clock.sleep(_BACKOFF.pause_s(self._attempts, self._context.random))
         self._attempts += 1
         return False

@@ -23,13 +23,13 @@ _MISSING = ChunkNotFound.code
 _INFINITE = float("inf")
 
 
-class Plan:
+class ReadPlan:
     """One request to one storage process, and where its answer goes."""
 
-    __slots__ = ("buffer", "destinations", "lane", "rows", "size")
+    __slots__ = ("buffer", "destinations", "endpoint", "rows", "size")
 
-    def __init__(self, lane: ReplicaEndpoint) -> None:
-        self.lane = lane
+    def __init__(self, endpoint: ReplicaEndpoint) -> None:
+        self.endpoint = endpoint
         self.rows: list[Row] = []
         self.size = 0  # bytes asked for
         self.destinations: list[memoryview] | None = None  # None: a buffer of our own, rows one after the other
@@ -85,30 +85,30 @@ def plan(
     files: Mapping[Any, tuple[Resolved, int]],
     request_bytes: int,
     request_rows: int,
-) -> list[Plan] | None:
+) -> list[ReadPlan] | None:
     """Plans for (file key, offset, length) rows, or None when one of them needs more care.
 
     `files` has (what the planner needs, length in bytes) of each file. Care is needed by rows that are empty, that
     cross a chunk boundary or that reach beyond the known end of the file.
     """
-    plans: list[Plan] = []
+    plans: list[ReadPlan] = []
     complete = False
     try:
-        complete = _gather(rows, files, request_bytes, request_rows, plans)
+        complete = _fill(rows, files, request_bytes, request_rows, plans)
     finally:
         for made in plans:
-            made.lane.plan = None
+            made.endpoint.open_plan = None
             if not complete:
-                made.lane.load -= made.size
+                made.endpoint.load -= made.size
     return plans if complete else None
 
 
-def _gather(
+def _fill(
     rows: Sequence[tuple[Any, int, int]],
     files: Mapping[Any, tuple[Resolved, int]],
     request_bytes: int,
     request_rows: int,
-    plans: list[Plan],
+    plans: list[ReadPlan],
 ) -> bool:
     for index, (key, offset, length) in enumerate(rows):
         (inode, shift, chunk_bytes, stripe, places), end = files[key]
@@ -122,18 +122,18 @@ def _gather(
             if load < lowest:
                 lowest = load
                 best = replica
-        lane, target, version = best
-        current: Any = lane.plan
+        endpoint, target, version = best
+        current: Any = endpoint.open_plan
         if current is None or current.size + length > request_bytes or len(current.rows) >= request_rows:
-            lane.plan = current = Plan(lane)
+            endpoint.open_plan = current = ReadPlan(endpoint)
             plans.append(current)
         current.rows.append((target, version, inode, number, within, length, index))
         current.size += length
-        lane.load += length
+        endpoint.load += length
     return True
 
 
-def settle(done: Plan, reply: pb.ReadReply, results: list[Any], verify: bool) -> list[tuple[Row, ThreefsError]]:
+def settle(done: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool) -> list[tuple[Row, ThreefsError]]:
     """Put the views of a plan's rows into `results`. Returns the rows that failed. Raises ProtocolError."""
     rows = done.rows
     count = len(rows)
@@ -157,7 +157,7 @@ def settle(done: Plan, reply: pb.ReadReply, results: list[Any], verify: bool) ->
     return []
 
 
-def _verified(done: Plan, reply: pb.ReadReply) -> bool:
+def _verified(done: ReadPlan, reply: pb.ReadReply) -> bool:
     """True when all rows are right, found out with one pass over a buffer of equal rows where that is possible."""
     checksums = reply.checksum
     rows = done.rows
@@ -171,7 +171,9 @@ def _verified(done: Plan, reply: pb.ReadReply) -> bool:
     return all(crc32c(place) == checksum for place, checksum in zip(done.places(), checksums, strict=True))
 
 
-def _settle_rows(done: Plan, reply: pb.ReadReply, results: list[Any], verify: bool) -> list[tuple[Row, ThreefsError]]:
+def _settle_rows(
+    done: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool
+) -> list[tuple[Row, ThreefsError]]:
     failed: list[tuple[Row, ThreefsError]] = []
     columns = zip(done.rows, done.places(), reply.code, reply.length, reply.checksum, strict=True)
     for row, place, code, length, checksum in columns:

@@ -20,7 +20,7 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_client.data import read_plans
-from threefs_client.data.read_plans import Hole, Plan, Row
+from threefs_client.data.read_plans import Hole, ReadPlan, Row
 from threefs_client.data.replica_selector import ReplicaSelector, Resolved, choose
 from threefs_client.options import Options
 
@@ -46,7 +46,7 @@ class ReadFile:
     __slots__ = (
         "_resolved",
         "_routing",
-        "access_due_ns",
+        "atime_due_ns",
         "change",
         "inode",
         "layout",
@@ -56,32 +56,32 @@ class ReadFile:
     )
 
     def __init__(
-        self, inode: int, layout: FileLayout, length: int, truncate_version: int, access_due_ns: int = 0
+        self, inode: int, layout: FileLayout, length: int, truncate_version: int, atime_due_ns: int = 0
     ) -> None:
         self.inode = inode
         self.layout = layout
         self.length = length
         self.truncate_version = truncate_version
-        self.access_due_ns = access_due_ns  # from when on a read changes the access time
+        self.atime_due_ns = atime_due_ns  # from when on a read changes the access time
         self.change = 0  # of the inode, as last heard
         self.written_end = 0  # end of our own last acknowledged write since the last truncate
         self._routing: Routing | None = None
         self._resolved: Resolved | None = None
 
-    def resolved(self, lanes: ReplicaSelector) -> Resolved:
-        if self._routing is not lanes.routing or self._resolved is None:
-            self._resolved = lanes.resolve(self.inode, self.layout)
-            self._routing = lanes.routing
+    def resolve(self, selector: ReplicaSelector) -> Resolved:
+        if self._routing is not selector.routing or self._resolved is None:
+            self._resolved = selector.resolve(self.inode, self.layout)
+            self._routing = selector.routing
         return self._resolved
 
-    def learn(self, inode: meta_pb2.Inode) -> None:
+    def apply_inode(self, inode: meta_pb2.Inode) -> None:
         """Take over what the meta service knows; our own writes may reach further until they are settled."""
         if inode.truncate_version != self.truncate_version:
             self.truncate_version = inode.truncate_version
             self.written_end = 0
         self.length = max(inode.length, self.written_end)
         self.change = inode.change
-        self.access_due_ns = due_ns(inode)
+        self.atime_due_ns = due_ns(inode)
 
 
 def of_inode(inode: meta_pb2.Inode) -> ReadFile:
@@ -120,15 +120,15 @@ class Reader:
         self._options = options
         self._clock = clock
         self._random = random
-        self._lanes = ReplicaSelector(cluster.routing)
+        self._selector = ReplicaSelector(cluster.routing)
         self._budget = ByteBudget(options.in_flight_bytes)
 
-    def _current_lanes(self) -> ReplicaSelector:
-        lanes = self._lanes
-        if lanes.routing is not self._cluster.routing:
-            lanes = self._lanes = ReplicaSelector(self._cluster.routing)
-        lanes.forgive(self._clock.monotonic())
-        return lanes
+    def _current_selector(self) -> ReplicaSelector:
+        selector = self._selector
+        if selector.routing is not self._cluster.routing:
+            selector = self._selector = ReplicaSelector(self._cluster.routing)
+        selector.clear_penalty(self._clock.monotonic())
+        return selector
 
     async def read_batch(
         self,
@@ -142,9 +142,9 @@ class Reader:
         Returns the views and the indexes of rows that are holes, at least in part. None when a row is not of that
         kind, or its chain cannot be read just now: then `read_into` has to do it.
         """
-        lanes = self._current_lanes()
+        selector = self._current_selector()
         try:
-            known = {key: (file.resolved(lanes), file.length) for key, file in files.items()}
+            known = {key: (file.resolve(selector), file.length) for key, file in files.items()}
         except NotServing:
             return None
         plans = read_plans.plan(rows, known, self._options.request_bytes, _REQUEST_ROWS)
@@ -158,7 +158,7 @@ class Reader:
         if failed:
             pieces = [_piece(files[rows[row[6]][0]], row, results[row[6]], error) for row, error in failed]
             await self._read_pieces(pieces, deadline)
-        return _without_holes(results, () if not failed else (row[6] for row, _ in failed))
+        return _split_holes(results, () if not failed else (row[6] for row, _ in failed))
 
     async def read_into(self, parts: Iterable[tuple[ReadFile, int, memoryview]], deadline: float) -> bool:
         """Fill each view from its file at an offset. Returns True when part of it is a hole, filled with zeros."""
@@ -181,21 +181,21 @@ class Reader:
                 pieces[row[6]].error = error
                 failed.append(pieces[row[6]])
             holes = holes or any(type(result) is Hole for result in results)
-            if failed and self._must_pause(failed, deadline):
+            if failed and self._needs_pause(failed, deadline):
                 await self._pause(routing.version, attempt, deadline)
                 attempt += 1
             pieces = failed
         return holes
 
-    def _plan_pieces(self, pieces: list[_Piece]) -> tuple[list[Plan], list[_Piece]]:
+    def _plan_pieces(self, pieces: list[_Piece]) -> tuple[list[ReadPlan], list[_Piece]]:
         """Plans, and the pieces that no replica can be asked for now."""
-        lanes = self._current_lanes()
-        plans: list[Plan] = []
-        open_plans: dict[str, Plan] = {}
+        selector = self._current_selector()
+        plans: list[ReadPlan] = []
+        open_plans: dict[str, ReadPlan] = {}
         failed = []
         for index, piece in enumerate(pieces):
             try:
-                inode, _, _, stripe, places = piece.file.resolved(lanes)
+                inode, _, _, stripe, places = piece.file.resolve(selector)
             except NotServing as error:
                 piece.error = error
                 failed.append(piece)
@@ -205,24 +205,24 @@ class Reader:
                 piece.tried.clear()
                 replica = choose(places[piece.number % stripe], piece.tried)
                 assert replica is not None, "a resolved chain has replicas"
-            lane, target, version = replica
+            endpoint, target, version = replica
             piece.tried.add(target)
-            plan = open_plans.get(lane.address)
+            plan = open_plans.get(endpoint.address)
             full = plan is not None and (
                 plan.size + piece.length > self._options.request_bytes or len(plan.rows) >= _REQUEST_ROWS
             )
             if plan is None or full:
-                plan = open_plans[lane.address] = Plan(lane)
+                plan = open_plans[endpoint.address] = ReadPlan(endpoint)
                 plan.destinations = []
                 plans.append(plan)
             assert plan.destinations is not None
             plan.destinations.append(piece.place)
             plan.rows.append((target, version, inode, piece.number, piece.within, piece.length, index))
             plan.size += piece.length
-            lane.load += piece.length
+            endpoint.load += piece.length
         return plans, failed
 
-    async def _run(self, plans: list[Plan], results: list[Any], deadline: float) -> list[tuple[Row, ThreefsError]]:
+    async def _run(self, plans: list[ReadPlan], results: list[Any], deadline: float) -> list[tuple[Row, ThreefsError]]:
         """Send all plans at once and take their answers. Returns the rows that failed."""
         failed: list[tuple[Row, ThreefsError]] = []
         calls: list[asyncio.Future[Any]] = []
@@ -237,7 +237,7 @@ class Reader:
                     failed += read_plans.settle(plan, reply, results, self._options.verify)
                 except ThreefsError as error:
                     if error.retry in (Retry.SAFE, Retry.UNKNOWN):
-                        self._lanes.punish(plan.lane, self._clock.monotonic())
+                        self._selector.penalize(plan.endpoint, self._clock.monotonic())
                     plan.buffer = None  # the old one may still be filled by a late answer
                     for row, place in zip(plan.rows, plan.places(), strict=True):
                         results[row[6]] = place
@@ -246,40 +246,40 @@ class Reader:
             for call in calls:
                 call.cancel()
             for plan in plans[len(calls) :]:  # never sent
-                plan.lane.load -= plan.size
+                plan.endpoint.load -= plan.size
         return failed
 
-    def _send(self, plan: Plan, deadline: float) -> asyncio.Future[Any]:
+    def _send(self, plan: ReadPlan, deadline: float) -> asyncio.Future[Any]:
         timeout_s = max(0.001, min(self._options.attempt_timeout_s, deadline - self._clock.monotonic()))
-        connection = self._peers.live(plan.lane.address)
+        connection = self._peers.live(plan.endpoint.address)
         call: asyncio.Future[Any]
         if connection is not None:
             call = connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink)
         else:
             call = asyncio.ensure_future(self._connect_and_send(plan, timeout_s))
-        call.add_done_callback(partial(self._answered, plan))
+        call.add_done_callback(partial(self._release, plan))
         return call
 
-    async def _connect_and_send(self, plan: Plan, timeout_s: float) -> pb.ReadReply:
-        connection = await self._peers.connect(plan.lane.address, timeout_s)
+    async def _connect_and_send(self, plan: ReadPlan, timeout_s: float) -> pb.ReadReply:
+        connection = await self._peers.connect(plan.endpoint.address, timeout_s)
         reply: pb.ReadReply = await connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink)
         return reply
 
-    def _answered(self, plan: Plan, call: asyncio.Future[Any]) -> None:
-        plan.lane.load -= plan.size - len(plan.rows)
+    def _release(self, plan: ReadPlan, call: asyncio.Future[Any]) -> None:
+        plan.endpoint.load -= plan.size - len(plan.rows)
         self._budget.give(plan.size)
         if not call.cancelled():
             call.exception()  # seen: whoever waits may have been cancelled
 
-    def _must_pause(self, failed: list[_Piece], deadline: float) -> bool:
+    def _needs_pause(self, failed: list[_Piece], deadline: float) -> bool:
         """True when there is nothing better to do at once. Raises what cannot be helped."""
         pause = False
         late = self._clock.monotonic() >= deadline
-        lanes = self._current_lanes()
+        selector = self._current_selector()
         for piece in failed:
             error = piece.error
             assert error is not None, "a failed piece has an error"
-            untried = _untried(piece, lanes)
+            untried = _has_untried_replica(piece, selector)
             if error.retry is Retry.NEVER and not (isinstance(error, CorruptChunk | Corrupt) and untried):
                 raise error
             if late:
@@ -292,9 +292,9 @@ class Reader:
         await routing_watcher.pause(self._cluster, version, pause_s, self._clock)
 
 
-def _untried(piece: _Piece, lanes: ReplicaSelector) -> bool:
+def _has_untried_replica(piece: _Piece, selector: ReplicaSelector) -> bool:
     try:
-        _, _, _, stripe, places = piece.file.resolved(lanes)
+        _, _, _, stripe, places = piece.file.resolve(selector)
     except NotServing:
         return False
     return any(replica[1] not in piece.tried for replica in places[piece.number % stripe])
@@ -308,7 +308,7 @@ def _piece(file: ReadFile, row: Row, place: Any, error: ThreefsError) -> _Piece:
     return piece
 
 
-def _without_holes(results: list[Any], reread: Iterable[int]) -> tuple[list[memoryview], set[int]]:
+def _split_holes(results: list[Any], reread: Iterable[int]) -> tuple[list[memoryview], set[int]]:
     holes = set(reread)  # which may have become holes
     for index, result in enumerate(results):
         if type(result) is Hole:

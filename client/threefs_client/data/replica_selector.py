@@ -15,16 +15,16 @@ _PENALTY_S = 1.0
 class ReplicaEndpoint:
     """One storage process as this client sees it."""
 
-    __slots__ = ("address", "load", "plan")
+    __slots__ = ("address", "load", "open_plan")
 
     def __init__(self, address: str) -> None:
         self.address = address
         # Bytes asked for and not yet answered, plus one per row ever asked for: that settles ties in turn.
         self.load = 0
-        self.plan: object = None  # used by the planner within one step
+        self.open_plan: object = None  # used by the planner within one step
 
 
-#: (lane, target, chain version)
+#: (endpoint, target, chain version)
 Replica = tuple[ReplicaEndpoint, int, int]
 #: What the planner needs of a file, flat for speed: (inode, bits of chunk size, chunk bytes, stripe, replicas of each
 #: place of the stripe)
@@ -36,7 +36,7 @@ class ReplicaSelector:
 
     def __init__(self, routing: Routing) -> None:
         self.routing = routing
-        self._lanes: dict[str, ReplicaEndpoint] = {}
+        self._endpoints: dict[str, ReplicaEndpoint] = {}
         self._chains: dict[ChainId, tuple[Replica, ...]] = {}
         self._penalties: list[tuple[float, ReplicaEndpoint]] = []
 
@@ -53,7 +53,7 @@ class ReplicaSelector:
             if chain is None:
                 raise InvalidArgument(f"chain {chain_id} is not in the routing")
             found = tuple(
-                (self._lane(address), target, chain.version)
+                (self._endpoint(address), target, chain.version)
                 for target in chain.serving
                 if (address := self.routing.address_of(target))
             )
@@ -62,19 +62,19 @@ class ReplicaSelector:
             self._chains[chain_id] = found
         return found
 
-    def _lane(self, address: str) -> ReplicaEndpoint:
-        lane = self._lanes.get(address)
-        if lane is None:
-            lane = self._lanes[address] = ReplicaEndpoint(address)
-        return lane
+    def _endpoint(self, address: str) -> ReplicaEndpoint:
+        endpoint = self._endpoints.get(address)
+        if endpoint is None:
+            endpoint = self._endpoints[address] = ReplicaEndpoint(address)
+        return endpoint
 
-    def punish(self, lane: ReplicaEndpoint, now: float) -> None:
+    def penalize(self, endpoint: ReplicaEndpoint, now: float) -> None:
         """Prefer others for a while: the process did not answer."""
-        if all(other is not lane for _, other in self._penalties):
-            lane.load += _PENALTY
-            self._penalties.append((now + _PENALTY_S, lane))
+        if all(other is not endpoint for _, other in self._penalties):
+            endpoint.load += _PENALTY
+            self._penalties.append((now + _PENALTY_S, endpoint))
 
-    def forgive(self, now: float) -> None:
+    def clear_penalty(self, now: float) -> None:
         while self._penalties and self._penalties[0][0] <= now:
             self._penalties.pop(0)[1].load -= _PENALTY
 

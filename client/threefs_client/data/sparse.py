@@ -12,17 +12,17 @@ from threefs.layout import chains_reached
 from threefs_client.data.handles import Handle
 
 
-async def data_between(handle: Handle, offset: int, end: int) -> AsyncIterator[tuple[int, int]]:
+async def data_ranges(handle: Handle, offset: int, end: int) -> AsyncIterator[tuple[int, int]]:
     """(begin, end) of the stretches of data, in their order; neighbours come as one if they are seen together."""
     chunk_bytes = handle.layout.chunk_bytes
     number, begin, stop = offset // chunk_bytes, offset, offset
     while number * chunk_bytes < end:
-        page, following = await handle.link.chunks.page(
+        page, following = await handle.context.chunks.page(
             handle.layout,
             InodeId(handle.inode),
             number,
             chains=chains_reached(handle.layout, end),
-            timeout_s=handle.link.options.timeout_s,
+            timeout_s=handle.context.options.timeout_s,
         )
         for number, length in page:
             start = max(offset, number * chunk_bytes)
@@ -43,7 +43,7 @@ async def data_between(handle: Handle, offset: int, end: int) -> AsyncIterator[t
 async def seek_data(handle: Handle, offset: int) -> int:
     """The first byte of data from `offset` on. Raises NoDataThere when there is only a hole up to the end."""
     end = await _end(handle, offset)
-    async for begin, _ in data_between(handle, offset, end):
+    async for begin, _ in data_ranges(handle, offset, end):
         return begin
     raise NoDataThere(f"{handle.name or f'inode {handle.inode}'} has no data from byte {offset} on")
 
@@ -52,7 +52,7 @@ async def seek_hole(handle: Handle, offset: int) -> int:
     """The first byte of a hole from `offset` on; behind all data lies one. Raises NoDataThere at the end or beyond."""
     end = await _end(handle, offset)
     at = offset
-    async for begin, stop in data_between(handle, offset, end):
+    async for begin, stop in data_ranges(handle, offset, end):
         if begin > at:
             break
         at = stop

@@ -8,8 +8,8 @@ from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.meta_calls import MetaCalls
 
 #: A call has at most so many changes, and about so many bytes.
-MOST_CHANGES = 256
-_MOST_BYTES = 1 << 20
+MAX_CHANGES = 256
+_MAX_BYTES = 1 << 20
 _CALLS_IN_FLIGHT = 4
 
 Outcome = pb.Changed | ThreefsError
@@ -58,7 +58,7 @@ def _parts(changes: Sequence[pb.Change]) -> Iterator[Sequence[pb.Change]]:
     start = size = 0
     for number, change in enumerate(changes):
         more = change.ByteSize()
-        if number > start and (number - start == MOST_CHANGES or size + more > _MOST_BYTES):
+        if number > start and (number - start == MAX_CHANGES or size + more > _MAX_BYTES):
             yield changes[start:number]
             start, size = number, 0
         size += more

@@ -1,4 +1,4 @@
-"""Which calls of the meta service can share a message, and how: looks become a batch of looks, changes of names one of
+"""Which calls of the meta service can share a message, and how: batch become a batch of batch, changes of names one of
 changes."""
 
 from collections.abc import Awaitable
@@ -70,7 +70,7 @@ def _goes_alone(method: Method[Any, Any], request: Any) -> bool:
     return (method is methods.CLOSE or method is methods.SYNC) and request.exact
 
 
-async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[Outcome]:
+async def send_batch(sender: Sender, key: Key, calls: list[Single]) -> list[Outcome]:
     caller = pb.Caller.FromString(key.caller[1:]) if key.caller else None
     if len(calls) == 1:
         method, request = calls[0]
@@ -82,9 +82,9 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
         made = await sender.send(methods.BATCH, changes, timeout_s=key.timeout_s, caller=caller)
         _check(len(made.results), len(calls))
         return [_outcome(method, one) for (method, _), one in zip(calls, made.results, strict=True)]
-    looks = _looks(key, calls)
-    found = await sender.send(methods.BATCH_STAT, looks, timeout_s=key.timeout_s, caller=caller)
-    if looks.places:
+    batch = _stat_batch(key, calls)
+    found = await sender.send(methods.BATCH_STAT, batch, timeout_s=key.timeout_s, caller=caller)
+    if batch.places:
         _check(len(found.results), len(calls))
         return [error_of(one.code, one.message) if one.code else one for one in found.results]
     _check(len(found.inodes), len(calls))
@@ -96,7 +96,7 @@ async def send_together(sender: Sender, key: Key, calls: list[Single]) -> list[O
     return outcomes
 
 
-def _looks(key: Key, calls: list[Single]) -> pb.BatchStatRequest:
+def _stat_batch(key: Key, calls: list[Single]) -> pb.BatchStatRequest:
     """As columns where all are below one inode, which is cheaper for both sides."""
     bases, wanted = [], []
     for method, request in calls:

@@ -12,9 +12,9 @@ from typing import Any
 
 from threefs.errors import Cancelled, ThreefsError, error_of
 
-_MESSAGES = 2  # under way: one is worked on while the other is on its way, or waits for the disk
-_LEAST = 16  # calls in a message, if there are so many
-_MOST = 256
+_MAX_MESSAGES = 2  # under way: one is worked on while the other is on its way, or waits for the disk
+_MIN_CALLS = 16  # calls in a message, if there are so many
+_MAX_CALLS = 256
 
 #: Told the key and the calls of a message; the outcome of each.
 Send = Callable[[Any, list[Any]], Awaitable[list[Any]]]
@@ -28,9 +28,9 @@ class _Queue:
     """Calls that may share a message."""
 
     waiting: list[_Waiting] = field(default_factory=list)
-    messages: int = 0
-    under_way: int = 0  # calls in them
-    soon: bool = False  # it is looked at in this turn of the loop
+    messages_in_flight: int = 0
+    calls_in_flight: int = 0  # calls in them
+    is_scheduled: bool = False  # it is looked at in this turn of the loop
 
 
 class Coalescer:
@@ -38,22 +38,22 @@ class Coalescer:
         self._send = send
         self._queues: dict[Hashable, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._open = 0  # calls that have not ended
-        self._alone = False  # whether there was no other one when the last one came
+        self._unfinished = 0  # calls that have not ended
+        self._was_alone = False  # whether there was no other one when the last one came
 
-    def let_pass(self) -> bool:
+    def try_bypass(self) -> bool:
         """True: the caller sends its call itself, at once, and says with `passed` that it has ended.
 
         Only who calls again and again one after the other gains by that. Where several calls come in one turn, the
         first one would not travel with the others.
         """
-        if self._open or not self._alone:
+        if self._unfinished or not self._was_alone:
             return False
-        self._open = 1
+        self._unfinished = 1
         return True
 
-    def passed(self) -> None:
-        self._open -= 1
+    def bypass_finished(self) -> None:
+        self._unfinished -= 1
 
     def add(self, key: Hashable, call: Any) -> "asyncio.Future[Any]":
         """The outcome of a call that goes out together with others of the same key."""
@@ -62,32 +62,32 @@ class Coalescer:
         if queue is None:
             queue = self._queues[key] = _Queue()
         queue.waiting.append((call, future))
-        self._alone = not self._open
-        self._open += 1
-        if queue.messages < _MESSAGES:
-            self._go_on_soon(key, queue)
+        self._was_alone = not self._unfinished
+        self._unfinished += 1
+        if queue.messages_in_flight < _MAX_MESSAGES:
+            self._schedule(key, queue)
         return future
 
-    def _go_on_soon(self, key: Hashable, queue: _Queue) -> None:
-        if not queue.soon:
-            queue.soon = True
-            asyncio.get_running_loop().call_soon(self._go_on, key, queue)
+    def _schedule(self, key: Hashable, queue: _Queue) -> None:
+        if not queue.is_scheduled:
+            queue.is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._dispatch, key, queue)
 
-    def _go_on(self, key: Hashable, queue: _Queue) -> None:
-        queue.soon = False
-        while queue.waiting and queue.messages < _MESSAGES:
-            share = -(-(len(queue.waiting) + queue.under_way) // _MESSAGES)
-            count = min(max(share, _LEAST), _MOST)
+    def _dispatch(self, key: Hashable, queue: _Queue) -> None:
+        queue.is_scheduled = False
+        while queue.waiting and queue.messages_in_flight < _MAX_MESSAGES:
+            share = -(-(len(queue.waiting) + queue.calls_in_flight) // _MAX_MESSAGES)
+            count = min(max(share, _MIN_CALLS), _MAX_CALLS)
             part, queue.waiting = queue.waiting[:count], queue.waiting[count:]
-            queue.messages += 1
-            queue.under_way += len(part)
-            task = asyncio.get_running_loop().create_task(self._message(key, queue, part))
+            queue.messages_in_flight += 1
+            queue.calls_in_flight += len(part)
+            task = asyncio.get_running_loop().create_task(self._send_message(key, queue, part))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if not queue.messages:
+        if not queue.messages_in_flight:
             self._queues.pop(key, None)
 
-    async def _message(self, key: Hashable, queue: _Queue, part: list[_Waiting]) -> None:
+    async def _send_message(self, key: Hashable, queue: _Queue, part: list[_Waiting]) -> None:
         try:
             outcomes = await self._send(key, [call for call, _ in part])
             for (_, future), outcome in zip(part, outcomes, strict=True):
@@ -101,19 +101,19 @@ class Coalescer:
             _fail(part, error)
         finally:
             _fail(part, Cancelled("the connection is being closed"))  # of no effect on those that are done
-            queue.messages -= 1
-            queue.under_way -= len(part)
-            self._open -= len(part)
+            queue.messages_in_flight -= 1
+            queue.calls_in_flight -= len(part)
+            self._unfinished -= len(part)
             if queue.waiting:  # who has just been answered often calls again in the next turn, and comes along
-                asyncio.get_running_loop().call_soon(self._go_on_soon, key, queue)
+                asyncio.get_running_loop().call_soon(self._schedule, key, queue)
             else:
-                self._go_on(key, queue)
+                self._dispatch(key, queue)
 
     async def close(self) -> None:
         """What is under way is given up."""
         for queue in self._queues.values():
             waiting, queue.waiting = queue.waiting, []
-            self._open -= len(waiting)
+            self._unfinished -= len(waiting)
             _fail(waiting, Cancelled("the connection is being closed"))
         tasks = list(self._tasks)
         for task in tasks:

@@ -17,8 +17,8 @@ from threefs.leases import RENEWALS, client_lease_s
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 
-_MOST_FILES = 1024  # in one renewal
-_FAREWELL_S = 2.0
+_MAX_FILES = 1024  # in one renewal
+_CLOSE_TIMEOUT_S = 2.0
 
 _LOG = LibraryLogger(__name__)
 
@@ -33,157 +33,157 @@ class Lease:
     ) -> None:
         """`timeout_s` is of what an operation waits for."""
         self.number = 0  # as last heard; what is held under a lower one is lost
-        self.lapsed: list[Callable[[], None]] = []  # are called when what was held is lost
+        self.on_lost: list[Callable[[], None]] = []  # are called when what was held is lost
         self._client = client
         self._renew = renew
         self._lease_s = lease_s  # T of the cluster
         self._timeout_s = timeout_s
         self._clock = clock
-        self._until = 0.0  # the lease is certain so long
-        self._serial = 0  # of requests
-        self._held = 0  # sessions and locks
-        self._reading: dict[int, list[float | int]] = {}  # inode -> [since, how often]
+        self._valid_until = 0.0  # the lease is certain so long
+        self._requests = 0  # of requests
+        self._holders = 0  # sessions and locks
+        self._read_opens: dict[int, list[float | int]] = {}  # inode -> [since, how often]
         self._reported: set[int] = set()  # held at the meta service
-        self._turn = asyncio.Lock()
+        self._renewal_lock = asyncio.Lock()
         self._background = BackgroundTasks()
-        self._keeper: asyncio.Task[None] | None = None
+        self._renewal_task: asyncio.Task[None] | None = None
 
     @property
-    def length_s(self) -> float:
+    def duration_s(self) -> float:
         return client_lease_s(self._lease_s())
 
     # ---- what is held ----
 
-    async def enter(self) -> None:
+    async def acquire(self) -> None:
         """Before a session or lock is asked for; then call `leave` once, when it has ended or was not given."""
-        self._held += 1
-        self._keep()
-        if self._turn.locked():  # the old lease may just be given up
+        self._holders += 1
+        self._start_renewing()
+        if self._renewal_lock.locked():  # the old lease may just be given up
             try:
-                async with self._turn:
+                async with self._renewal_lock:
                     pass
             except BaseException:  # cancelled: nothing is asked for
-                self._held -= 1
+                self._holders -= 1
                 raise
         if not self.number:
-            self._until = self._clock.monotonic() + self.length_s  # it begins with what is asked for now
+            self._valid_until = self._clock.monotonic() + self.duration_s  # it begins with what is asked for now
 
-    def entered(self, number: int) -> None:
+    def granted(self, number: int) -> None:
         """It was given, under the lease of that number."""
         before, self.number = self.number, max(self.number, number)
         if 0 < before < self.number:
-            self._tell()
+            self._notify_lost()
 
-    def _tell(self) -> None:
-        for each in self.lapsed:
+    def _notify_lost(self) -> None:
+        for each in self.on_lost:
             each()
 
-    def leave(self) -> None:
-        self._held -= 1
+    def release(self) -> None:
+        self._holders -= 1
 
-    def reading(self, inode: int) -> None:
+    def opened_for_read(self, inode: int) -> None:
         """A file was opened for reading; `read` when it is closed."""
-        found = self._reading.get(inode)
+        found = self._read_opens.get(inode)
         if found is None:
-            self._reading[inode] = [self._clock.monotonic(), 1]
-            self._keep()
+            self._read_opens[inode] = [self._clock.monotonic(), 1]
+            self._start_renewing()
         else:
             found[1] += 1
 
-    def read(self, inode: int) -> None:
-        found = self._reading[inode]
+    def closed_for_read(self, inode: int) -> None:
+        found = self._read_opens[inode]
         found[1] -= 1
         if not found[1]:
-            del self._reading[inode]
+            del self._read_opens[inode]
 
     @property
-    def certain(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether the lease cannot have run out. If not, `confirm` finds out."""
-        return self._clock.monotonic() < self._until
+        return self._clock.monotonic() < self._valid_until
 
-    async def confirm(self) -> None:
+    async def revalidate(self) -> None:
         """After a silence: what is held may be lost, and then `number` is another one. Raises if nobody answers."""
         deadline = self._clock.monotonic() + self._timeout_s
-        if not self.certain:
-            async with self._turn:
-                if not self.certain:
-                    await self._report(deadline)
+        if not self.is_valid:
+            async with self._renewal_lock:
+                if not self.is_valid:
+                    await self._renew_all(deadline)
 
-    async def reconfirm(self) -> None:
+    async def renew_now(self) -> None:
         """The same, also if it is certain: afterwards it is known not to have run out before this was called."""
         deadline = self._clock.monotonic() + self._timeout_s
-        async with self._turn:
-            await self._report(deadline)
+        async with self._renewal_lock:
+            await self._renew_all(deadline)
 
     # ---- renewing ----
 
-    def _keep(self) -> None:
-        if self._keeper is None or self._keeper.done():
-            self._keeper = self._background.run("keeping of the lease", self._keep_on())
+    def _start_renewing(self) -> None:
+        if self._renewal_task is None or self._renewal_task.done():
+            self._renewal_task = self._background.run("keeping of the lease", self._renew_until_idle())
 
-    async def _keep_on(self) -> None:
+    async def _renew_until_idle(self) -> None:
         while True:
-            await self._clock.sleep(self.length_s / RENEWALS)
+            await self._clock.sleep(self.duration_s / RENEWALS)
             try:
-                async with self._turn:
-                    if self._idle and self.number:
-                        await self._give_up()
-                    if self._idle:
+                async with self._renewal_lock:
+                    if self._is_idle and self.number:
+                        await self._give_back()
+                    if self._is_idle:
                         return
-                    await self._report()
+                    await self._renew_all()
             except ThreefsError as error:
                 _LOG.info("the lease could not be renewed now", error=str(error))
             except Exception:
                 _LOG.exception("the lease could not be renewed")
 
     @property
-    def _idle(self) -> bool:
-        return not self._held and not self._reading and not self._reported
+    def _is_idle(self) -> bool:
+        return not self._holders and not self._read_opens and not self._reported
 
-    async def _report(self, deadline: float = 0.0) -> None:
+    async def _renew_all(self, deadline: float = 0.0) -> None:
         """One renewal, or several if there is much to say; none if nothing has to be held. Until the deadline, and at
         least for as long as the next renewal is away."""
-        old_enough = self._clock.monotonic() - self.length_s / RENEWALS / 2
-        hold = [n for n, (since, _) in self._reading.items() if n not in self._reported and since <= old_enough]
-        drop = self._reported.difference(self._reading)
-        if not self._held and not self._reported and not hold:
+        old_enough = self._clock.monotonic() - self.duration_s / RENEWALS / 2
+        hold = [n for n, (since, _) in self._read_opens.items() if n not in self._reported and since <= old_enough]
+        drop = self._reported.difference(self._read_opens)
+        if not self._holders and not self._reported and not hold:
             return
         news = iter(hold)
         old = iter(drop)
         while True:
             request = pb.RenewLeaseRequest(
-                client=self._client, hold=islice(news, _MOST_FILES), drop=islice(old, _MOST_FILES)
+                client=self._client, hold=islice(news, _MAX_FILES), drop=islice(old, _MAX_FILES)
             )
-            await self._send(request, max(deadline - self._clock.monotonic(), self.length_s / RENEWALS))
-            if len(request.hold) < _MOST_FILES and len(request.drop) < _MOST_FILES:
+            await self._send(request, max(deadline - self._clock.monotonic(), self.duration_s / RENEWALS))
+            if len(request.hold) < _MAX_FILES and len(request.drop) < _MAX_FILES:
                 return
 
     async def _send(self, request: pb.RenewLeaseRequest, timeout_s: float) -> None:
-        self._serial += 1
-        request.number = self._serial
+        self._requests += 1
+        request.number = self._requests
         sent_at = self._clock.monotonic()
         reply = await self._renew(request, timeout_s)
         if reply.lease > self.number:
-            if self.number and (self._held or self._reported):
+            if self.number and (self._holders or self._reported):
                 _LOG.warning("the lease has run out meanwhile: what was open for writing or locked is lost")
             before, self.number = self.number, reply.lease
             self._reported.clear()  # to be reported anew, next time
             if before:
-                self._tell()
+                self._notify_lost()
         self._reported.update(request.hold)
         self._reported.difference_update(request.drop)
-        self._until = sent_at + self.length_s
+        self._valid_until = sent_at + self.duration_s
 
-    async def _give_up(self) -> None:
-        self._until = 0.0
+    async def _give_back(self) -> None:
+        self._valid_until = 0.0
         number, self.number = self.number, 0
-        await self._renew(pb.RenewLeaseRequest(client=self._client, end=number), _FAREWELL_S)
+        await self._renew(pb.RenewLeaseRequest(client=self._client, end=number), _CLOSE_TIMEOUT_S)
 
     async def close(self) -> None:
         """Let go of everything at once, so that nobody has to wait for the end of the lease."""
         await self._background.stop()
         if self.number:
             try:
-                await self._give_up()
+                await self._give_back()
             except ThreefsError as error:
                 _LOG.info("the lease could not be given up", error=str(error))

@@ -22,131 +22,138 @@ class LockOwner:
     """
 
     def __init__(
-        self, link: ClientContext, inode: int, owner: int, *, kind: pb.LockKind = pb.FLOCK, pid: int = 0, name: str = ""
+        self,
+        context: ClientContext,
+        inode: int,
+        owner: int,
+        *,
+        kind: pb.LockKind = pb.FLOCK,
+        pid: int = 0,
+        name: str = "",
     ) -> None:
         """`name` is that of the file as the user knows it, for errors."""
         self._name = name
-        self._link = link
+        self._context = context
         self._inode = inode
         self._owner = owner
         self._kind = kind
         self._pid = pid
-        self._held = 0  # ranges
-        self._entered = False  # into the lease
-        self._undoing: asyncio.Task[None] | None = None
-        self._forgetting: asyncio.Task[None] | None = None
-        self._waiting = False  # and others know of it
+        self._ranges = 0  # ranges
+        self._has_lease = False  # into the lease
+        self._unlocking: asyncio.Task[None] | None = None
+        self._cancelling: asyncio.Task[None] | None = None
+        self._is_queued = False  # and others know of it
         self._lease = 0  # number of that under which it is held
-        self._lost = False
+        self._is_lost = False
 
     @property
-    def held(self) -> bool:
-        return self._held > 0
+    def is_held(self) -> bool:
+        return self._ranges > 0
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """This process was silent for so long that somebody else may have had it since."""
-        return self._lost or (self._held > 0 and self._lease < self._link.lease.number)
+        return self._is_lost or (self._ranges > 0 and self._lease < self._context.lease.number)
 
-    def forget(self) -> None:
+    def mark_lost(self) -> None:
         """It is lost, and nobody tries to give it up."""
-        self._held = 0
-        self._leave()
+        self._ranges = 0
+        self._release_lease()
 
     async def acquire(
-        self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None, asks_again: bool = False
+        self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None, will_retry: bool = False
     ) -> None:
         """Lock the bytes from `start` to `end`, that one included; what the owner had of them becomes this.
 
         Waits until it can be had, at most `wait_s` if that is given; then raises Locked. Who is cancelled has nothing.
         Raises Deadlock for a record lock whose owner waits for one that is held here. A caller that waits by itself
-        says that it `asks_again`, and calls `give_up` if it does not in the end.
+        says that it `will_retry`, and calls `give_up` if it does not in the end.
         """
         try:
-            await self._acquire(exclusive, start, end, wait_s, asks_again)
+            await self._acquire(exclusive, start, end, wait_s, will_retry)
         except Locked:
-            if not asks_again:
-                await self.give_up()
+            if not will_retry:
+                await self.cancel_wait()
             raise
         except BaseException:
-            self.abandon()
+            self.cancel_wait_soon()
             raise
 
-    async def give_up(self) -> None:
+    async def cancel_wait(self) -> None:
         """It is not waited for any more."""
-        if self._waiting:
-            self._waiting = False
-            if not self._entered:
-                await self._link.lease.enter()
-                self._entered = True
+        if self._is_queued:
+            self._is_queued = False
+            if not self._has_lease:
+                await self._context.lease.acquire()
+                self._has_lease = True
             try:
                 await self._send(self._lock(pb.UNLOCK, 0, END), end_wait=True)
             finally:
-                self._leave()
+                self._release_lease()
 
-    def abandon(self) -> None:
+    def cancel_wait_soon(self) -> None:
         """The same, in the background. If that fails, the record of the wait is soon too old to count."""
 
-        async def forget() -> None:
+        async def cancel() -> None:
             with contextlib.suppress(ThreefsError):
-                await self.give_up()
+                await self.cancel_wait()
 
-        if self._waiting:
-            self._forgetting = asyncio.ensure_future(forget())
+        if self._is_queued:
+            self._cancelling = asyncio.ensure_future(cancel())
 
-    async def _acquire(self, exclusive: bool, start: int, end: int, wait_s: float | None, asks_again: bool) -> None:
-        await self._taken_back()
+    async def _acquire(self, exclusive: bool, start: int, end: int, wait_s: float | None, will_retry: bool) -> None:
+        await self._finish_background()
         lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
-        wait = self._kind == pb.RECORD_LOCK and (asks_again or wait_s is None or wait_s > 0)
-        deadline = None if wait_s is None else self._link.clock.monotonic() + wait_s
+        wait = self._kind == pb.RECORD_LOCK and (will_retry or wait_s is None or wait_s > 0)
+        deadline = None if wait_s is None else self._context.clock.monotonic() + wait_s
         attempts = 0
-        if not self._entered:
-            await self._link.lease.enter()
-            self._entered = True
+        if not self._has_lease:
+            await self._context.lease.acquire()
+            self._has_lease = True
         while True:
             try:
                 await self._send(lock, wait=wait)
                 return
             except Deadlock:
-                self._leave()
+                self._release_lease()
                 raise
             except Locked:
-                if deadline is not None and self._link.clock.monotonic() >= deadline:
-                    self._leave()
+                if deadline is not None and self._context.clock.monotonic() >= deadline:
+                    self._release_lease()
                     raise
             except BaseException:  # it may have been given
-                self._undo(start, end)
+                self._unlock_soon(start, end)
                 raise
             try:
-                await self._link.clock.sleep(_BACKOFF.pause_s(attempts, self._link.random))
+                await self._context.clock.sleep(_BACKOFF.pause_s(attempts, self._context.random))
             except BaseException:
-                self._leave()
+                self._release_lease()
                 raise
             attempts += 1
 
     async def release(self, start: int = 0, end: int = END) -> None:
         """Unlock; bytes that are not locked are no error."""
-        await self._taken_back()
-        if self._entered:
+        await self._finish_background()
+        if self._has_lease:
             await self._change(self._lock(pb.UNLOCK, start, end))
-            self._leave()
+            self._release_lease()
 
-    def take_back(self) -> None:
+    def unlock_soon(self) -> None:
         """Unlock all of it, in the background."""
-        self._undo(0, END)
+        self._unlock_soon(0, END)
 
-    async def _taken_back(self) -> None:
+    async def _finish_background(self) -> None:
         """What was given up before has its end: it must not take away what is asked for now. Who is cancelled here
         does not stop it."""
-        before = [task for task in (self._undoing, self._forgetting) if task is not None and not task.done()]
+        before = [task for task in (self._unlocking, self._cancelling) if task is not None and not task.done()]
         if before:
             await asyncio.wait(before)
 
     async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
         """A lock of somebody else that is in the way; its owner and pid are 0 if it is another client's."""
         lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
-        request = pb.QueryLockRequest(client=bytes(self._link.client), inode=self._inode, lock=lock)
-        reply = await self._link.meta.call(methods.QUERY_LOCK, request, timeout_s=self._link.options.timeout_s)
+        request = pb.QueryLockRequest(client=bytes(self._context.client), inode=self._inode, lock=lock)
+        reply = await self._context.meta.call(methods.QUERY_LOCK, request, timeout_s=self._context.options.timeout_s)
         if not reply.HasField("conflict"):
             return None
         if not reply.same_client:
@@ -161,34 +168,34 @@ class LockOwner:
 
     async def _send(self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False) -> None:
         request: Any = pb.LockRequest(
-            mutation=self._link.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
+            mutation=self._context.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
         )
         try:
-            reply = await self._link.meta.call(methods.LOCK, request, timeout_s=self._link.options.timeout_s)
+            reply = await self._context.meta.call(methods.LOCK, request, timeout_s=self._context.options.timeout_s)
         except ThreefsError as error:
-            raise paths.named(error, self._inode, self._name) from None
+            raise paths.with_file_name(error, self._inode, self._name) from None
         if reply.lease:
-            self._lost = self._lost or (self._held > 0 and self._lease < reply.lease)
+            self._is_lost = self._is_lost or (self._ranges > 0 and self._lease < reply.lease)
             self._lease = reply.lease
-            self._link.lease.entered(reply.lease)
-        self._held = reply.held
+            self._context.lease.granted(reply.lease)
+        self._ranges = reply.held
         if reply.blocked:
-            self._waiting = True
+            self._is_queued = True
             raise Locked(f"{self._name or f'inode {self._inode}'} is locked by somebody else")
         if wait:
-            self._waiting = False  # it was given
+            self._is_queued = False  # it was given
 
-    def _leave(self) -> None:
-        if self._entered and not self._held:
-            self._entered = False
-            self._link.lease.leave()
+    def _release_lease(self) -> None:
+        if self._has_lease and not self._ranges:
+            self._has_lease = False
+            self._context.lease.release()
 
-    def _undo(self, start: int, end: int) -> None:
+    def _unlock_soon(self, start: int, end: int) -> None:
         """If that fails too, the lock goes with the lease."""
 
         async def undo() -> None:
             with contextlib.suppress(ThreefsError):
                 await self._change(self._lock(pb.UNLOCK, start, end))
-            self._leave()
+            self._release_lease()
 
-        self._undoing = asyncio.ensure_future(undo())
+        self._unlocking = asyncio.ensure_future(undo())

@@ -16,9 +16,9 @@ from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
-from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Single, key_of, send_together
+from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Single, key_of, send_batch
 from threefs_client.metadata.coalescer import Coalescer
-from threefs_client.metadata.meta_selector import Connection, Connections, MetaServices
+from threefs_client.metadata.meta_selector import Connection, Connections, MetaSelector
 
 _BACKOFF = Backoff(0.02, 1.0)
 #: After that while without an answer it is said that calls wait, once.
@@ -26,7 +26,7 @@ _SILENCE_S = 1.0
 
 _LOG = LibraryLogger(__name__)
 
-_NAMES_CALLER: dict[type[Any], bool] = {}  # kinds of requests: whether they have a field for it
+_HAS_CALLER: dict[type[Any], bool] = {}  # kinds of requests: whether they have a field for it
 
 
 class MetaCalls:
@@ -53,8 +53,8 @@ class MetaCalls:
         self._is_silent = False  # and that was said
         self._routing = EMPTY  # as of the last call, and what follows from it
         self._addresses: Sequence[str] = ()
-        self._gathering = Coalescer(partial(send_together, self))
-        self._services = MetaServices(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
+        self._coalescer = Coalescer(partial(send_batch, self))
+        self._selector = MetaSelector(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
 
     def mutation(self, count: int = 1) -> pb.Mutation:
         """A new identity, or the first of so many. Each is answered only once, however often it is asked."""
@@ -73,24 +73,24 @@ class MetaCalls:
         """As `send`; together with other calls of the same time where that is possible."""
         if method not in SHARED:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
-        gathering = self._gathering
-        if gathering.let_pass():
+        coalescer = self._coalescer
+        if coalescer.try_bypass():
             try:
                 return await self.send(method, request, timeout_s=timeout_s, caller=caller)
             finally:
-                gathering.passed()
+                coalescer.bypass_finished()
         key = key_of(method, request, caller, timeout_s)
         if key is None:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
-        reply = await gathering.add(key, (method, request))
+        reply = await coalescer.add(key, (method, request))
         if reply is RETRY_ALONE:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
         found: Rep = reply
         return found
 
-    async def change_all(self, changes: list[Single], *, timeout_s: float) -> list[Any]:
+    async def send_changes(self, changes: list[Single], *, timeout_s: float) -> list[Any]:
         """Changes that are there at the same time, in one message; of each the reply, or the error that it ended in."""
-        outcomes = await send_together(self, Key(True, False, b"", timeout_s), changes)
+        outcomes = await send_batch(self, Key(True, False, b"", timeout_s), changes)
         for number, (method, request) in enumerate(changes):
             if outcomes[number] is RETRY_ALONE:
                 outcomes[number] = await self.send(method, request, timeout_s=timeout_s)
@@ -103,17 +103,17 @@ class MetaCalls:
 
         What the request asks for must be permitted to the `caller`, else to that of this object.
         """
-        _name(self.caller if caller is None else caller, request)
+        _set_caller(self.caller if caller is None else caller, request)
         deadline = self._clock.monotonic() + timeout_s
-        unsure = False
+        maybe_applied = False
         attempt = 0
         while True:
             routing = self._cluster.routing
             addresses = self._addresses_in(routing)
-            address = self._services.choose(addresses, attempt) if addresses else ""
+            address = self._selector.choose(addresses, attempt) if addresses else ""
             try:
                 left_s = min(self._attempt_timeout_s, max(0.001, deadline - self._clock.monotonic()))
-                connection = (self._services.live(address) if address else None) or await self._connect(address, left_s)
+                connection = (self._selector.live(address) if address else None) or await self._connect(address, left_s)
                 reply: Rep = await connection.call(method, request, timeout_s=left_s)
                 if self._is_silent:
                     self._is_silent = False
@@ -122,18 +122,18 @@ class MetaCalls:
             except ThreefsError as error:
                 if self._closing:
                     raise Cancelled("the connection is being closed") from None
-                unsure = unsure or error.retry is Retry.UNKNOWN
+                maybe_applied = maybe_applied or error.retry is Retry.UNKNOWN
                 if error.retry is Retry.NEVER:
                     raise
                 if self._clock.monotonic() >= deadline:
-                    raise _final(error, method, request, unsure) from None
-                self._note_silence(error, deadline, timeout_s)
-            self._services.failed(address)
+                    raise _final_error(error, method, request, maybe_applied) from None
+                self._warn_of_silence(error, deadline, timeout_s)
+            self._selector.record_failure(address)
             attempt += 1
             if attempt >= len(addresses):
                 await self._pause(routing.version, attempt, deadline)
 
-    def _note_silence(self, error: ThreefsError, deadline: float, timeout_s: float) -> None:
+    def _warn_of_silence(self, error: ThreefsError, deadline: float, timeout_s: float) -> None:
         if not self._is_silent and self._clock.monotonic() - (deadline - timeout_s) >= _SILENCE_S:
             self._is_silent = True
             _LOG.warning(
@@ -150,28 +150,28 @@ class MetaCalls:
         if not address:
             raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
         await asyncio.sleep(0)  # to connect needs a task, and who has waited is in one (threefs.env.begun)
-        return await self._services.connect(address, timeout_s)
+        return await self._selector.connect(address, timeout_s)
 
     async def close(self) -> None:
         self._closing = True
-        await self._gathering.close()
-        await self._services.close()
+        await self._coalescer.close()
+        await self._selector.close()
 
     async def _pause(self, version: int, attempt: int, deadline: float) -> None:
         pause_s = min(_BACKOFF.pause_s(attempt, self._random), deadline - self._clock.monotonic())
         await routing_watcher.pause(self._cluster, version, pause_s, self._clock)
 
 
-def _name(caller: pb.Caller, request: Any) -> None:
+def _set_caller(caller: pb.Caller, request: Any) -> None:
     kind = type(request)
-    names_caller = _NAMES_CALLER.get(kind)
-    if names_caller is None:
-        names_caller = _NAMES_CALLER[kind] = "caller" in kind.DESCRIPTOR.fields_by_name
-    if names_caller:
+    has_caller = _HAS_CALLER.get(kind)
+    if has_caller is None:
+        has_caller = _HAS_CALLER[kind] = "caller" in kind.DESCRIPTOR.fields_by_name
+    if has_caller:
         request.caller.CopyFrom(caller)
 
 
-def _final(error: ThreefsError, method: Method[Any, Any], request: Any, unsure: bool) -> ThreefsError:
-    if unsure and "mutation" in request.DESCRIPTOR.fields_by_name and request.HasField("mutation"):
+def _final_error(error: ThreefsError, method: Method[Any, Any], request: Any, maybe_applied: bool) -> ThreefsError:
+    if maybe_applied and "mutation" in request.DESCRIPTOR.fields_by_name and request.HasField("mutation"):
         return OutcomeUnknown(f"{method} was not confirmed, it may or may not have been applied; last error: {error}")
     return error

@@ -15,10 +15,10 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.rpc.methods import Method
 
-_LOOK_S = 0.2  # a service from which nothing came for so long is pinged
-_PONG_S = 0.4  # and has so long to answer
-_CONNECT_S = 0.6
-_AGAIN_S = 0.5  # between tries of one that failed
+_CHECK_S = 0.2  # a service from which nothing came for so long is pinged
+_PING_TIMEOUT_S = 0.4  # and has so long to answer
+_CONNECT_TIMEOUT_S = 0.6
+_PROBE_PAUSE_S = 0.5  # between tries of one that failed
 
 
 class Connection(Protocol):
@@ -38,7 +38,7 @@ class Connections(Protocol):
     async def connect(self, address: str, timeout_s: float) -> Connection: ...
 
 
-class MetaServices:
+class MetaSelector:
     """`addresses` are those of the routing, in an order that all clients see alike."""
 
     def __init__(
@@ -52,16 +52,16 @@ class MetaServices:
         self._peers = peers
         self._addresses = addresses
         self._clock = clock
-        self._home = random.below(1 << 16)  # clients spread over the meta services
+        self._first = random.below(1 << 16)  # clients spread over the meta services
         self._avoided: dict[str, asyncio.Task[None]] = {}
         self._pings: dict[str, asyncio.Task[None]] = {}
         self._frames: dict[str, int] = {}  # as of the last look
-        self._look: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
     def choose(self, addresses: Sequence[str], attempt: int) -> str:
         """Whom to ask: the same one as long as it answers, others with further attempts."""
         count = len(addresses)
-        first = self._home + attempt
+        first = self._first + attempt
         if self._avoided:
             for turn in range(first, first + count):
                 if addresses[turn % count] not in self._avoided:
@@ -71,37 +71,37 @@ class MetaServices:
     def live(self, address: str) -> Connection | None:
         """The open connection, watched as long as calls wait."""
         connection = self._peers.live(address)
-        if self._look is None and connection is not None:
-            self._look_later()
+        if self._check_timer is None and connection is not None:
+            self._schedule_check()
         return connection
 
     async def connect(self, address: str, timeout_s: float) -> Connection:
         """The same, opened if need be. Raises what Peers.connect raises."""
         connection = self.live(address)
         if connection is None:
-            others = self._others(address)
-            connection = await self._peers.connect(address, min(timeout_s, _CONNECT_S) if others else timeout_s)
-            if self._look is None:
-                self._look_later()
+            others = self._has_alternative(address)
+            connection = await self._peers.connect(address, min(timeout_s, _CONNECT_TIMEOUT_S) if others else timeout_s)
+            if self._check_timer is None:
+                self._schedule_check()
         return connection
 
-    def failed(self, address: str) -> None:
+    def record_failure(self, address: str) -> None:
         """A call to it failed. If that was the end of its connection, it is avoided for some time."""
         if address not in self._avoided and self._peers.live(address) is None and len(self._addresses()) > 1:
-            self._avoided[address] = asyncio.create_task(self._try_again(address))
+            self._avoided[address] = asyncio.create_task(self._probe(address))
 
-    def _others(self, address: str) -> bool:
+    def _has_alternative(self, address: str) -> bool:
         """Whether somebody else can be asked."""
         return any(other != address and other not in self._avoided for other in self._addresses())
 
-    async def _try_again(self, address: str) -> None:
+    async def _probe(self, address: str) -> None:
         try:
             while True:
-                await self._clock.sleep(_AGAIN_S)
+                await self._clock.sleep(_PROBE_PAUSE_S)
                 if address not in self._addresses():
                     return
                 try:
-                    await (await self._peers.connect(address, _CONNECT_S)).ping(_PONG_S)
+                    await (await self._peers.connect(address, _CONNECT_TIMEOUT_S)).ping(_PING_TIMEOUT_S)
                     return
                 except ThreefsError:
                     continue
@@ -110,11 +110,11 @@ class MetaServices:
 
     # ---- silence ----
 
-    def _look_later(self) -> None:
-        self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._look_now)
+    def _schedule_check(self) -> None:
+        self._check_timer = asyncio.get_running_loop().call_later(_CHECK_S, self._check_silence)
 
-    def _look_now(self) -> None:
-        self._look = None
+    def _check_silence(self) -> None:
+        self._check_timer = None
         waiting = False
         for address in self._addresses():
             connection = self._peers.live(address)
@@ -122,23 +122,27 @@ class MetaServices:
                 self._frames.pop(address, None)
                 continue
             waiting = True
-            if connection.frames == self._frames.get(address) and address not in self._pings and self._others(address):
+            if (
+                connection.frames == self._frames.get(address)
+                and address not in self._pings
+                and self._has_alternative(address)
+            ):
                 self._pings[address] = asyncio.create_task(self._ping(address, connection))
             self._frames[address] = connection.frames
         if waiting:
-            self._look_later()
+            self._schedule_check()
 
     async def _ping(self, address: str, connection: Connection) -> None:
         try:
-            await connection.ping(_PONG_S)
+            await connection.ping(_PING_TIMEOUT_S)
         except ThreefsError:
-            self.failed(address)
+            self.record_failure(address)
         finally:
             del self._pings[address]
 
     async def close(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         tasks = [*self._avoided.values(), *self._pings.values()]
         for task in tasks:
             task.cancel()

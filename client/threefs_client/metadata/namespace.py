@@ -24,12 +24,14 @@ _ABSENT = (NotFound.code, NotADirectory.code)
 
 
 class NamespaceApi:
-    def __init__(self, link: ClientContext, caller: pb.Caller | None = None) -> None:
-        self.link = link
-        self.caller = link.caller if caller is None else caller  # for whom permissions are checked
+    def __init__(self, context: ClientContext, caller: pb.Caller | None = None) -> None:
+        self.context = context
+        self.caller = context.caller if caller is None else caller  # for whom permissions are checked
 
     async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
-        return await self.link.meta.call(method, request, timeout_s=self.link.options.timeout_s, caller=self.caller)
+        return await self.context.meta.call(
+            method, request, timeout_s=self.context.options.timeout_s, caller=self.caller
+        )
 
     @property
     def quotas(self) -> Quotas:
@@ -58,31 +60,35 @@ class NamespaceApi:
         Each is made once or not at all, whatever becomes of the others. `parents` makes missing directories. Without
         `exclusive` an existing file is no error. `chunk_bytes` and `stripe` are as of `open`.
         """
-        request = new_file(permissions, parents, exclusive, chunk_bytes, stripe)
+        request = create_request(permissions, parents, exclusive, chunk_bytes, stripe)
         wanted = []
         for name in names:
             change = pb.Change(create=request)
             change.create.place.path = paths.encode(name)
             wanted.append(change)
-        outcomes = await bulk_changes.change_many(self.link.meta, self._change_many, self._change_alone, wanted)
+        outcomes = await bulk_changes.change_many(
+            self.context.meta, self._send_changes, self._send_change_alone, wanted
+        )
         return [one if isinstance(one, ThreefsError) else Attributes(one.create.inode) for one in outcomes]
 
     async def remove_many(self, names: Sequence[Path]) -> Sequence[ThreefsError | None]:
         """Remove files, links and empty directories, any number of them, in no particular order; per path None, or why
         it was not removed."""
         wanted = [pb.Change(remove=pb.RemoveRequest(place=paths.place(name))) for name in names]
-        outcomes = await bulk_changes.change_many(self.link.meta, self._change_many, self._change_alone, wanted)
+        outcomes = await bulk_changes.change_many(
+            self.context.meta, self._send_changes, self._send_change_alone, wanted
+        )
         return [one if isinstance(one, ThreefsError) else None for one in outcomes]
 
-    async def _change_many(self, request: pb.BatchRequest) -> pb.BatchReply:
+    async def _send_changes(self, request: pb.BatchRequest) -> pb.BatchReply:
         return await self._call(methods.BATCH, request)
 
-    async def _change_alone(self, change: pb.Change) -> pb.Changed:
+    async def _send_change_alone(self, change: pb.Change) -> pb.Changed:
         if change.HasField("remove"):
-            change.remove.mutation.CopyFrom(self.link.meta.mutation())
+            change.remove.mutation.CopyFrom(self.context.meta.mutation())
             await self._call(methods.REMOVE, change.remove)
             return pb.Changed()
-        change.create.mutation.CopyFrom(self.link.meta.mutation())
+        change.create.mutation.CopyFrom(self.context.meta.mutation())
         return pb.Changed(create=await self._call(methods.CREATE, change.create))
 
     # ---- looking ----
@@ -94,9 +100,9 @@ class NamespaceApi:
 
     async def stat_many(self, names: Sequence[Path], *, follow: bool = True) -> list[Attributes | None]:
         """One answer per path, None where nothing is. Any other error is raised."""
-        return [None if inode is None else Attributes(inode) for inode in await self.inodes(names, follow)]
+        return [None if inode is None else Attributes(inode) for inode in await self.stat_inodes(names, follow)]
 
-    async def inodes(self, names: Sequence[Path], follow: bool = True) -> list[pb.Inode | None]:
+    async def stat_inodes(self, names: Sequence[Path], follow: bool = True) -> list[pb.Inode | None]:
         found: list[pb.Inode | None] = []
         for start in range(0, len(names), _STAT_MANY):
             part = names[start : start + _STAT_MANY]
@@ -107,13 +113,13 @@ class NamespaceApi:
             found += reply.inodes
             for error in reply.errors:
                 if error.code not in _ABSENT:
-                    raise error_of(error.code, error.message or paths.shown(part[error.number]))
+                    raise error_of(error.code, error.message or paths.display(part[error.number]))
                 found[start + error.number] = None
         return found
 
     async def exists(self, path: Path) -> bool:
         """True also for a directory; False for a symbolic link to nowhere."""
-        return (await self.inodes([path]))[0] is not None
+        return (await self.stat_inodes([path]))[0] is not None
 
     async def access(self, path: Path, wanted: int, *, follow: bool = True) -> Attributes:
         """Raises AccessDenied unless all is permitted that is `wanted`: os.R_OK, os.W_OK, os.X_OK together."""
@@ -151,18 +157,18 @@ class NamespaceApi:
             try:
                 entries, more = await self.list_page(*page, with_attributes=with_attributes)
             except (NotFound, NotADirectory):
-                if not walk.skip():
+                if not walk.skip_missing():
                     raise
                 continue
-            yield walk.step(entries, more)
+            yield walk.take_page(entries, more)
 
     async def usage(self, top: Path) -> Usage:
         """Sums over a tree, what `du` shows."""
         first = await self.stat(top, follow=False)
         if not first.is_directory:
-            return _sum([first])
+            return _usage_of([first])
         found: dict[int, Attributes] = {first.inode: first}
-        waiting = [paths.shown(top)]
+        waiting = [paths.display(top)]
         while waiting:
             directory = waiting.pop()
             async for entry in self.list(directory, with_attributes=True):
@@ -170,13 +176,13 @@ class NamespaceApi:
                 found[entry.inode] = entry.attributes
                 if entry.is_directory:
                     waiting.append(paths.join(directory, entry.name))
-        return _sum(found.values())
+        return _usage_of(found.values())
 
     async def readlink(self, path: Path) -> str:
         """Raises InvalidArgument for anything but a symbolic link."""
         found = await self.stat(path, follow=False)
         if not found.is_symlink:
-            raise InvalidArgument(f"{paths.shown(path)} is not a symbolic link")
+            raise InvalidArgument(f"{paths.display(path)} is not a symbolic link")
         return found.target
 
     async def statfs(self) -> Space:
@@ -195,15 +201,15 @@ class NamespaceApi:
         stripe: int = 0,
     ) -> Attributes:
         """Make an empty file without opening it; the arguments are those of `create_many`."""
-        request = new_file(permissions, parents, exclusive, chunk_bytes, stripe)
-        request.mutation.CopyFrom(self.link.meta.mutation())
+        request = create_request(permissions, parents, exclusive, chunk_bytes, stripe)
+        request.mutation.CopyFrom(self.context.meta.mutation())
         request.place.path = paths.encode(path)
         return Attributes((await self._call(methods.CREATE, request)).inode)
 
     async def mkdir(self, path: Path, *, mode: int = 0o755, parents: bool = False) -> Attributes:
         """With `parents`, missing directories above are made too and an existing one is no error."""
         request = pb.MkdirRequest(
-            mutation=self.link.meta.mutation(),
+            mutation=self.context.meta.mutation(),
             place=paths.place(path),
             mode=checked_permissions(mode),
             uid=os.geteuid(),
@@ -239,7 +245,7 @@ class NamespaceApi:
 
     async def _check_removable(self, top: Path) -> None:
         """Raises AccessDenied. Others may change permissions meanwhile, and sticky directories are not looked into."""
-        await self.access(paths.above(top), os.W_OK | os.X_OK)
+        await self.access(paths.parent(top), os.W_OK | os.X_OK)
         checked = ""
         async for directory, below, others in self.walk(top, with_attributes=False):
             if (below or others) and directory != checked:  # an empty one is changed by nobody
@@ -256,7 +262,7 @@ class NamespaceApi:
 
     async def _remove(self, path: Path, kind: pb.RemoveKind, recursive: bool = False) -> None:
         request = pb.RemoveRequest(
-            mutation=self.link.meta.mutation(), place=paths.place(path), recursive=recursive, kind=kind
+            mutation=self.context.meta.mutation(), place=paths.place(path), recursive=recursive, kind=kind
         )
         await self._call(methods.REMOVE, request)
 
@@ -264,7 +270,7 @@ class NamespaceApi:
         """Make a FIFO, a socket, a device or an empty file; `mode` has the bits of the type, as for os.mknod."""
         kind = attributes.type_of(mode)
         request = pb.MknodRequest(
-            mutation=self.link.meta.mutation(),
+            mutation=self.context.meta.mutation(),
             place=paths.place(path),
             type=kind,
             mode=checked_permissions(stat.S_IMODE(mode)),
@@ -277,14 +283,17 @@ class NamespaceApi:
     async def exchange(self, one: Path, other: Path) -> None:
         """Two entries, of any kinds, change places, atomically."""
         request = pb.RenameRequest(
-            mutation=self.link.meta.mutation(), source=paths.place(one), destination=paths.place(other), exchange=True
+            mutation=self.context.meta.mutation(),
+            source=paths.place(one),
+            destination=paths.place(other),
+            exchange=True,
         )
         await self._call(methods.RENAME, request)
 
     async def rename(self, source: Path, destination: Path, *, replace: bool = True) -> Attributes:
         """Atomic; an existing destination is replaced unless `replace` is false (then AlreadyExists)."""
         request = pb.RenameRequest(
-            mutation=self.link.meta.mutation(),
+            mutation=self.context.meta.mutation(),
             source=paths.place(source),
             destination=paths.place(destination),
             no_replace=not replace,
@@ -294,7 +303,7 @@ class NamespaceApi:
     async def symlink(self, target: Path, path: Path) -> Attributes:
         """Make `path` a symbolic link to `target`, which need not exist."""
         request = pb.SymlinkRequest(
-            mutation=self.link.meta.mutation(),
+            mutation=self.context.meta.mutation(),
             place=paths.place(path),
             target=paths.encode(target),
             uid=os.geteuid(),
@@ -305,33 +314,33 @@ class NamespaceApi:
     async def hard_link(self, source: Path, destination: Path) -> Attributes:
         """Make `destination` another name of the file `source`."""
         request = pb.LinkRequest(
-            mutation=self.link.meta.mutation(), source=paths.place(source), destination=paths.place(destination)
+            mutation=self.context.meta.mutation(), source=paths.place(source), destination=paths.place(destination)
         )
         return Attributes((await self._call(methods.LINK, request)).inode)
 
     async def chmod(self, path: Path, mode: int, *, follow: bool = True) -> Attributes:
-        return await self._set(path, follow, mode=checked_permissions(mode))
+        return await self._set_attributes(path, follow, mode=checked_permissions(mode))
 
     async def chown(self, path: Path, uid: int, gid: int, *, follow: bool = True) -> Attributes:
         """An id of -1 stays as it is."""
         wanted = {name: value for name, value in (("uid", uid), ("gid", gid)) if value != -1}
         if any(not 0 <= value < 1 << 32 for value in wanted.values()):
             raise InvalidArgument(f"user and group ids are 32-bit numbers: {uid}, {gid}")
-        return await self._set(path, follow, **wanted)
+        return await self._set_attributes(path, follow, **wanted)
 
     async def touch(self, path: Path, *, follow: bool = True) -> Attributes:
         """Set both times to now, which whoever may write the file may do too."""
-        return await self._set(path, follow, atime_now=True, mtime_now=True)
+        return await self._set_attributes(path, follow, atime_now=True, mtime_now=True)
 
     async def utime(self, path: Path, atime_ns: int | None, mtime_ns: int | None, *, follow: bool = True) -> Attributes:
         """Set the times, in nanoseconds since 1970; None leaves one as it is."""
         wanted = {name: at for name, at in (("atime_ns", atime_ns), ("mtime_ns", mtime_ns)) if at is not None}
         if any(not -(1 << 63) <= at < 1 << 63 for at in wanted.values()):
             raise InvalidArgument(f"times are 64-bit numbers of nanoseconds: {atime_ns}, {mtime_ns}")
-        return await self._set(path, follow, **wanted)
+        return await self._set_attributes(path, follow, **wanted)
 
-    async def _set(self, path: Path, follow: bool, **values: int) -> Attributes:
-        request = pb.SetAttrRequest(mutation=self.link.meta.mutation(), place=paths.place(path), follow=follow)
+    async def _set_attributes(self, path: Path, follow: bool, **values: int) -> Attributes:
+        request = pb.SetAttrRequest(mutation=self.context.meta.mutation(), place=paths.place(path), follow=follow)
         for name, value in values.items():
             setattr(request, name, value)
         return Attributes((await self._call(methods.SET_ATTR, request)).inode)
@@ -339,7 +348,7 @@ class NamespaceApi:
     async def truncate(self, path: Path, length: int) -> Attributes:
         """Cut a file to `length` bytes, or extend it with zeros."""
         layouts.check_range(layouts.MAX_CHUNK_BYTES, 0, length)
-        request = pb.TruncateRequest(mutation=self.link.meta.mutation(), place=paths.place(path), length=length)
+        request = pb.TruncateRequest(mutation=self.context.meta.mutation(), place=paths.place(path), length=length)
         return Attributes((await self._call(methods.TRUNCATE, request)).inode)
 
     # ---- extended attributes ----
@@ -358,7 +367,7 @@ class NamespaceApi:
     ) -> None:
         """Raises AlreadyExists with `create`, NoAttribute with `replace`; NoSpace, NotSupported, ResultTooLong."""
         request = pb.SetXattrRequest(
-            mutation=self.link.meta.mutation(),
+            mutation=self.context.meta.mutation(),
             place=paths.place(path),
             follow=follow,
             name=paths.encode(name),
@@ -371,21 +380,21 @@ class NamespaceApi:
     async def removexattr(self, path: Path, name: Path, *, follow: bool = True) -> None:
         """Raises NoAttribute."""
         request = pb.RemoveXattrRequest(
-            mutation=self.link.meta.mutation(), place=paths.place(path), follow=follow, name=paths.encode(name)
+            mutation=self.context.meta.mutation(), place=paths.place(path), follow=follow, name=paths.encode(name)
         )
         await self._call(methods.REMOVE_XATTR, request)
 
     async def set_layout(self, path: Path, *, chunk_bytes: int = 0, stripe: int = 0, table_id: int = 0) -> Attributes:
         """Of a directory: what new files below it get. 0 leaves a value to what is inherited."""
         request = pb.SetLayoutRequest(
-            mutation=self.link.meta.mutation(),
+            mutation=self.context.meta.mutation(),
             place=paths.place(path),
-            layout=wanted_layout(chunk_bytes, stripe, table_id),
+            layout=requested_layout(chunk_bytes, stripe, table_id),
         )
         return Attributes((await self._call(methods.SET_LAYOUT, request)).inode)
 
 
-def new_file(permissions: int, parents: bool, exclusive: bool, chunk_bytes: int, stripe: int) -> pb.CreateRequest:
+def create_request(permissions: int, parents: bool, exclusive: bool, chunk_bytes: int, stripe: int) -> pb.CreateRequest:
     """Raises InvalidArgument."""
     return pb.CreateRequest(
         mode=checked_permissions(permissions),
@@ -393,11 +402,11 @@ def new_file(permissions: int, parents: bool, exclusive: bool, chunk_bytes: int,
         gid=os.getegid(),
         exclusive=exclusive,
         parents=parents,
-        layout=wanted_layout(chunk_bytes, stripe),
+        layout=requested_layout(chunk_bytes, stripe),
     )
 
 
-def wanted_layout(chunk_bytes: int, stripe: int, table_id: int = 0) -> pb.Layout | None:
+def requested_layout(chunk_bytes: int, stripe: int, table_id: int = 0) -> pb.Layout | None:
     """Raises InvalidArgument. None when nothing is wished."""
     if chunk_bytes:
         layouts.check_chunk_bytes(chunk_bytes)
@@ -415,7 +424,7 @@ def checked_permissions(mode: int) -> int:
     return mode
 
 
-def _sum(found: Iterable[Attributes]) -> Usage:
+def _usage_of(found: Iterable[Attributes]) -> Usage:
     files = directories = symlinks = length = 0
     for item in found:
         files += item.is_file

@@ -25,8 +25,8 @@ class Quota:
     counting: bool  # what was there before the quota was set is still being counted
 
 
-class _Tree(Protocol):
-    link: ClientContext
+class _Namespace(Protocol):
+    context: ClientContext
 
     async def _call(self, method: Method[Req, Rep], request: Req) -> Rep: ...
 
@@ -34,8 +34,8 @@ class _Tree(Protocol):
 class Quotas:
     """Each call names a directory or a user."""
 
-    def __init__(self, tree: _Tree) -> None:
-        self._tree = tree
+    def __init__(self, tree: _Namespace) -> None:
+        self._namespace = tree
 
     async def set(
         self, path: Path | None = None, *, uid: int | None = None, limit_bytes: int = 0, limit_inodes: int = 0
@@ -52,15 +52,15 @@ class Quotas:
         await self._change(request, 0, 0)
 
     async def _change(self, request: pb.SetQuotaRequest, limit_bytes: int, limit_inodes: int) -> None:
-        request.mutation.CopyFrom(self._tree.link.meta.mutation())
+        request.mutation.CopyFrom(self._namespace.context.meta.mutation())
         request.limit_bytes, request.limit_inodes = limit_bytes, limit_inodes
-        await self._tree._call(methods.SET_QUOTA, request)
+        await self._namespace._call(methods.SET_QUOTA, request)
 
     async def show(self, path: Path | None = None, *, uid: int | None = None) -> Quota | None:
         """The quota that what is at `path` counts for, or that of a user; None if there is none."""
         wanted = _request(path, uid)
         request = pb.ShowQuotaRequest(place=wanted.place, uid=uid)
-        reply = await self._tree._call(methods.SHOW_QUOTA, request)
+        reply = await self._namespace._call(methods.SHOW_QUOTA, request)
         return _of_wire(reply.quota) if reply.HasField("quota") else None
 
     async def list(self) -> list[Quota]:
@@ -68,7 +68,7 @@ class Quotas:
         found: list[Quota] = []
         after = b""
         while True:
-            reply = await self._tree._call(methods.LIST_QUOTAS, pb.ListQuotasRequest(after=after))
+            reply = await self._namespace._call(methods.LIST_QUOTAS, pb.ListQuotasRequest(after=after))
             found += map(_of_wire, reply.quotas)
             after = reply.next
             if not after:

@@ -32,7 +32,7 @@ class Trashed:
 
 class Trash:
     def __init__(self, tree: "NamespaceApi") -> None:
-        self._tree = tree
+        self._namespace = tree
 
     async def set(self, directory: Path, seconds: int | None) -> Attributes:
         """What is removed below the directory from now on is kept so long. 0: it is not kept; None: as above it.
@@ -42,9 +42,9 @@ class Trash:
         if seconds is not None and not 0 <= seconds < 1 << 32:
             raise InvalidArgument(f"what is removed is kept for a whole number of seconds, not {seconds}")
         request = pb.SetTrashRequest(
-            mutation=self._tree.link.meta.mutation(), place=paths.place(directory), trash_s=seconds
+            mutation=self._namespace.context.meta.mutation(), place=paths.place(directory), trash_s=seconds
         )
-        return Attributes((await self._tree._call(methods.SET_TRASH, request)).inode)
+        return Attributes((await self._namespace._call(methods.SET_TRASH, request)).inode)
 
     async def list(self, uid: int | None = None) -> AsyncIterator[Trashed]:
         """What is in the trash: of one owner, or as far as it may be seen."""
@@ -53,7 +53,7 @@ class Trash:
             while more:
                 request = pb.ListTrashRequest(place=paths.place(_of_owner(owner)), after=after)
                 try:
-                    reply = await self._tree._call(methods.LIST_TRASH, request)
+                    reply = await self._namespace._call(methods.LIST_TRASH, request)
                 except NotFound:
                     break  # nothing of that owner was ever removed
                 for item in reply.items:
@@ -65,27 +65,27 @@ class Trash:
 
         `parents` makes missing directories. Raises AlreadyExists, and NotFound when the directory is not there.
         """
-        destination = await self._original(path) if to is None else paths.shown(to)
+        destination = await self._original(path) if to is None else paths.display(to)
         if parents:
             above = destination.rstrip("/").rpartition("/")[0]
-            await self._tree.mkdir(above or "/", parents=True)
+            await self._namespace.mkdir(above or "/", parents=True)
         try:
-            await self._tree.rename(path, destination, replace=False)
+            await self._namespace.rename(path, destination, replace=False)
         except AlreadyExists:
             raise AlreadyExists(f"{destination} exists already: restore it to another path") from None
         except NotFound:
-            await self._tree.stat(path, follow=False)
+            await self._namespace.stat(path, follow=False)
             raise NotFound(f"the directory of {destination} is gone: make it, or restore to another path") from None
         return destination
 
     async def _original(self, path: Path) -> str:
         directory, _, name = paths.encode(path).rstrip(b"/").rpartition(b"/")
         request = pb.ListTrashRequest(place=pb.Place(path=directory), only=name)
-        reply = await self._tree._call(methods.LIST_TRASH, request)
+        reply = await self._namespace._call(methods.LIST_TRASH, request)
         if not reply.items:
-            await self._tree.stat(path, follow=False)  # raises NotFound
+            await self._namespace.stat(path, follow=False)  # raises NotFound
         if not reply.items or not reply.items[0].path:
-            raise InvalidArgument(f"where {paths.shown(path)} was is not known: restore it to another path")
+            raise InvalidArgument(f"where {paths.display(path)} was is not known: restore it to another path")
         return paths.decode(reply.items[0].path)
 
     async def empty(self, uid: int | None = None) -> int:
@@ -93,8 +93,8 @@ class Trash:
         count = 0
         for owner in await self._owners(uid):
             try:
-                async for entry in self._tree.list(_of_owner(owner)):
-                    await self._tree.remove(paths.join(_of_owner(owner), entry.name), recursive=True)
+                async for entry in self._namespace.list(_of_owner(owner)):
+                    await self._namespace.remove(paths.join(_of_owner(owner), entry.name), recursive=True)
                     count += 1
             except NotFound:
                 continue
@@ -103,11 +103,11 @@ class Trash:
     async def _owners(self, uid: int | None) -> Sequence[int]:
         if uid is not None:
             return [uid]
-        caller = self._tree.caller
+        caller = self._namespace.caller
         if caller.uid:
             return [caller.uid]
         try:
-            return sorted([int(entry.name) async for entry in self._tree.list(TOP) if entry.name.isdecimal()])
+            return sorted([int(entry.name) async for entry in self._namespace.list(TOP) if entry.name.isdecimal()])
         except NotFound:
             return []
 

@@ -18,20 +18,22 @@ class _Level:
     path: str
     after: str = ""
     more: bool = True  # entries behind `after`
-    below: list[Entry] = field(default_factory=list)  # directories of the last page, of which `entered` are done
+    subdirectories: list[Entry] = field(
+        default_factory=list
+    )  # directories of the last page, of which `entered` are done
     entered: int = 0
 
 
 class Walk:
     def __init__(self, top: Path) -> None:
-        self._levels = [_Level(paths.shown(top))]
+        self._levels = [_Level(paths.display(top))]
 
     def next_page(self) -> tuple[str, str] | None:
         """(directory, name to list behind) of the next page to fetch; None at the end."""
         while self._levels:
             level = self._levels[-1]
-            if level.entered < len(level.below):
-                name = level.below[level.entered].name
+            if level.entered < len(level.subdirectories):
+                name = level.subdirectories[level.entered].name
                 level.entered += 1
                 self._levels.append(_Level(paths.join(level.path, name)))
             elif level.more:
@@ -40,18 +42,18 @@ class Walk:
                 self._levels.pop()
         return None
 
-    def skip(self) -> bool:
+    def skip_missing(self) -> bool:
         """That directory has gone since it was listed. False if it is where the walk began."""
         if len(self._levels) < 2:
             return False
         self._levels.pop()
         return True
 
-    def step(self, entries: Sequence[Entry], more: bool) -> Step:
+    def take_page(self, entries: Sequence[Entry], more: bool) -> Step:
         """Take in that page."""
         level = self._levels[-1]
         directories = [entry for entry in entries if entry.is_directory]
-        level.below, level.entered = directories, 0
+        level.subdirectories, level.entered = directories, 0
         level.more = more and bool(entries)
         if entries:
             level.after = entries[-1].name

@@ -16,7 +16,7 @@ from threefs_mount.kernel import attrs
 
 async def attributes(link: ClientContext, directory: int, after: bytes, limit: int) -> tuple[Sequence[pb.Entry], bool]:
     """So many entries behind a name, with attributes, and whether there are more."""
-    request = pb.ListRequest(place=paths.of_inode(directory), after=after, limit=limit, attributes=True)
+    request = pb.ListRequest(place=paths.inode_place(directory), after=after, limit=limit, attributes=True)
     reply = await link.meta.call(methods.LIST, request, timeout_s=link.options.timeout_s)
     return reply.entries, reply.more
 

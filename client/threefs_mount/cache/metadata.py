@@ -22,7 +22,7 @@ class MetadataCache:
 
     def __init__(self, link: ClientContext, files: OpenFileTable, ahead: StatAhead, cache_s: float) -> None:
         self._clock = link.clock
-        self._access = link.access
+        self._access = link.atime_reporter
         self._files = files
         self._ahead = ahead
         self._cache_s = cache_s
@@ -31,7 +31,11 @@ class MetadataCache:
         """What was fetched ahead."""
         now_s = self._clock.monotonic()
         known = self._ahead.find(directory, name, now_s)
-        if known is None or self._files.get(known.inode.inode) is not None or self._access.waits(known.inode.inode):
+        if (
+            known is None
+            or self._files.get(known.inode.inode) is not None
+            or self._access.is_pending(known.inode.inode)
+        ):
             return None
         self._files.told.note(known.inode, known.since_s)
         return attrs.entry(known.inode, self._cache_s - (now_s - known.since_s))
@@ -48,7 +52,7 @@ class MetadataCache:
         if left_s <= 0 or touched is None:
             return [None] * count
         numbers, shown = listed.numbers[first:behind], listed.shown[first:behind]
-        hidden = self._files.among(numbers) | self._access.among(numbers)
+        hidden = self._files.among(numbers) | self._access.pending_among(numbers)
         if touched:
             hidden |= listed.among(touched)
         if hidden:

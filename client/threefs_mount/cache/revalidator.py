@@ -59,7 +59,7 @@ class Revalidator:
 
     async def look(self, files: Sequence[OpenFile]) -> None:
         """Raises ThreefsError, and OSError when the kernel takes no notices any more."""
-        request = pb.BatchStatRequest(places=[paths.of_inode(file.inode.inode) for file in files])
+        request = pb.BatchStatRequest(places=[paths.inode_place(file.inode.inode) for file in files])
         reply = await self._link.meta.call(methods.BATCH_STAT, request, timeout_s=self._link.options.timeout_s)
         for file, result in zip(files, reply.results, strict=True):
             found = result.inode

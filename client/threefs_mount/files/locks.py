@@ -51,7 +51,7 @@ class FileLocks:
         self._link = link
         self._locked = locked
         self._lost = lost
-        link.lease.lapsed.append(self._lapsed)
+        link.lease.on_lost.append(self._lapsed)
         self._owners: dict[Key, _Owner] = {}
         self._through: dict[int, set[int]] = {}  # by handle: owners of record locks that were taken through it
         self._waiting: dict[int, list[asyncio.Event]] = {}  # by inode
@@ -65,14 +65,14 @@ class FileLocks:
 
     def _leave(self, key: Key, owner: _Owner) -> None:
         owner.users -= 1
-        if not owner.users and not owner.locks.held:
+        if not owner.users and not owner.locks.is_held:
             self._owners.pop(key, None)
 
     def _lapsed(self) -> None:
-        lost = [key for key, owner in self._owners.items() if owner.locks.lost]
+        lost = [key for key, owner in self._owners.items() if owner.locks.is_lost]
         for key in lost:
             owner = self._owners[key]
-            owner.locks.forget()
+            owner.locks.mark_lost()
             if not owner.users:
                 del self._owners[key]
         for inode in {inode for inode, _, _ in lost}:
@@ -105,7 +105,7 @@ class FileLocks:
                 self._through.setdefault(handle, set()).add(owner)
             await self._finished(self._tell(inode))
         except BaseException:
-            found.locks.abandon()
+            found.locks.cancel_wait_soon()
             raise
         finally:
             self._leave(key, found)
@@ -119,7 +119,7 @@ class FileLocks:
         async with owner.turn:
             try:
                 await owner.locks.acquire(
-                    exclusive=_EXCLUSIVE[lock.type], start=start, end=end, wait_s=0, asks_again=wait
+                    exclusive=_EXCLUSIVE[lock.type], start=start, end=end, wait_s=0, will_retry=wait
                 )
             except Locked:
                 return False

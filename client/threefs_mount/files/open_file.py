@@ -11,7 +11,7 @@ from threefs_client.context import ClientContext
 from threefs_client.data import fallocate, sparse
 from threefs_client.data.copy_range import copy_range
 from threefs_client.data.handles import Handle
-from threefs_client.data.hole_retry import Patience
+from threefs_client.data.hole_retry import HoleRetry
 
 from threefs.errors import LockLost, QuotaExceeded, ThreefsError, Unavailable
 from threefs.rpc import methods
@@ -78,11 +78,11 @@ class OpenFile:
         if inode.truncate_version != self.inode.truncate_version and not self.holding:
             self._reach = 0
         self.inode = inode
-        self._handle.file.learn(inode)
+        self._handle.file.apply_inode(inode)
 
     def changed(self, inode: pb.Inode) -> None:
         """The answer to a change that was made here."""
-        self._handle.changed(inode)
+        self._handle.apply_reply(inode)
         self.learn(inode)
 
     @property
@@ -131,7 +131,7 @@ class OpenFile:
     @property
     def at_rest(self) -> bool:
         """All is settled and nothing is under way: nobody can tell whether a session of it ends now or later."""
-        return not (self.unsettled or self.holding or self._handle.unsettled or self._sending.locked())
+        return not (self.unsettled or self.holding or self._handle.needs_sync or self._sending.locked())
 
     def waits_long(self, seconds: float) -> bool:
         """Something was written that long ago, and others cannot see it yet."""
@@ -158,12 +158,14 @@ class OpenFile:
         if not lost:
             await self._handle.close()  # as open for reading
         else:
-            self._link.lease.leave()
+            self._link.lease.release()
         self.inode = inode
         self._session, self._lease = session, lease
         self._replace(Handle(self._link, inode, session, lease, caller))
         if lost and written_end and same_content:
-            self._handle.wrote(written_end, since=inode.truncate_version, unsure=True)  # nobody has settled it
+            self._handle.record_write(
+                written_end, truncate_version=inode.truncate_version, outcome_unknown=True
+            )  # nobody has settled it
 
     async def end(self) -> None:
         """Settle everything and end the session. What is lost with that is in `errors`."""
@@ -174,14 +176,14 @@ class OpenFile:
 
     def ending(self) -> pb.CloseRequest:
         """The call that ends the session of a file at rest; call `ended` after it."""
-        return self._handle.ending()
+        return self._handle.close_request()
 
     def ended(self, request: pb.CloseRequest, error: ThreefsError | None) -> None:
         """The call has been answered, or has failed."""
         if error is None:
-            self._link.lease.leave()
+            self._link.lease.release()
         else:
-            self._link.endings.owe(request, None, self._lease, error)
+            self._link.session_closer.close_later(request, None, self._lease, error)
         self._without_session()
 
     def _without_session(self) -> None:
@@ -203,7 +205,7 @@ class OpenFile:
 
     def leave_at_once(self) -> None:
         """The same for a file without a session."""
-        self._handle.stop_reading()
+        self._handle.close_reading()
 
     # ---- reading ----
 
@@ -224,16 +226,16 @@ class OpenFile:
         end = self.length if past_cache else -(-self.length // _PAGE_BYTES) * _PAGE_BYTES
         if offset >= self.length or offset + size > end:  # somebody else may have made it longer
             await self._handle.refresh()
-        self._link.access.note(self._handle.file)
+        self._link.atime_reporter.record_read(self._handle.file)
         self.has_pages = True
-        patience: Patience | None = None
+        patience: HoleRetry | None = None
         while (size := min(size, self.length - offset)) > 0:
             change = self._handle.file.change
             view, holes = await self._read(offset, size)
             if not holes:
                 return view
-            patience = patience or Patience(self._link, self._handle.file, self._session)
-            if await patience.is_settled(offset, offset + size, change):
+            patience = patience or HoleRetry(self._link, self._handle.file, self._session)
+            if await patience.holes_are_final(offset, offset + size, change):
                 return view[: max(0, self.length - offset)]
         return memoryview(b"")
 
@@ -274,7 +276,7 @@ class OpenFile:
 
     def write_at_once(self, offset: int, data: bytes | memoryview) -> bool:
         """The same without I/O: False when that is needed."""
-        self._handle.check_open(offset, len(data))
+        self._handle.check_writable(offset, len(data))
         if self._handle.over_quota or self._tail or self._placing or not self._takes(len(data)):
             return False  # what was appended before has its place before
         self._hold(offset, data)
@@ -300,7 +302,7 @@ class OpenFile:
     async def _check_longer(self, end: int) -> None:
         """Raises QuotaExceeded. Bytes that are held count as written: they were taken before."""
         if self._handle.over_quota and end > self.length:
-            await self._handle.ask_quota()
+            await self._handle.recheck_quota()
             if self._handle.over_quota:
                 raise QuotaExceeded("the quota is used up: the file cannot become longer")
 
@@ -320,7 +322,7 @@ class OpenFile:
 
     def append_at_once(self, data: bytes | memoryview) -> bool:
         """The same without I/O: False when that is needed."""
-        self._handle.check_open(self.length, len(data))
+        self._handle.check_writable(self.length, len(data))
         if self._handle.over_quota or not self._takes(len(data)):
             return False
         self._hold_appended(data)
@@ -378,7 +380,7 @@ class OpenFile:
                 await self._noting(self._send_extents)  # what was written meanwhile, before it was appended
                 await self._noting(self._send_tail)
             with contextlib.suppress(ThreefsError):  # nothing is lost: it is reported again
-                await self._handle.report()
+                await self._handle.sync_for_quota()
 
     async def _noting(self, part: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -399,12 +401,12 @@ class OpenFile:
         try:
             await handle.apply(lambda: [update for offset, data in extents for update in handle.updates(offset, data)])
         except BaseException as error:  # part of it may be there
-            self._handle.wrote(unsure=not isinstance(error, Unavailable))
+            self._handle.record_write(outcome_unknown=not isinstance(error, Unavailable))
             raise
         finally:
             self._sent = []
             self._room.give(size)
-        self._handle.wrote(max(offset + len(data) for offset, data in extents), since=since)
+        self._handle.record_write(max(offset + len(data) for offset, data in extents), truncate_version=since)
 
     async def _send_tail(self) -> None:
         """The meta service says where it lies. It must know before what was written here and makes the file longer."""
@@ -415,7 +417,7 @@ class OpenFile:
             await handle.sync()
             await handle.append(memoryview(data))
         except BaseException as error:  # part of it may be there
-            self._handle.wrote(unsure=not isinstance(error, Unavailable))
+            self._handle.record_write(outcome_unknown=not isinstance(error, Unavailable))
             raise
         finally:
             self._placing = self._placed_before = 0

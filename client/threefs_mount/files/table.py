@@ -180,13 +180,13 @@ class OpenFileTable:
         if not request.session:
             return await self._call(method, request, caller)
         lease = self._link.lease
-        await lease.enter()
+        await lease.acquire()
         try:
             reply = await self._call(method, request, caller)
         except BaseException:
-            lease.leave()
+            lease.release()
             raise
-        lease.entered(reply.lease)
+        lease.granted(reply.lease)
         return reply
 
     async def _admit(self, reply: Opened, session: bytes, flags: int) -> tuple[int, bool]:
@@ -225,9 +225,9 @@ class OpenFileTable:
             try:
                 await self._call(methods.CLOSE, request)
             except BaseException as error:
-                self._link.endings.owe(request, None, self._link.lease.number, error)
+                self._link.session_closer.close_later(request, None, self._link.lease.number, error)
                 raise
-            self._link.lease.leave()
+            self._link.lease.release()
 
     def _keeps(self, inode: pb.Inode) -> bool:
         keep = self._kept.get(inode.inode) == inode.change
@@ -249,7 +249,7 @@ class OpenFileTable:
         """False if something has to be waited for."""
         handle = self._handles[number]
         file = handle.file
-        if handle.lost or not self._link.lease.certain or not file.session:
+        if handle.lost or not self._link.lease.is_valid or not file.session:
             return False
         self._kept.pop(file.inode.inode, None)
         return file.append_at_once(data) if append else file.write_at_once(offset, data)
@@ -263,8 +263,8 @@ class OpenFileTable:
         handle = self._handles[number]
         file = handle.file
         self._kept.pop(file.inode.inode, None)
-        if not self._link.lease.certain:
-            await self._link.lease.confirm()
+        if not self._link.lease.is_valid:
+            await self._link.lease.revalidate()
         handle.check()
         if not file.session:
             await self._renew(file)
@@ -284,7 +284,7 @@ class OpenFileTable:
             if not file.session:
                 request = pb.OpenRequest(
                     mutation=self._link.meta.mutation(),
-                    place=paths.of_inode(file.inode.inode),
+                    place=paths.inode_place(file.inode.inode),
                     session=self._link.random.token(16),
                 )
                 reply = await self._begin(methods.OPEN, request, None)
@@ -396,7 +396,7 @@ class OpenFileTable:
         outcomes: Sequence[Any] = [Unavailable("it was not waited for")] * len(files)
         try:
             calls = [(methods.CLOSE, request) for request in requests]
-            outcomes = await self._link.meta.change_all(calls, timeout_s=self._link.options.timeout_s)
+            outcomes = await self._link.meta.send_changes(calls, timeout_s=self._link.options.timeout_s)
         except ThreefsError as error:
             outcomes = [error] * len(files)
         finally:

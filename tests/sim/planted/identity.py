@@ -44,12 +44,12 @@ def impostors_end_calls() -> None:
 @plant_for("unit/client/threefs_client/metadata/test_lease.py::test_after_a_silence_it_asks_before_anything_is_written")
 def operations_have_no_patience_for_their_lease() -> None:
     """After a long sleep an operation fails when the first answer does not come at once."""
-    report = Lease._report
+    report = Lease._renew_all
 
     async def hasty(self: Lease, deadline: float = 0.0) -> None:
         await report(self)
 
-    put(Lease, "_report", hasty)
+    put(Lease, "_renew_all", hasty)
 
 
 @plant_for(

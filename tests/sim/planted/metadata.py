@@ -52,18 +52,18 @@ def every_attempt_is_another_mutation() -> None:
     send = MetaCalls.send
 
     async def renamed(self: MetaCalls, method: Any, request: Any, **more: Any) -> Any:
-        connect = self._services.failed
+        connect = self._selector.record_failure
 
         def failed(address: str) -> None:
             if hasattr(request, "mutation"):
                 request.mutation.CopyFrom(self.mutation())
             connect(address)
 
-        self._services.failed = failed  # type: ignore[method-assign]
+        self._selector.record_failure = failed  # type: ignore[method-assign]
         try:
             return await send(self, method, request, **more)
         finally:
-            self._services.failed = connect  # type: ignore[method-assign]
+            self._selector.record_failure = connect  # type: ignore[method-assign]
 
     put(MetaCalls, "send", renamed)
 
@@ -114,14 +114,14 @@ def length_is_the_last_report() -> None:
 @plant
 def close_without_its_length() -> None:
     """I11: what is closed is not reported."""
-    report = Handle._report
+    report = Handle._fill_report
 
     def silent(self: Handle, request: Any) -> None:
         report(self, request)
         request.length_hint //= 2
         request.exact = False
 
-    put(Handle, "_report", silent)
+    put(Handle, "_fill_report", silent)
 
 
 @plant
@@ -198,4 +198,4 @@ def lease_is_not_renewed() -> None:
     async def never(self: Lease) -> None:
         return
 
-    put(Lease, "_report", never)
+    put(Lease, "_renew_all", never)

@@ -49,7 +49,7 @@ def test_chunks_of_nobody_on_real_targets(cluster: LocalCluster, fs: FileSystem)
         async with await connect_async(cluster.address) as one:
             layout = FileLayout(64 << 10, TableId(1), 2)
             for number in range(5):
-                await one.link.chunks.write(layout, InodeId(1 << 50), number, 0, b"lost" * 999, timeout_s=30)
+                await one.context.chunks.write(layout, InodeId(1 << 50), number, 0, b"lost" * 999, timeout_s=30)
             found = await check(one)
             assert (found.kinds, found.exit_code) == ({"orphan_chunk": 5}, 4)
             found = await check(one, repair=True)

@@ -110,14 +110,14 @@ def test_a_read_between_two_questions_of_a_turn_is_seen_by_the_second(cluster: L
             await fs.write_file("/turn", b"new mail")
             await fs.utime("/turn", 5 * 10**9, 5 * 10**9)
             inode = await fs.stat("/turn")
-            operations = ThreefsVfs(fs.link, OpenFileTable(fs.link, 0, 1.0), 1.0, lambda: None)
+            operations = ThreefsVfs(fs.context, OpenFileTable(fs.context, 0, 1.0), 1.0, lambda: None)
 
             async def shown_access_ns() -> int:
                 answer = operations.getattr(inode.inode, Caller(0, 0, 0), None)
                 return (answer if isinstance(answer, Entry) else await answer).atime_ns
 
             async def read() -> int:
-                fs.link.access.note(SimpleNamespace(inode=inode.inode, access_due_ns=0))
+                fs.context.atime_reporter.record_read(SimpleNamespace(inode=inode.inode, atime_due_ns=0))
                 return await shown_access_ns()
 
             before, after = await asyncio.gather(shown_access_ns(), read())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_client.async_file import AsyncFile, flat
+from threefs_client.async_file import AsyncFile, byte_view
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.harness.memory_cluster import MemoryFiles
@@ -60,7 +60,7 @@ def test_small_writes_are_held_back_and_sent_as_whole_chunks() -> None:
                 await file.write(b"x" * KIB)
             sizes = [w.length for _, name, r in files.storage.calls if name == "Write" for w in r.writes]  # type: ignore[attr-defined]
             assert sizes == [64 * KIB] * 3
-            assert file.pending
+            assert file.has_unsent_writes
         assert await fs.read_file("/a") == b"x" * 200 * KIB
 
     play(scene, write_buffer_bytes=64 * KIB)
@@ -258,8 +258,8 @@ def test_a_file_left_to_the_parent_of_a_fork() -> None:
         await file.write(b"abc")
         await file.flush()
         await file.write(b"def")
-        file.disown()
-        file.handle.move_to(files.link)
+        file.drop_after_fork()
+        file.handle.rebind_after_fork(files.link)
         file.seek(0)
         assert await file.read() == b"abc"
         with pytest.raises(SessionLost):
@@ -270,14 +270,14 @@ def test_a_file_left_to_the_parent_of_a_fork() -> None:
 
 def test_flat_takes_any_contiguous_buffer() -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert bytes(flat(array)) == array.tobytes()
-    assert bytes(flat(np.zeros(0))) == b""
-    assert bytes(flat(np.zeros(3, np.float16))) == bytes(6)
-    assert flat(array).nbytes == 24
+    assert bytes(byte_view(array)) == array.tobytes()
+    assert bytes(byte_view(np.zeros(0))) == b""
+    assert bytes(byte_view(np.zeros(3, np.float16))) == bytes(6)
+    assert byte_view(array).nbytes == 24
     half = np.zeros(2, np.dtype("V3"))
-    assert len(flat(half)) == 6
+    assert len(byte_view(half)) == 6
     with pytest.raises(InvalidArgument):
-        flat(7)
+        byte_view(7)
 
 
 def test_sequential_small_reads_are_read_ahead_and_random_ones_are_not() -> None:

@@ -8,7 +8,7 @@ from threefs.wire import meta_pb2 as pb
 
 
 def test_a_process_acts_as_its_user() -> None:
-    found = credentials.of_this_process()
+    found = credentials.process_caller()
     assert (found.uid, found.gid, list(found.groups)) == (os.geteuid(), os.getegid(), os.getgroups())
 
 
@@ -33,6 +33,6 @@ def test_what_is_no_user(uid: int, gid: int, groups: tuple[int, ...]) -> None:
 )
 def test_who_may_surely_read(caller: pb.Caller, mode: int, surely: bool) -> None:
     inode = pb.Inode(uid=1, gid=2, mode=mode)
-    assert credentials.may_surely_read(caller, inode) is surely
+    assert credentials.mode_permits_read(caller, inode) is surely
     inode.access_acl.SetInParent()
-    assert credentials.may_surely_read(caller, inode) is (surely and caller.uid in (0, 1))
+    assert credentials.mode_permits_read(caller, inode) is (surely and caller.uid in (0, 1))

@@ -2,7 +2,7 @@ import asyncio
 import gc
 
 import pytest
-from threefs_client.exit_flush import Unclosed, UnclosedAsync
+from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
 
 from tests.harness.children import in_child
 
@@ -26,7 +26,7 @@ class LeftAsync(Left):
 
 
 def test_all_are_closed_whatever_becomes_of_one() -> None:
-    files, lost = Unclosed(), ValueError("lost")
+    files, lost = OpenFiles(), ValueError("lost")
     left = [Left("a"), Left("b", lost), Left("c")]
     for each in left:
         files.add(each)
@@ -34,14 +34,14 @@ def test_all_are_closed_whatever_becomes_of_one() -> None:
 
 
 def test_who_forgets_a_file_does_not_keep_it() -> None:
-    files = Unclosed()
+    files = OpenFiles()
     files.add(Left("a", ValueError("never")))
     gc.collect()
     assert files.close_all() is None
 
 
 def test_a_forked_child_leaves_its_parents_files() -> None:
-    files, left = Unclosed(), Left("a")
+    files, left = OpenFiles(), Left("a")
     files.add(left)
 
     def child() -> None:
@@ -56,25 +56,25 @@ def test_the_end_of_a_loop_closes_what_is_open() -> None:
     left = LeftAsync("a")
 
     async def program() -> None:
-        files = UnclosedAsync()
-        await files.watch()
+        files = AsyncOpenFiles()
+        await files.close_with_loop()
         files.add(left)
         kept.append(files)
 
-    kept: list[UnclosedAsync] = []
+    kept: list[AsyncOpenFiles] = []
     asyncio.run(program())
     assert left.closed == 1
 
 
 def test_the_end_of_a_connection_closes_what_is_open_and_tells_the_first_error() -> None:
     async def program() -> None:
-        files, left = UnclosedAsync(), [LeftAsync("a", ValueError("lost")), LeftAsync("b")]
-        await files.watch()
+        files, left = AsyncOpenFiles(), [LeftAsync("a", ValueError("lost")), LeftAsync("b")]
+        await files.close_with_loop()
         for each in left:
             files.add(each)
         with pytest.raises(ValueError, match="lost"):
-            await files.end()
-        await files.end()
+            await files.close_all()
+        await files.close_all()
         assert [each.closed for each in left] == [1, 1]
 
     asyncio.run(program())

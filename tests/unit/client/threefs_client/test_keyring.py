@@ -18,7 +18,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_what_is_said_goes_before_what_lies_around(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     assert keyring.find(MANAGERS) == ("", "")
     made = {name: keys.make(home / name) for name in ("noted", "key", "variable", "said")}
-    keyring.note(MANAGERS[0], home / "noted")
+    keyring.remember(MANAGERS[0], home / "noted")
     assert keyring.find(MANAGERS) == (made["noted"], str(home / "noted"))
     assert keyring.find(("localhost:7000",))[0] == made["noted"]
     assert keyring.find(("127.0.0.1:7001",)) == ("", "")
@@ -44,10 +44,10 @@ def test_a_file_that_is_named_must_be_one(monkeypatch: pytest.MonkeyPatch, home:
 def test_notes_of_clusters_that_are_gone_go_too(home: Path) -> None:
     keys.make(home / "first")
     keys.make(home / "second")
-    keyring.note("127.0.0.1:1", home / "first")
-    keyring.note("127.0.0.1:1", home / "second")
+    keyring.remember("127.0.0.1:1", home / "first")
+    keyring.remember("127.0.0.1:1", home / "second")
     assert keyring.find(("127.0.0.1:1",))[1] == str(home / "second")
     (home / "second").unlink()
     assert keyring.find(("127.0.0.1:1",)) == ("", "")
-    keyring.note("127.0.0.1:2", home / "first")
+    keyring.remember("127.0.0.1:2", home / "first")
     assert [entry.name for entry in (home / "home" / "threefs" / "keys").iterdir()] == ["127.0.0.1:2"]

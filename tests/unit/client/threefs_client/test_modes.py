@@ -11,7 +11,7 @@ def test_modes_mean_what_they_mean_for_local_files() -> None:
     assert modes.parse("w") == Mode(False, True, False, True, False, True, text=True)
     assert modes.parse("xb") == Mode(False, True, False, True, True, False, text=False)
     assert modes.parse("a+t") == Mode(True, True, True, True, False, False, text=True)
-    assert [modes.parse(mode).shown for mode in ("rb", "r+", "w+b", "ab", "xb")] == ["rb", "rb+", "wb+", "ab", "xb"]
+    assert [modes.parse(mode).display for mode in ("rb", "r+", "w+b", "ab", "xb")] == ["rb", "rb+", "wb+", "ab", "xb"]
 
 
 @pytest.mark.parametrize("mode", ["", "b", "rw", "rr", "r++", "rbt", "rz", "U", 5])

@@ -12,7 +12,7 @@ def test_paths_of_all_kinds() -> None:
     assert paths.encode("/ä") == "/ä".encode()
     assert paths.encode(b"/x") == b"/x"
     assert paths.encode(PurePosixPath("/a/b")) == b"/a/b"
-    assert paths.shown(PurePosixPath("/a/b")) == "/a/b"
+    assert paths.display(PurePosixPath("/a/b")) == "/a/b"
     assert paths.join("/", "a") == "/a"
     assert paths.join("/d", "a") == "/d/a"
 
@@ -38,11 +38,11 @@ def test_an_empty_path_is_not_the_root(path: str) -> None:
 
 
 def test_the_directory_above() -> None:
-    assert [paths.above(path) for path in ("/a/b", "/a/", "a", b"/a/b/c/", "/")] == ["/a/", "/", "/", "/a/b/", "/"]
+    assert [paths.parent(path) for path in ("/a/b", "/a/", "a", b"/a/b/c/", "/")] == ["/a/", "/", "/", "/a/b/", "/"]
 
 
 def test_an_error_tells_the_name_that_the_user_knows() -> None:
     error = NotFound("inode 12 of 3 is not inode 123")
-    named = paths.named(error, 12, "/a")
+    named = paths.with_file_name(error, 12, "/a")
     assert isinstance(named, NotFound) and named.message == "/a of 3 is not inode 123"
-    assert paths.named(error, 12, "") is error and paths.named(error, 7, "/a") is error
+    assert paths.with_file_name(error, 12, "") is error and paths.with_file_name(error, 7, "/a") is error

@@ -66,7 +66,7 @@ def test_a_closed_object_stays_closed() -> None:
     async def note() -> None:
         closed.append(True)
 
-    fs._connected.link.cluster.close = note  # type: ignore[union-attr,method-assign]
+    fs._connected.context.cluster.close = note  # type: ignore[union-attr,method-assign]
     fs.close()
     fs.close()
     assert closed == [True]

@@ -19,8 +19,8 @@ def test_names_and_the_attributes_of_few(cluster: LocalCluster) -> None:
             await fs.mkdir("/pages")
             await fs.create_many([f"/pages/{number:03}" for number in range(SMALL)])
             number = (await fs.stat("/pages")).inode
-            prefetcher = Prefetcher(60.0, partial(listing_rpc.attributes, fs.link), fs.link.clock)
-            ask = partial(listing_rpc.names, fs.link, prefetcher.ahead, number)
+            prefetcher = Prefetcher(60.0, partial(listing_rpc.attributes, fs.context), fs.context.clock)
+            ask = partial(listing_rpc.names, fs.context, prefetcher.ahead, number)
 
             async def fetch(
                 after: bytes, limit: int, known: CachedListing | None = None, program: int | None = None
@@ -51,8 +51,8 @@ def test_names_and_the_attributes_of_few(cluster: LocalCluster) -> None:
             assert known is not None
             names, attributes = await fetch(b"", 1024, known, 1)  # nobody has looked yet
             assert names is None and attributes is None and not prefetcher.ahead.count(number)
-            [one], _ = await listing_rpc.attributes(fs.link, number, b"", 1)
-            prefetcher.ahead.asked(number, one.name, one.attributes, fs.link.clock.monotonic())
+            [one], _ = await listing_rpc.attributes(fs.context, number, b"", 1)
+            prefetcher.ahead.asked(number, one.name, one.attributes, fs.context.clock.monotonic())
             while not prefetcher.ahead.count(number):  # somebody looks at one of them, so all are fetched
                 await asyncio.sleep(0.001)
             names, attributes = await fetch(b"", 1024, known, 1)
@@ -67,9 +67,9 @@ def test_names_and_the_attributes_of_few(cluster: LocalCluster) -> None:
             assert large.small is None
             for _ in range(3):
                 assert await fetch(b"", 1024, large, 2) == (None, None)
-            found, more = await listing_rpc.attributes(fs.link, number, b"010", 2)
+            found, more = await listing_rpc.attributes(fs.context, number, b"010", 2)
             assert [one.name for one in found] == [b"011", b"012"] and more and found[0].HasField("attributes")
-            gone, attributes = await listing_rpc.names(fs.link, prefetcher.ahead, 1 << 60, b"", 1024, None, 1)
+            gone, attributes = await listing_rpc.names(fs.context, prefetcher.ahead, 1 << 60, b"", 1024, None, 1)
             assert gone is not None and not gone.names and not gone.more and attributes is None
             await prefetcher.close()
 

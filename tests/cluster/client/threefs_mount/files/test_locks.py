@@ -19,8 +19,8 @@ WHOLE = (1 << 63) - 1
 class Two:
     def __init__(self, here: AsyncFileSystem, there: AsyncFileSystem, inode: int) -> None:
         self.told: list[int] = []
-        self.here = FileLocks(here.link, self.tell)
-        self.there = FileLocks(there.link, self.tell)
+        self.here = FileLocks(here.context, self.tell)
+        self.there = FileLocks(there.context, self.tell)
         self.inode = inode
 
     async def tell(self, inode: int) -> None:

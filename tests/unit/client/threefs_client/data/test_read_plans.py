@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 from threefs_client.data import read_plans
-from threefs_client.data.read_plans import Hole, Plan
+from threefs_client.data.read_plans import Hole, ReadPlan
 from threefs_client.data.replica_selector import ReplicaSelector
 
 from tests.harness.memory_storage import make_routing
@@ -17,13 +17,13 @@ KIB = 1 << 10
 LAYOUT = FileLayout(64 * KIB, TableId(1), stripe=1)
 
 
-def planned(rows: list[tuple[str, int, int]], length: int = 640 * KIB, **limits: int) -> list[Plan] | None:
-    lanes = ReplicaSelector(make_routing())
+def planned(rows: list[tuple[str, int, int]], length: int = 640 * KIB, **limits: int) -> list[ReadPlan] | None:
+    selector = ReplicaSelector(make_routing())
     bounds = {"request_bytes": 1 << 20, "request_rows": 1000, **limits}
-    plans = read_plans.plan(rows, {"f": (lanes.resolve(7, LAYOUT), length)}, **bounds)
-    assert all(lane.plan is None for lane in lanes._lanes.values())
+    plans = read_plans.plan(rows, {"f": (selector.resolve(7, LAYOUT), length)}, **bounds)
+    assert all(endpoint.open_plan is None for endpoint in selector._endpoints.values())
     if plans is None:
-        assert all(lane.load == 0 for lane in lanes._lanes.values())
+        assert all(endpoint.load == 0 for endpoint in selector._endpoints.values())
     return plans
 
 
@@ -56,8 +56,8 @@ def answered(
     lengths: list[int], sizes: list[int], codes: list[int] | None = None, *, damage: int = -1, own: bool = True
 ) -> tuple[list[Any], list[Any], bytes]:
     """Settle one plan of rows of `lengths` that is answered with rows of `sizes`."""
-    lanes = ReplicaSelector(make_routing())
-    plan = Plan(lanes.resolve(7, LAYOUT)[4][0][0][0])
+    selector = ReplicaSelector(make_routing())
+    plan = ReadPlan(selector.resolve(7, LAYOUT)[4][0][0][0])
     plan.rows = [(101, 1, 7, 0, 0, length, index) for index, length in enumerate(lengths)]
     plan.size = sum(lengths)
     if not own:

@@ -210,10 +210,10 @@ def test_bytes_in_flight_are_bounded() -> None:
         rows = [("/a", 0, 500 * KIB)] * 4
         await check(fs, rows)
         await asyncio.sleep(0)
-        assert fs.link.reader._budget._used == 0
+        assert fs.context.reader._budget._used == 0
         assert all(sum(request.length) <= 128 * KIB for request in files.reads())
-        lanes = fs.link.reader._lanes._lanes.values()
-        assert sum(lane.load for lane in lanes) == sum(len(request.target) for request in files.reads())
+        endpoints = fs.context.reader._selector._endpoints.values()
+        assert sum(endpoint.load for endpoint in endpoints) == sum(len(request.target) for request in files.reads())
 
     play(scene, request_bytes=128 * KIB, in_flight_bytes=256 * KIB)
 
@@ -233,7 +233,7 @@ def test_cancelled_reads_give_back_their_budget() -> None:
             await task
         await asyncio.sleep(0)
         files.storage.call = real  # type: ignore[method-assign]
-        assert fs.link.reader._budget._used == 0
+        assert fs.context.reader._budget._used == 0
         await check(fs)
 
     play(scene, in_flight_bytes=512 * KIB)

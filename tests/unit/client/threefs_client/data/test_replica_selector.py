@@ -18,8 +18,8 @@ def test_a_file_resolves_to_the_serving_targets_of_its_chains() -> None:
     assert [[target for _, target, _ in place] for place in places] == [
         list(routing.chains[chain].serving) for chain in chains
     ]
-    assert all(lane.address == routing.address_of(target) for place in places for lane, target, _ in place)  # type: ignore[arg-type]
-    assert len({lane for place in places for lane, _, _ in place}) == 3, "one lane per process"
+    assert all(endpoint.address == routing.address_of(target) for place in places for endpoint, target, _ in place)  # type: ignore[arg-type]
+    assert len({endpoint for place in places for endpoint, _, _ in place}) == 3, "one endpoint per process"
 
 
 def test_chains_without_serving_targets() -> None:
@@ -35,19 +35,19 @@ def test_chains_without_serving_targets() -> None:
 
 
 def test_the_least_loaded_is_chosen_and_failures_are_forgiven() -> None:
-    lanes = ReplicaSelector(make_routing())
-    replicas = lanes.resolve(5, LAYOUT)[4][0]
+    selector = ReplicaSelector(make_routing())
+    replicas = selector.resolve(5, LAYOUT)[4][0]
     first, second, third = replicas
     first[0].load, second[0].load, third[0].load = 5, 3, 9
     assert choose(replicas, set()) == second
     assert choose(replicas, {second[1]}) == first
     assert choose(replicas, {replica[1] for replica in replicas}) is None
-    lanes.punish(second[0], now=10.0)
-    lanes.punish(second[0], now=10.5)
+    selector.penalize(second[0], now=10.0)
+    selector.penalize(second[0], now=10.5)
     assert choose(replicas, set()) == first
     assert choose(replicas, {first[1], third[1]}) == second, "better than none"
-    lanes.forgive(10.9)
+    selector.clear_penalty(10.9)
     assert choose(replicas, set()) == first
-    lanes.forgive(11.0)
+    selector.clear_penalty(11.0)
     assert second[0].load == 3
     assert choose(replicas, set()) == second

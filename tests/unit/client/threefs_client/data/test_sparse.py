@@ -4,7 +4,7 @@ import pytest
 from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data.fallocate import Allocation
-from threefs_client.data.sparse import data_between
+from threefs_client.data.sparse import data_ranges
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
@@ -32,7 +32,7 @@ async def put(file: AsyncFile, *chunks: int) -> None:
 async def stretches(file: AsyncFile, offset: int, end: int) -> list[tuple[int, int]]:
     """Neighbours may come apart where pages meet."""
     found: list[tuple[int, int]] = []
-    async for begin, stop in data_between(file.handle, offset, end):
+    async for begin, stop in data_ranges(file.handle, offset, end):
         if found and found[-1][1] == begin:
             found[-1] = found[-1][0], stop
         else:

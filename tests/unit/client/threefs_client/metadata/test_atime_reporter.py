@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from threefs_client.data.reads import ReadFile
-from threefs_client.metadata.atime_reporter import AccessTimes
+from threefs_client.metadata.atime_reporter import AtimeReporter
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.memory_cluster import MemoryFiles
@@ -19,7 +19,7 @@ class Bench:
         self.failures = 0
         self.answers = asyncio.Event()
         self.answers.set()
-        self.times = AccessTimes(self._send, enabled=enabled, clock=self.clock)
+        self.times = AtimeReporter(self._send, enabled=enabled, clock=self.clock)
 
     async def _send(self, request: pb.ReportAtimeRequest, timeout_s: float) -> pb.ReportAtimeReply:
         if self.failures:
@@ -56,18 +56,18 @@ def test_files_go_together_each_once_and_not_before_they_are_due() -> None:
     async def scene(bench: Bench) -> None:
         first = file(1)
         for _ in range(3):
-            bench.times.note(first)
-            bench.times.note(file(2))
-        bench.times.note(file(3, bench.clock.wall_ns() + 1))
+            bench.times.record_read(first)
+            bench.times.record_read(file(2))
+        bench.times.record_read(file(3, bench.clock.wall_ns() + 1))
         assert bench.requests == [], "nobody waits for it"
         await settle()
         assert [list(request.inode) for request in bench.requests] == [[1, 2]]
         assert list(bench.requests[0].ago_ms) == [1000, 1000]
-        bench.times.note(first)
+        bench.times.record_read(first)
         await settle()
         assert len(bench.requests) == 1
         bench.clock.advance(24 * 3600)
-        bench.times.note(first)
+        bench.times.record_read(first)
         await settle()
         assert bench.told == [1, 2, 1]
 
@@ -76,23 +76,23 @@ def test_files_go_together_each_once_and_not_before_they_are_due() -> None:
 
 def test_who_asks_for_the_time_of_a_file_waits_until_it_is_told() -> None:
     async def scene(bench: Bench) -> None:
-        bench.times.note(file(1))
-        assert bench.times.waits(1) and not bench.times.waits(2)
-        await bench.times.settle()
-        assert bench.told == [1] and not bench.times.waits(1)
-        bench.times.note(file(3))
+        bench.times.record_read(file(1))
+        assert bench.times.is_pending(1) and not bench.times.is_pending(2)
+        await bench.times.flush()
+        assert bench.told == [1] and not bench.times.is_pending(1)
+        bench.times.record_read(file(3))
         bench.answers.clear()
-        first, second = (asyncio.create_task(bench.times.settle()) for _ in range(2))
+        first, second = (asyncio.create_task(bench.times.flush()) for _ in range(2))
         await settle()
-        assert bench.told == [1, 3] and bench.times.waits(3), "it is under way"
+        assert bench.told == [1, 3] and bench.times.is_pending(3), "it is under way"
         assert not first.done() and not second.done()
         bench.answers.set()
         await asyncio.gather(first, second)
-        assert not bench.times.waits(3)
-        bench.times.note(file(4))
+        assert not bench.times.is_pending(3)
+        bench.times.record_read(file(4))
         bench.failures = 1
-        await bench.times.settle()
-        assert not bench.times.waits(4), "nobody waits for what cannot be told"
+        await bench.times.flush()
+        assert not bench.times.is_pending(4), "nobody waits for what cannot be told"
 
     play(scene)
 
@@ -100,7 +100,7 @@ def test_who_asks_for_the_time_of_a_file_waits_until_it_is_told() -> None:
 def test_many_files_go_in_pages() -> None:
     async def scene(bench: Bench) -> None:
         for inode in range(600):
-            bench.times.note(file(inode))
+            bench.times.record_read(file(inode))
         await settle()
         assert bench.told == list(range(600))
         assert max(len(request.inode) for request in bench.requests) <= 256
@@ -111,13 +111,13 @@ def test_many_files_go_in_pages() -> None:
 def test_what_cannot_be_told_is_given_up_and_the_next_is_told() -> None:
     async def scene(bench: Bench) -> None:
         bench.failures = 1
-        bench.times.note(file(1))
+        bench.times.record_read(file(1))
         await settle()
-        bench.times.note(file(2))
+        bench.times.record_read(file(2))
         await settle()
         assert bench.told == [2]
         bench.failures = 1
-        bench.times.note(file(3))  # and closing does not fail
+        bench.times.record_read(file(3))  # and closing does not fail
 
     play(scene)
 
@@ -127,7 +127,7 @@ def test_closing_tells_what_was_read_last() -> None:
 
     async def scene(bench: Bench) -> None:
         benches.append(bench)
-        bench.times.note(file(1))
+        bench.times.record_read(file(1))
 
     play(scene)
     assert benches[0].told == [1]
@@ -135,7 +135,7 @@ def test_closing_tells_what_was_read_last() -> None:
 
 def test_with_noatime_nothing_is_told() -> None:
     async def scene(bench: Bench) -> None:
-        bench.times.note(file(1))
+        bench.times.record_read(file(1))
         await settle()
         assert bench.requests == []
 
@@ -153,14 +153,14 @@ def test_all_ways_to_read_count() -> None:
         for name in "abcd":
             await fs.write_file(f"/{name}", b"x")
         inodes = {name: files.meta.files[name.encode()].inode for name in "abcd"}
-        await files.link.access.tell(5)
+        await files.link.atime_reporter.report(5)
         assert files.meta.accessed == [], "writing is no reading"
         assert await fs.read_file("/a") == b"x"
         async with await fs.open("/b") as opened, await fs.open("/d") as source, await fs.open("/e", "wb") as copy:
             await fs.read_batch([(opened, 0, 1), ("/c", 0, 1)])
             await fs.copy_range(source, 0, copy, 0, 1)
-        await files.link.access.tell(5)
+        await files.link.atime_reporter.report(5)
         assert sorted(files.meta.accessed) == sorted(inodes.values())
-        await files.link.access.close()
+        await files.link.atime_reporter.close()
 
     asyncio.run(run())

@@ -56,17 +56,17 @@ def test_identities_follow_each_other_and_no_call_is_too_large() -> None:
 def test_an_error_is_of_its_change_and_that_of_a_call_is_of_all_in_it() -> None:
     async def test() -> None:
         async def send(request: pb.BatchRequest) -> pb.BatchReply:
-            if len(request.changes) < bulk_changes.MOST_CHANGES:
+            if len(request.changes) < bulk_changes.MAX_CHANGES:
                 raise OutcomeUnknown("who knows")
             failed = pb.Changed(code=AlreadyExists.code, message="/0 is there")
             return pb.BatchReply(results=[failed] + [pb.Changed()] * (len(request.changes) - 1))
 
         outcomes = await bulk_changes.change_many(
-            meta_calls(), send, never, [created(b"n")] * (bulk_changes.MOST_CHANGES + 2)
+            meta_calls(), send, never, [created(b"n")] * (bulk_changes.MAX_CHANGES + 2)
         )
         assert isinstance(outcomes[0], AlreadyExists)
         assert str(outcomes[0]) == "/0 is there"
-        assert outcomes[1:-2] == [pb.Changed()] * (bulk_changes.MOST_CHANGES - 1)
+        assert outcomes[1:-2] == [pb.Changed()] * (bulk_changes.MAX_CHANGES - 1)
         assert all(isinstance(one, OutcomeUnknown) for one in outcomes[-2:])
 
     asyncio.run(test())

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from threefs_client.metadata.call_batching import RETRY_ALONE, key_of, send_together
+from threefs_client.metadata.call_batching import RETRY_ALONE, key_of, send_batch
 
 from threefs.errors import AlreadyExists, NotFound, ProtocolError
 from threefs.rpc import methods
@@ -30,7 +30,7 @@ def together(reply: Any, *calls: tuple[Any, Any], caller: pb.Caller | None = Non
     sender = Sender(reply)
     (key,) = {key_of(method, request, caller, 5.0) for method, request in calls}
     assert key is not None
-    return asyncio.run(send_together(sender, key, list(calls))), sender
+    return asyncio.run(send_batch(sender, key, list(calls))), sender
 
 
 def test_one_goes_as_it_is() -> None:

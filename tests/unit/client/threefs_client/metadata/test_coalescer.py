@@ -69,13 +69,13 @@ def test_calls_of_one_turn_share_messages_and_each_has_its_own_outcome() -> None
 def test_who_calls_one_after_the_other_may_pass() -> None:
     async def scene(gathering: Coalescer, service: Service) -> None:
         service.open.set()
-        assert not gathering.let_pass(), "nothing is known yet"
+        assert not gathering.try_bypass(), "nothing is known yet"
         await gathering.add("k", 1)
         await turns()
         for _ in range(3):
-            assert gathering.let_pass()
-            assert not gathering.let_pass(), "that would be a second one"
-            gathering.passed()
+            assert gathering.try_bypass()
+            assert not gathering.try_bypass(), "that would be a second one"
+            gathering.bypass_finished()
 
     play(scene)
 
@@ -84,18 +84,18 @@ def test_calls_that_come_together_do_not_pass_each_other() -> None:
     async def scene(gathering: Coalescer, service: Service) -> None:
         service.open.set()
         for size in (1, 3, 3):
-            if gathering.let_pass():
-                gathering.passed()
+            if gathering.try_bypass():
+                gathering.bypass_finished()
             await asyncio.gather(*(gathering.add("k", n) for n in range(size)))
             await turns()
-        assert service.sizes == [1, 3, 3] and not gathering.let_pass()
+        assert service.sizes == [1, 3, 3] and not gathering.try_bypass()
         await gathering.add("k", 1)
         await turns()
-        assert gathering.let_pass()
+        assert gathering.try_bypass()
         late = gathering.add("k", 2)
-        gathering.passed()
+        gathering.bypass_finished()
         await late
-        assert not gathering.let_pass(), "it was not alone"
+        assert not gathering.try_bypass(), "it was not alone"
 
     play(scene)
 
@@ -173,6 +173,6 @@ def test_a_close_ends_what_waits() -> None:
         for future in futures:
             with pytest.raises(Cancelled):
                 await future
-        assert gathering._open == 0
+        assert gathering._unfinished == 0
 
     play(scene)

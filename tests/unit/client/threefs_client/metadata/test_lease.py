@@ -59,8 +59,8 @@ class Meta:
         return pb.RenewLeaseReply(lease=0 if request.end else self.number)
 
     async def open(self) -> None:
-        await self.lease.enter()
-        self.lease.entered(self.number)
+        await self.lease.acquire()
+        self.lease.granted(self.number)
 
 
 def run(test: Callable[[Meta], Awaitable[None]]) -> None:
@@ -76,15 +76,15 @@ def test_it_is_renewed_while_something_is_held_and_given_up_after_that() -> None
     async def test(meta: Meta) -> None:
         await meta.open()
         await meta.clock.advance(100)
-        assert len(meta.requests) == 10 and meta.lease.certain
-        meta.lease.leave()
+        assert len(meta.requests) == 10 and meta.lease.is_valid
+        meta.lease.release()
         await meta.clock.advance(100)
         assert [request.end for request in meta.requests[10:]] == [7]
         await meta.clock.advance(1000)
         assert len(meta.requests) == 11, "an idle client is silent"
         meta.number = 8
         await meta.open()
-        assert meta.lease.number == 8 and meta.lease.certain
+        assert meta.lease.number == 8 and meta.lease.is_valid
         await meta.clock.advance(10)
         assert len(meta.requests) == 12
 
@@ -94,9 +94,9 @@ def test_it_is_renewed_while_something_is_held_and_given_up_after_that() -> None
 def test_a_file_that_is_read_quickly_is_never_reported() -> None:
     async def test(meta: Meta) -> None:
         for _ in range(50):
-            meta.lease.reading(1)
+            meta.lease.opened_for_read(1)
             await meta.clock.advance(4)
-            meta.lease.read(1)
+            meta.lease.closed_for_read(1)
         assert meta.requests == []
 
     run(test)
@@ -105,18 +105,18 @@ def test_a_file_that_is_read_quickly_is_never_reported() -> None:
 def test_files_that_stay_open_are_reported_in_time_and_dropped_later() -> None:
     async def test(meta: Meta) -> None:
         for inode in range(5000):
-            meta.lease.reading(inode)
-        meta.lease.reading(3)
+            meta.lease.opened_for_read(inode)
+        meta.lease.opened_for_read(3)
         await meta.clock.advance(20)
         assert [len(request.hold) for request in meta.requests][:5] == [1024, 1024, 1024, 1024, 904]
         assert sum(len(request.hold) for request in meta.requests) == 5000
         await meta.clock.advance(20)
         assert sum(len(request.hold) for request in meta.requests) == 5000, "once is enough"
         for inode in range(5000):
-            meta.lease.read(inode)
+            meta.lease.closed_for_read(inode)
         await meta.clock.advance(10)
         assert sum(len(request.drop) for request in meta.requests) == 4999, "one is still open by another handle"
-        meta.lease.read(3)
+        meta.lease.closed_for_read(3)
         await meta.clock.advance(30)
         assert sum(len(request.drop) for request in meta.requests) == 5000 and meta.requests[-1].end == 7
 
@@ -126,16 +126,16 @@ def test_files_that_stay_open_are_reported_in_time_and_dropped_later() -> None:
 def test_after_a_silence_it_asks_before_anything_is_written() -> None:
     async def test(meta: Meta) -> None:
         await meta.open()
-        meta.lease.reading(1)
+        meta.lease.opened_for_read(1)
         await meta.clock.advance(20)
         meta.away = True
         await meta.clock.advance(31)
-        assert not meta.lease.certain
+        assert not meta.lease.is_valid
         with pytest.raises(Unavailable):
-            await meta.lease.confirm()
+            await meta.lease.revalidate()
         meta.away = False
-        await meta.lease.confirm()
-        assert meta.lease.certain and meta.lease.number == 7
+        await meta.lease.revalidate()
+        assert meta.lease.is_valid and meta.lease.number == 7
         assert meta.patience[-2:] == [60.0, 60.0], "an operation waits as long as for anything else"
         assert set(meta.patience[:-2]) == {10.0}
 
@@ -145,7 +145,7 @@ def test_after_a_silence_it_asks_before_anything_is_written() -> None:
 def test_a_lease_that_ran_out_is_another_one_and_files_are_reported_anew() -> None:
     async def test(meta: Meta) -> None:
         await meta.open()
-        meta.lease.reading(1)
+        meta.lease.opened_for_read(1)
         await meta.clock.advance(20)
         meta.number = 9
         await meta.clock.advance(10)
@@ -160,7 +160,7 @@ def test_a_lease_that_ran_out_is_another_one_and_files_are_reported_anew() -> No
 def test_who_asks_while_it_is_given_up_waits_for_that() -> None:
     async def test(meta: Meta) -> None:
         await meta.open()
-        meta.lease.leave()
+        meta.lease.release()
         released = asyncio.Event()
         renew = meta.renew
 
@@ -170,7 +170,7 @@ def test_who_asks_while_it_is_given_up_waits_for_that() -> None:
 
         meta.lease._renew = slowly
         await meta.clock.advance(10)
-        entering = asyncio.create_task(meta.lease.enter())
+        entering = asyncio.create_task(meta.lease.acquire())
         await asyncio.sleep(0)
         assert not entering.done()
         meta.lease._renew = renew
@@ -178,7 +178,7 @@ def test_who_asks_while_it_is_given_up_waits_for_that() -> None:
         meta.number = 8
         await entering
         assert meta.requests[0].end == 7
-        meta.lease.entered(8)
+        meta.lease.granted(8)
         await meta.clock.advance(10)
         assert meta.requests[-1].end == 0, "it is renewed from then on"
 
@@ -199,14 +199,14 @@ def test_closing_gives_everything_up_at_once() -> None:
 def test_who_holds_something_is_told_at_once_that_it_is_lost() -> None:
     async def test(meta: Meta) -> None:
         told: list[int] = []
-        meta.lease.lapsed.append(lambda: told.append(meta.lease.number))
+        meta.lease.on_lost.append(lambda: told.append(meta.lease.number))
         await meta.open()
-        await meta.lease.reconfirm()
+        await meta.lease.renew_now()
         assert told == []
         meta.number += 1
-        await meta.lease.reconfirm()
+        await meta.lease.renew_now()
         assert told == [meta.number]
-        meta.lease.entered(meta.number + 1)
+        meta.lease.granted(meta.number + 1)
         assert told == [meta.number, meta.number + 1]
 
     run(test)
@@ -217,9 +217,9 @@ def test_who_is_cancelled_before_anything_was_asked_for_holds_nothing() -> None:
 
     async def test(meta: Meta) -> None:
         await meta.open()
-        meta.lease.leave()
-        async with meta.lease._turn:  # a renewal, or the old one is being given up
-            entering = asyncio.create_task(meta.lease.enter())
+        meta.lease.release()
+        async with meta.lease._renewal_lock:  # a renewal, or the old one is being given up
+            entering = asyncio.create_task(meta.lease.acquire())
             await asyncio.sleep(0)
             entering.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -47,7 +47,7 @@ def play(scene: Callable[[MemoryFiles, LockMeta], Awaitable[None]]) -> None:
         meta = LockMeta()
         files.peers.meta = meta  # type: ignore[assignment]
         await scene(files, meta)
-        assert files.link.lease._held == 0, "what was entered was left"
+        assert files.link.lease._holders == 0, "what was entered was left"
         await files.link.lease.close()
 
     run_virtual(run())
@@ -57,7 +57,7 @@ def test_a_second_owner_waits_until_the_first_is_done() -> None:
     async def scene(files: MemoryFiles, meta: LockMeta) -> None:
         first, second = (LockOwner(files.link, 5, number) for number in (1, 2))
         await first.acquire(exclusive=True)
-        assert files.link.lease._held == 1 and files.link.lease.number == 1
+        assert files.link.lease._holders == 1 and files.link.lease.number == 1
         with pytest.raises(Locked):
             await second.acquire(exclusive=True, wait_s=0)
         waiting = asyncio.ensure_future(second.acquire(exclusive=True))
@@ -67,7 +67,7 @@ def test_a_second_owner_waits_until_the_first_is_done() -> None:
         assert found is not None and (found.type, found.owner, found.pid) == (pb.EXCLUSIVE, 0, 0)
         await first.release()
         await waiting
-        assert second.held and not first.held
+        assert second.is_held and not first.is_held
         assert await second.conflict(exclusive=True) is None
         await second.release()
         await second.release()
@@ -144,7 +144,7 @@ def test_what_was_given_up_takes_nothing_away_from_who_asks_again(cancel_wait: b
         hold.set()
         await owner.acquire(exclusive=True)
         await asyncio.sleep(5)
-        assert owner.held and not owner.lost and meta.holder == 1
+        assert owner.is_held and not owner.is_lost and meta.holder == 1
         with pytest.raises(Locked):
             await other.acquire(exclusive=True, wait_s=0)
         await owner.release()
@@ -183,7 +183,7 @@ def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
             with pytest.raises((Unavailable, asyncio.CancelledError)):
                 await locking
             await asyncio.sleep(1)
-            assert meta.holder == 0 and files.link.lease._held == 0
+            assert meta.holder == 0 and files.link.lease._holders == 0
         await files.link.lease.close()
 
     run_virtual(scene())

@@ -62,7 +62,7 @@ def test_changes_in_one_message_end_each_for_itself() -> None:
         meta = files.link.meta
         before = len(files.peers.meta_calls)
         creates = [pb.CreateRequest(place=pb.Place(path=path), exclusive=True) for path in (b"a", b"b", b"c")]
-        first, second, third = await meta.change_all([(CREATE, request) for request in creates], timeout_s=1.0)
+        first, second, third = await meta.send_changes([(CREATE, request) for request in creates], timeout_s=1.0)
         assert (first.inode.inode, third.inode.inode) == (3, 4) and isinstance(second, AlreadyExists)
         assert len(files.peers.meta_calls) == before + 1
 
@@ -78,7 +78,7 @@ def test_a_change_that_has_to_go_alone_does() -> None:
         creates = [
             pb.CreateRequest(mutation=files.link.meta.mutation(), place=pb.Place(path=path)) for path in (b"a", b"b")
         ]
-        first, second = await files.link.meta.change_all([(CREATE, request) for request in creates], timeout_s=1.0)
+        first, second = await files.link.meta.send_changes([(CREATE, request) for request in creates], timeout_s=1.0)
         assert (first.inode.inode, second.inode.inode) == (2, 3)
 
     play(scene)
@@ -111,7 +111,7 @@ def test_who_calls_one_after_the_other_is_sent_at_once() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         turns = []
         for count in (1, 2, 3):
-            looking = fs.link.meta.call(STAT, pb.StatRequest(place=pb.Place(path=b"/none")), timeout_s=1.0)
+            looking = fs.context.meta.call(STAT, pb.StatRequest(place=pb.Place(path=b"/none")), timeout_s=1.0)
             task = asyncio.ensure_future(looking)
             turns.append(0)
             while len(files.peers.meta_calls) < count:
@@ -127,9 +127,9 @@ def test_who_calls_one_after_the_other_is_sent_at_once() -> None:
 def test_a_close_ends_the_attempts() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         files.peers.meta_faults = [(False, Unavailable())] * 1000
-        opening = asyncio.ensure_future(fs.link.meta.call(OPEN, pb.OpenRequest(), timeout_s=60.0))
+        opening = asyncio.ensure_future(fs.context.meta.call(OPEN, pb.OpenRequest(), timeout_s=60.0))
         await asyncio.sleep(0.01)
-        await fs.link.meta.close()
+        await fs.context.meta.close()
         with pytest.raises(Cancelled):
             await opening
 

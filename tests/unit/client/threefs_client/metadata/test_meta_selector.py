@@ -3,7 +3,7 @@ import contextlib
 from collections.abc import Sequence
 
 import pytest
-from threefs_client.metadata.meta_selector import MetaServices
+from threefs_client.metadata.meta_selector import MetaSelector
 
 from tests.harness.rpc import Served, hello_frame, identity, run
 from tests.harness.seeded_random import SeededRandom
@@ -46,11 +46,11 @@ async def slow(request: pb.StatRequest) -> pb.InodeReply:
     return pb.InodeReply()
 
 
-def services(peers: ConnectionPool, addresses: Sequence[str]) -> MetaServices:
-    return MetaServices(peers, lambda: addresses, random=SeededRandom(0))
+def services(peers: ConnectionPool, addresses: Sequence[str]) -> MetaSelector:
+    return MetaSelector(peers, lambda: addresses, random=SeededRandom(0))
 
 
-async def avoided(found: MetaServices, addresses: Sequence[str], address: str, wanted: bool) -> None:
+async def avoided(found: MetaSelector, addresses: Sequence[str], address: str, wanted: bool) -> None:
     while (address not in {found.choose(addresses, attempt) for attempt in range(len(addresses))}) != wanted:
         await asyncio.sleep(0.01)
 
@@ -83,7 +83,7 @@ def test_the_only_one_that_is_left_is_waited_for() -> None:
                 for address in addresses[1:]:
                     with pytest.raises(Unavailable):
                         await found.connect(address, 60)
-                    found.failed(address)
+                    found.record_failure(address)
                 call = (await found.connect(hangs, 60)).call(STAT, pb.StatRequest(), timeout_s=60)
                 await asyncio.sleep(1.5)
                 assert not call.done()
@@ -104,7 +104,7 @@ def test_one_that_died_is_avoided_until_it_is_back() -> None:
             assert [found.choose(addresses, attempt) for attempt in range(4)] == [home, away, home, away]
             await found.connect(home, 60)
             await servers[home].stop(1)
-            found.failed(home)
+            found.record_failure(home)
             await avoided(found, addresses, home, True)
             assert found.choose(addresses, 0) == away
             again = Served()
@@ -123,7 +123,7 @@ def test_one_that_has_left_the_cluster_is_forgotten() -> None:
         peers = ConnectionPool(RealNet(), identity())
         addresses = ["127.0.0.1:1", "127.0.0.1:2"]
         found = services(peers, addresses)
-        found.failed("127.0.0.1:1")
+        found.record_failure("127.0.0.1:1")
         await avoided(found, addresses, "127.0.0.1:1", True)
         addresses[0] = "127.0.0.1:3"
         await avoided(found, ["127.0.0.1:1", "127.0.0.1:2"], "127.0.0.1:1", False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from threefs_client import credentials
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_client.metadata.namespace import wanted_layout
+from threefs_client.metadata.namespace import requested_layout
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
@@ -180,10 +180,10 @@ def test_readlink_of_something_else() -> None:
 
 
 def test_wanted_layout() -> None:
-    assert wanted_layout(0, 0) is None
-    assert wanted_layout(1 << 16, 0) == pb.Layout(chunk_bytes=1 << 16)
+    assert requested_layout(0, 0) is None
+    assert requested_layout(1 << 16, 0) == pb.Layout(chunk_bytes=1 << 16)
     with pytest.raises(InvalidArgument):
-        wanted_layout(0, -1)
+        requested_layout(0, -1)
 
 
 def test_a_user_removes_a_tree_piece_by_piece() -> None:

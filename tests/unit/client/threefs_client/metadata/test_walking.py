@@ -26,7 +26,7 @@ def listed(tree: Tree, path: str, after: str) -> tuple[list[Entry], bool]:
 
 def steps(tree: Tree, walk: Walk) -> Iterator[tuple[str, list[Entry], list[Entry]]]:
     while (page := walk.next_page()) is not None:
-        yield walk.step(*listed(tree, *page))
+        yield walk.take_page(*listed(tree, *page))
 
 
 def all_of(tree: Tree, path: str) -> list[str]:
@@ -60,12 +60,12 @@ def test_what_is_taken_out_is_not_walked() -> None:
 def test_what_has_gone_is_left_out_unless_it_is_the_top() -> None:
     walk = Walk("/top")
     assert walk.next_page() == ("/top", "")
-    assert not walk.skip()
-    walk.step([Entry("da", 1, "directory"), Entry("db", 1, "directory")], True)
+    assert not walk.skip_missing()
+    walk.take_page([Entry("da", 1, "directory"), Entry("db", 1, "directory")], True)
     assert walk.next_page() == ("/top/da", "")
-    assert walk.skip()
+    assert walk.skip_missing()
     assert walk.next_page() == ("/top/db", "")
-    walk.step([], False)
+    walk.take_page([], False)
     assert walk.next_page() == ("/top", "db")
-    walk.step([], True)
+    walk.take_page([], True)
     assert walk.next_page() is None

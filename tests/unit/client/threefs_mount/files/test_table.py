@@ -56,7 +56,7 @@ def test_all_handles_of_a_file_share_one_session() -> None:
 def test_two_opens_at_once_leave_one_session() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         numbers = await asyncio.gather(*(files.open(inode, os.O_WRONLY, ROOT) for _ in range(5)))
-        assert len(memory.meta.sessions) == 1 and memory.link.lease._held == 1
+        assert len(memory.meta.sessions) == 1 and memory.link.lease._holders == 1
         for number, _ in numbers:
             await closed(files, number)
         assert not memory.meta.sessions
@@ -104,7 +104,7 @@ def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
         memory.peers.meta_faults.append((False, NotFound("it is gone")))
         with pytest.raises(OSError, match="another file") as caught:
             await files.open(inode, os.O_RDWR, ROOT)
-        assert caught.value.errno == errno.ESTALE and memory.link.lease._held == 0
+        assert caught.value.errno == errno.ESTALE and memory.link.lease._holders == 0
 
     play(scene)
 
@@ -113,13 +113,13 @@ def test_a_reader_holds_its_file() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         lease = memory.link.lease
         number, _ = await files.open(inode, os.O_RDONLY, ROOT)
-        assert inode in lease._reading
+        assert inode in lease._read_opens
         writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        assert inode not in lease._reading and lease._held == 1
+        assert inode not in lease._read_opens and lease._holders == 1
         await closed(files, writer)
-        assert inode in lease._reading and lease._held == 0
+        assert inode in lease._read_opens and lease._holders == 0
         await closed(files, number)
-        assert lease._idle
+        assert lease._is_idle
 
     play(scene)
 
@@ -130,7 +130,7 @@ def test_a_lost_session_is_opened_anew() -> None:
         await files.write(number, 0, b"one")
         await files.handle(number).file.send()
         memory.meta.lease += 1
-        memory.link.lease.entered(memory.meta.lease)
+        memory.link.lease.granted(memory.meta.lease)
         memory.meta.sessions.clear()
         await files.write(number, 7, b" two")
         await closed(files, number)
@@ -209,11 +209,11 @@ def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
             request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
             handle, _ = await files.create(request, os.O_WRONLY, ROOT)
             assert files.release(handle) is None
-        assert len(memory.meta.sessions) == memory.link.lease._held == 10
+        assert len(memory.meta.sessions) == memory.link.lease._holders == 10
         before = len(memory.meta.answered)
         await asyncio.sleep(2 * LINGER_S)
         assert len(memory.meta.answered) == before + 1  # one message, one commit
-        assert not memory.meta.sessions and not memory.link.lease._held and files.get(inode) is None
+        assert not memory.meta.sessions and not memory.link.lease._holders and files.get(inode) is None
 
     play(scene)
 
@@ -228,7 +228,7 @@ def test_who_opens_it_again_goes_on_under_the_session_that_lingers() -> None:
         assert set(memory.meta.sessions) == {session}
         await files.write(second, 0, b"C")
         await closed(files, second)
-        assert not memory.meta.sessions and not memory.link.lease._held
+        assert not memory.meta.sessions and not memory.link.lease._holders
 
     play(scene)
 
@@ -239,9 +239,9 @@ def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
         assert files.release(writer) is None
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
         await asyncio.sleep(2 * LINGER_S)
-        assert not memory.meta.sessions and inode in memory.link.lease._reading
+        assert not memory.meta.sessions and inode in memory.link.lease._read_opens
         await closed(files, reader)
-        assert memory.link.lease._idle and files.get(inode) is None
+        assert memory.link.lease._is_idle and files.get(inode) is None
 
     play(scene)
 
@@ -258,7 +258,7 @@ def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> Non
             await asyncio.sleep(2 * LINGER_S)
             assert len(memory.meta.sessions) == 1 and opened.session in memory.meta.sessions
         await asyncio.sleep(2 * LINGER_S)
-        assert not memory.meta.sessions and not memory.link.lease._held
+        assert not memory.meta.sessions and not memory.link.lease._holders
 
     play(scene)
 
@@ -269,7 +269,7 @@ def test_a_session_that_cannot_be_ended_is_left_to_the_lease() -> None:
         assert files.release(number) is None
         memory.peers.meta_faults.append((False, SessionLost("it has ended")))
         await asyncio.sleep(2 * LINGER_S)
-        assert not memory.link.lease._held and files.get(inode) is None
+        assert not memory.link.lease._holders and files.get(inode) is None
 
     play(scene)
 
@@ -386,9 +386,9 @@ def test_a_session_that_nobody_could_end_is_ended_later() -> None:
             assert files.release(number) is None, "nobody waits for it"
         await asyncio.sleep(30)
         memory.peers.meta_faults.clear()
-        assert len(memory.meta.sessions) == len(memory.link.endings) == 2
+        assert len(memory.meta.sessions) == len(memory.link.session_closer) == 2
         await asyncio.sleep(60)
-        assert not memory.meta.sessions and memory.link.lease._held == 0
+        assert not memory.meta.sessions and memory.link.lease._holders == 0
         await closed(files, other)
 
     play(scene)

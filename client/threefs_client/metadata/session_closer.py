@@ -19,46 +19,48 @@ from threefs_client.metadata.lease import Lease
 #: Sessions that are owed; of more the oldest are left to the lease.
 MOST = 4096
 _BACKOFF = Backoff(0.5, 30.0)
-_ATTEMPT_S = 10.0
-_FAREWELL_S = 2.0
+_ATTEMPT_TIMEOUT_S = 10.0
+_CLOSE_TIMEOUT_S = 2.0
 
 _LOG = LibraryLogger(__name__)
 
 Send = Callable[[pb.CloseRequest, pb.Caller | None, float], Awaitable[pb.InodeReply]]
 
 
-class Endings:
+class SessionCloser:
     """Of one client process, on its event loop. `send` makes the call, under a new identity, in so many seconds."""
 
     def __init__(self, send: Send, lease: Lease, *, clock: Clock) -> None:
         self._send = send
         self._lease = lease
         self._clock = clock
-        self._owed = BoundedDict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]](MOST)  # by session
+        self._unfinished = BoundedDict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]](MOST)  # by session
         self._background = BackgroundTasks()
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        return len(self._owed)
+        return len(self._unfinished)
 
-    def owe(self, request: pb.CloseRequest, caller: pb.Caller | None, lease: int, error: BaseException) -> None:
+    def close_later(self, request: pb.CloseRequest, caller: pb.Caller | None, lease: int, error: BaseException) -> None:
         """The call has failed with `error`, and the session may still be there. It was opened under that lease, which
         is left when the session has ended."""
         if isinstance(error, SessionLost | NotFound):
-            self._lease.leave()
+            self._lease.release()
             return
-        evicted = self._owed.put(request.session, (request, caller, lease))
+        evicted = self._unfinished.put(request.session, (request, caller, lease))
         if evicted is not None:
             _LOG.warning("a write session is left to the lease: too many cannot be ended", session=evicted[0].hex())
-            self._lease.leave()
+            self._lease.release()
         if self._task is None or self._task.done():
-            self._task = self._background.run("ending of write sessions", self._run())
+            self._task = self._background.run("ending of write sessions", self._retry())
 
-    def seek(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
+    def close_if_opened(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
         """The call that begins a session was given up, or its outcome is unknown. `find` tells the inode, if it can."""
-        self._background.run("search for a write session", self._seek(find, session, caller))
+        self._background.run("search for a write session", self._close_if_opened(find, session, caller))
 
-    async def _seek(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
+    async def _close_if_opened(
+        self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None
+    ) -> None:
         try:
             inode = await find()  # at once, as it may be removed soon
         except ThreefsError:
@@ -67,21 +69,21 @@ class Endings:
                 inode = await find()
             except ThreefsError:  # nothing is there, or nobody knows: then it is left to the lease
                 return
-        await self._lease.enter()
+        await self._lease.acquire()
         request = pb.CloseRequest(inode=inode, session=session)
-        self.owe(request, caller, self._lease.number, OutcomeUnknown("it may have begun"))
+        self.close_later(request, caller, self._lease.number, OutcomeUnknown("it may have begun"))
 
-    async def _run(self) -> None:
+    async def _retry(self) -> None:
         failures = 0  # one round after the other
-        while self._owed:
+        while self._unfinished:
             await self._clock.sleep(_BACKOFF.limit_s(failures))
-            before = len(self._owed)
-            await self._try_all(_ATTEMPT_S)
-            failures = 0 if len(self._owed) < before else failures + 1
+            before = len(self._unfinished)
+            await self._try_all(_ATTEMPT_TIMEOUT_S)
+            failures = 0 if len(self._unfinished) < before else failures + 1
 
     async def _try_all(self, timeout_s: float) -> None:
         """One after the other; the first that nobody answers ends the round."""
-        for session, (request, caller, lease) in list(self._owed.items()):
+        for session, (request, caller, lease) in list(self._unfinished.items()):
             if lease >= self._lease.number:  # else it has ended with its lease
                 try:
                     await self._send(request, caller, timeout_s)
@@ -92,19 +94,19 @@ class Endings:
                     return
                 except Exception:
                     _LOG.exception("a write session could not be ended", inode=request.inode)
-            self._done(session)
+            self._forget(session)
 
-    def _done(self, session: bytes) -> None:
-        if self._owed.pop(session, None) is not None:
-            self._lease.leave()
+    def _forget(self, session: bytes) -> None:
+        if self._unfinished.pop(session, None) is not None:
+            self._lease.release()
 
     async def close(self) -> None:
         """Once more; then they are left to the lease."""
         await self._background.stop()
         try:
-            async with asyncio.timeout(_FAREWELL_S):
-                await self._try_all(_FAREWELL_S)
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._try_all(_CLOSE_TIMEOUT_S)
         except TimeoutError:
             pass
-        for session in list(self._owed):
-            self._done(session)
+        for session in list(self._unfinished):
+            self._forget(session)
