@@ -261,7 +261,7 @@ class MemoryFiles:
             clock=LOOP_CLOCK,
         )
         lease = lease_of(client, meta, cast(Any, self.cluster), self.options.timeout_s, LOOP_CLOCK)
-        self.link = ClientContext(
+        self.context = ClientContext(
             options=self.options,
             client=client,
             caller=credentials.ROOT,

@@ -68,7 +68,7 @@ def leases_of_a_backup_go_on() -> None:
 def fences_are_forgotten() -> None:
     """I18: bytes that come late, under a lock that was taken away, are stored."""
     put(RecordStore, "_note_fence", lambda self, inode, record: None)
-    put(LockOwner, "lost", False)
+    put(LockOwner, "is_lost", False)
 
 
 @plant_for("sim/test_intruders.py::test_nobody_is_let_in_without_the_key_or_trusted")

@@ -25,8 +25,8 @@ class Peers:
 
 def client(peers: Peers, known: list[str]) -> AsyncFileSystem:
     routing = SimpleNamespace(meta_addresses=lambda: tuple(known))
-    link = SimpleNamespace(peers=peers, cluster=SimpleNamespace(routing=routing))
-    return cast(AsyncFileSystem, SimpleNamespace(link=link))
+    context = SimpleNamespace(peers=peers, cluster=SimpleNamespace(routing=routing))
+    return cast(AsyncFileSystem, SimpleNamespace(context=context))
 
 
 def test_a_meta_service_that_is_gone_is_passed_over_and_a_new_one_is_found() -> None:

@@ -30,7 +30,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **opt
     files = MemoryFiles(**options)
 
     async def run() -> None:
-        await scene(files, AsyncFileSystem(files.link))
+        await scene(files, AsyncFileSystem(files.context))
 
     run_virtual(run())
     return files
@@ -259,7 +259,7 @@ def test_a_file_left_to_the_parent_of_a_fork() -> None:
         await file.flush()
         await file.write(b"def")
         file.drop_after_fork()
-        file.handle.rebind_after_fork(files.link)
+        file.handle.rebind_after_fork(files.context)
         file.seek(0)
         assert await file.read() == b"abc"
         with pytest.raises(SessionLost):
@@ -364,7 +364,7 @@ def _put(model: bytearray, at: int, data: bytes) -> None:
 def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
     async def run() -> None:
         files = MemoryFiles()
-        fs = AsyncFileSystem(files.link)
+        fs = AsyncFileSystem(files.context)
         pieces = [bytes([number]) * size for number, size in enumerate((10, 3 << 20, 7, 5 << 20, 1))]
         opened = [await fs.open("/log", "ab") for _ in pieces]
         for file, piece in zip(opened, pieces, strict=True):

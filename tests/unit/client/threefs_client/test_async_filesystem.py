@@ -14,7 +14,7 @@ KIB = 1 << 10
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
     async def run() -> None:
         files = MemoryFiles()
-        await scene(files, AsyncFileSystem(files.link))
+        await scene(files, AsyncFileSystem(files.context))
 
     run_virtual(run())
 

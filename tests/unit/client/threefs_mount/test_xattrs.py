@@ -22,8 +22,8 @@ class Bench:
     def __init__(self) -> None:
         memory = MemoryFiles()
         self.asked: list[tuple[Any, Caller]] = []
-        self.files = OpenFileTable(memory.link, 1 << 20, 1.0)
-        self.xattrs = Xattrs(memory.link, self.files, self._call, self._change)
+        self.files = OpenFileTable(memory.context, 1 << 20, 1.0)
+        self.xattrs = Xattrs(memory.context, self.files, self._call, self._change)
         self.inode = pb.Inode(inode=5, nlink=1)
 
     async def _call(self, method: Any, request: Any, caller: Caller) -> Any:

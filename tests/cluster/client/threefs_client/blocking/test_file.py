@@ -20,7 +20,7 @@ def files() -> MemoryFiles:
 @pytest.fixture
 def fs(files: MemoryFiles) -> Iterator[FileSystem]:
     made = FileSystem(("manager:1",), files.options)
-    made._connected = AsyncFileSystem(files.link)
+    made._connected = AsyncFileSystem(files.context)
     yield made
 
 

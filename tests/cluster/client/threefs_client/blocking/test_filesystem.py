@@ -14,7 +14,7 @@ from threefs.errors import InvalidArgument, NotFound
 
 def blocking(files: MemoryFiles) -> FileSystem:
     fs = FileSystem(("manager:1",), files.options)
-    fs._connected = AsyncFileSystem(files.link)
+    fs._connected = AsyncFileSystem(files.context)
     return fs
 
 

@@ -19,7 +19,7 @@ CHUNK = 64 << 10
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
     async def run() -> None:
         files = MemoryFiles(chunk_bytes=CHUNK)
-        await scene(files, AsyncFileSystem(files.link))
+        await scene(files, AsyncFileSystem(files.context))
 
     run_virtual(run())
 

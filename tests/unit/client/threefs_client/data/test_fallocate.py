@@ -20,7 +20,7 @@ MODES = [Allocation.RESERVE, Allocation.KEEP_LENGTH, PUNCH, Allocation.ZERO_RANG
 def play(scene: Callable[[MemoryFiles, AsyncFile], Awaitable[None]]) -> None:
     async def run() -> None:
         files = MemoryFiles(chunk_bytes=CHUNK)
-        async with await AsyncFileSystem(files.link).open("/a", "wb+") as file:
+        async with await AsyncFileSystem(files.context).open("/a", "wb+") as file:
             await scene(files, file)
 
     run_virtual(run())
@@ -131,7 +131,7 @@ def test_what_cannot_be_done_is_told() -> None:
         with pytest.raises(NoSpace):
             await file.allocate(0, 2 << 30)  # times three copies
         await file.allocate(0, 1 << 30)
-        async with await AsyncFileSystem(files.link).open("/a") as reader:
+        async with await AsyncFileSystem(files.context).open("/a") as reader:
             with pytest.raises(SessionLost):
                 await allocate(reader.handle, 0, 10)
 

@@ -13,7 +13,7 @@ from threefs.wire import meta_pb2 as pb
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
     async def run() -> None:
         files = MemoryFiles()
-        await scene(files, AsyncFileSystem(files.link))
+        await scene(files, AsyncFileSystem(files.context))
 
     run_virtual(run())
 
@@ -105,7 +105,7 @@ def test_a_failed_sync_is_done_again() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         handle = await opened(fs)
         await handle.write(0, memoryview(b"abc"))
-        files.link.meta._attempt_timeout_s = 0.01
+        files.context.meta._attempt_timeout_s = 0.01
         files.peers.meta_faults = [(False, SessionLost())]
         with pytest.raises(SessionLost):
             await handle.sync()
@@ -158,7 +158,7 @@ def test_nothing_is_written_under_a_lease_that_has_run_out() -> None:
         handle = await opened(fs)
         await handle.write(0, memoryview(b"before"))
         files.meta.lease = 2
-        files.link.lease._valid_until = 0.0  # as after a silence
+        files.context.lease._valid_until = 0.0  # as after a silence
         with pytest.raises(SessionLost, match="silent"):
             await handle.write(6, memoryview(b"after"))
         other = (await fs.open("/b", "wb")).handle
@@ -171,10 +171,10 @@ def test_nothing_is_written_under_a_lease_that_has_run_out() -> None:
 def test_a_file_is_noted_as_long_as_it_is_open_for_reading() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         await fs.write_file("/a", b"x")
-        assert not files.link.lease._read_opens and not files.link.lease._holders
+        assert not files.context.lease._read_opens and not files.context.lease._holders
         async with await fs.open("/a") as one, await fs.open("/a"):
-            assert list(files.link.lease._read_opens) == [one.handle.inode]
-        assert not files.link.lease._read_opens
+            assert list(files.context.lease._read_opens) == [one.handle.inode]
+        assert not files.context.lease._read_opens
 
     play(scene)
 
@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_opened_holds_nothing() -> None:
         for mode in ("rb", "r+b"):
             with pytest.raises(FileNotFoundError):
                 await fs.open("/nothing", mode)
-        assert not files.link.lease._read_opens and not files.link.lease._holders
+        assert not files.context.lease._read_opens and not files.context.lease._holders
 
     play(scene)
 

@@ -26,7 +26,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.files = MemoryFiles(CHUNK)
-        self.fs = AsyncFileSystem(self.files.link)
+        self.fs = AsyncFileSystem(self.files.context)
 
     async def start(self) -> None:
         await self.fs.write_file("/a", b"o" * (3 * CHUNK))
@@ -46,7 +46,7 @@ class Bench:
     async def reads(self) -> dict[str, Read]:
         """All ways to read, of files that were open before."""
         file = await self.fs.open("/a")
-        mounted = OpenFile(self.files.link, _copy(self.inode), ByteBudget(1 << 20))
+        mounted = OpenFile(self.files.context, _copy(self.inode), ByteBudget(1 << 20))
 
         async def handle(size: int) -> bytes:
             view = memoryview(bytearray(size))

@@ -30,7 +30,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **opt
     files = MemoryFiles(**options)
 
     async def run() -> None:
-        fs = AsyncFileSystem(files.link)
+        fs = AsyncFileSystem(files.context)
         await fs.write_file("/a", CONTENT)
         files.storage.calls.clear()
         await scene(files, fs)

@@ -16,7 +16,7 @@ CHUNK = 64 << 10
 def play(scene: Callable[[AsyncFile], Awaitable[None]]) -> None:
     async def run() -> None:
         files = MemoryFiles(chunk_bytes=CHUNK)
-        async with await AsyncFileSystem(files.link).open("/a", "wb+") as file:
+        async with await AsyncFileSystem(files.context).open("/a", "wb+") as file:
             await scene(file)
 
     run_virtual(run())

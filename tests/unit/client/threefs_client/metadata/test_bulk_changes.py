@@ -12,7 +12,7 @@ from threefs.wire import meta_pb2 as pb
 
 
 def meta_calls() -> MetaCalls:
-    return MemoryFiles().link.meta
+    return MemoryFiles().context.meta
 
 
 async def never(change: pb.Change) -> pb.Changed:

@@ -47,17 +47,17 @@ def play(scene: Callable[[MemoryFiles, LockMeta], Awaitable[None]]) -> None:
         meta = LockMeta()
         files.peers.meta = meta  # type: ignore[assignment]
         await scene(files, meta)
-        assert files.link.lease._holders == 0, "what was entered was left"
-        await files.link.lease.close()
+        assert files.context.lease._holders == 0, "what was entered was left"
+        await files.context.lease.close()
 
     run_virtual(run())
 
 
 def test_a_second_owner_waits_until_the_first_is_done() -> None:
     async def scene(files: MemoryFiles, meta: LockMeta) -> None:
-        first, second = (LockOwner(files.link, 5, number) for number in (1, 2))
+        first, second = (LockOwner(files.context, 5, number) for number in (1, 2))
         await first.acquire(exclusive=True)
-        assert files.link.lease._holders == 1 and files.link.lease.number == 1
+        assert files.context.lease._holders == 1 and files.context.lease.number == 1
         with pytest.raises(Locked):
             await second.acquire(exclusive=True, wait_s=0)
         waiting = asyncio.ensure_future(second.acquire(exclusive=True))
@@ -78,7 +78,7 @@ def test_a_second_owner_waits_until_the_first_is_done() -> None:
 
 def test_who_is_cancelled_or_gives_up_has_nothing() -> None:
     async def scene(files: MemoryFiles, meta: LockMeta) -> None:
-        first, second = (LockOwner(files.link, 5, number) for number in (1, 2))
+        first, second = (LockOwner(files.context, 5, number) for number in (1, 2))
         await first.acquire(exclusive=True)
         waiting = asyncio.ensure_future(second.acquire(exclusive=True))
         await asyncio.sleep(0.05)
@@ -97,7 +97,7 @@ def test_who_is_cancelled_or_gives_up_has_nothing() -> None:
 def test_an_open_file_has_its_lock_until_it_is_closed() -> None:
     async def run() -> None:
         files = MemoryFiles()
-        fs = AsyncFileSystem(files.link)
+        fs = AsyncFileSystem(files.context)
         file = await fs.open("/a", "wb")
         real, locks = files.meta, LockMeta()
 
@@ -113,7 +113,7 @@ def test_an_open_file_has_its_lock_until_it_is_closed() -> None:
         await file.lock()
         await file.close()
         assert locks.holder == 0
-        await files.link.lease.close()
+        await files.context.lease.close()
 
     run_virtual(run())
 
@@ -124,7 +124,7 @@ def test_what_was_given_up_takes_nothing_away_from_who_asks_again(cancel_wait: b
     away: its owner believed to have it, and so did the next one."""
 
     async def scene(files: MemoryFiles, meta: LockMeta) -> None:
-        owner, other = (LockOwner(files.link, 5, number) for number in (1, 2))
+        owner, other = (LockOwner(files.context, 5, number) for number in (1, 2))
         answer, hold = meta.answer, asyncio.Event()
 
         async def slow(name: str, request: Any) -> Any:
@@ -159,7 +159,7 @@ def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
 
     async def scene() -> None:
         files, meta = MemoryFiles(), LockMeta()
-        fs = AsyncFileSystem(files.link)
+        fs = AsyncFileSystem(files.context)
         await fs.write_file("/a", b"abc")
 
         async def lock(request: pb.LockRequest) -> Any:
@@ -183,7 +183,7 @@ def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
             with pytest.raises((Unavailable, asyncio.CancelledError)):
                 await locking
             await asyncio.sleep(1)
-            assert meta.holder == 0 and files.link.lease._holders == 0
-        await files.link.lease.close()
+            assert meta.holder == 0 and files.context.lease._holders == 0
+        await files.context.lease.close()
 
     run_virtual(scene())

@@ -27,7 +27,7 @@ from threefs.wire import meta_pb2 as pb
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]]) -> None:
     async def run() -> None:
         files = MemoryFiles(timeout_s=0.3)
-        await scene(files, AsyncFileSystem(files.link))
+        await scene(files, AsyncFileSystem(files.context))
 
     run_virtual(run())
 
@@ -59,7 +59,7 @@ def test_mutations_have_different_identities() -> None:
 def test_changes_in_one_message_end_each_for_itself() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         await fs.create("/b")
-        meta = files.link.meta
+        meta = files.context.meta
         before = len(files.peers.meta_calls)
         creates = [pb.CreateRequest(place=pb.Place(path=path), exclusive=True) for path in (b"a", b"b", b"c")]
         first, second, third = await meta.send_changes([(CREATE, request) for request in creates], timeout_s=1.0)
@@ -76,9 +76,9 @@ def test_a_change_that_has_to_go_alone_does() -> None:
 
         files.meta._batch = none_of_them  # type: ignore[method-assign]
         creates = [
-            pb.CreateRequest(mutation=files.link.meta.mutation(), place=pb.Place(path=path)) for path in (b"a", b"b")
+            pb.CreateRequest(mutation=files.context.meta.mutation(), place=pb.Place(path=path)) for path in (b"a", b"b")
         ]
-        first, second = await files.link.meta.send_changes([(CREATE, request) for request in creates], timeout_s=1.0)
+        first, second = await files.context.meta.send_changes([(CREATE, request) for request in creates], timeout_s=1.0)
         assert (first.inode.inode, second.inode.inode) == (2, 3)
 
     play(scene)
@@ -150,7 +150,7 @@ def test_who_waits_for_a_meta_service_is_told_so_once_and_soon() -> None:
 
     async def run() -> None:
         files = MemoryFiles(timeout_s=10.0)
-        fs = AsyncFileSystem(files.link)
+        fs = AsyncFileSystem(files.context)
         with capture_logs() as logs:
             for _ in range(2):
                 files.peers.meta_faults = [(False, Unavailable("nobody listens"))] * 200

@@ -33,7 +33,7 @@ def go(
         files = MemoryFiles()
         meta = Meta(answer)
         files.peers.meta = meta  # type: ignore[assignment]
-        return await scene(AsyncFileSystem(files.link)), meta.requests
+        return await scene(AsyncFileSystem(files.context)), meta.requests
 
     return run_virtual(run())
 

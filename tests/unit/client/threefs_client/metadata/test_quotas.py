@@ -16,7 +16,7 @@ class Tree:
     """Answers with what it is given."""
 
     def __init__(self, *replies: Any) -> None:
-        self.link = MemoryFiles().link
+        self.context = MemoryFiles().context
         self.replies = list(replies)
         self.requests: list[Any] = []
 
@@ -56,7 +56,7 @@ def test_all_are_listed_in_pages() -> None:
 def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
     async def play() -> None:
         files = MemoryFiles()
-        fs = AsyncFileSystem(files.link)
+        fs = AsyncFileSystem(files.context)
         async with await fs.open("/a", "w+b") as file:
             await file.write(b"before")
             await file.flush()

@@ -17,7 +17,7 @@ from threefs.wire import meta_pb2 as pb
 def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
         files = MemoryFiles(**options)
-        await scene(files, AsyncFileSystem(files.link))
+        await scene(files, AsyncFileSystem(files.context))
 
     run_virtual(run())
 
@@ -31,12 +31,12 @@ def test_it_ends_as_soon_as_somebody_answers(after: bool) -> None:
         files.peers.meta_faults += [(after, ConnectionLost("gone"))] * 10_000
         with pytest.raises(ThreefsError):
             await file.close()
-        assert len(files.link.session_closer) == 1 and files.link.lease._holders == 1, "the lease is kept for it"
+        assert len(files.context.session_closer) == 1 and files.context.lease._holders == 1, "the lease is kept for it"
         await asyncio.sleep(60)
         files.peers.meta_faults.clear()
-        assert len(files.link.session_closer) == (not after), "whoever is told that it has ended asks no more"
+        assert len(files.context.session_closer) == (not after), "whoever is told that it has ended asks no more"
         await asyncio.sleep(60)
-        assert not files.meta.sessions and not len(files.link.session_closer) and not files.link.lease._holders
+        assert not files.meta.sessions and not len(files.context.session_closer) and not files.context.lease._holders
 
     play(scene, timeout_s=0.5)
 
@@ -47,7 +47,7 @@ def test_what_has_ended_is_not_asked_for_again() -> None:
         files.peers.meta_faults.append((False, SessionLost("it has ended")))
         with pytest.raises(SessionLost):
             await file.close()
-        assert not len(files.link.session_closer) and not files.link.lease._holders
+        assert not len(files.context.session_closer) and not files.context.lease._holders
 
     play(scene)
 
@@ -56,12 +56,12 @@ def test_with_the_lease_they_have_ended() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         file = await fs.open("/a", "wb")
         files.peers.meta_faults.append((False, Internal("broken")))
-        files.link.session_closer.close_later(file.handle.close_request(), None, 1, Unavailable("gone"))
+        files.context.session_closer.close_later(file.handle.close_request(), None, 1, Unavailable("gone"))
         files.meta.lease += 1
-        files.link.lease.granted(files.meta.lease)
+        files.context.lease.granted(files.meta.lease)
         calls = len(files.peers.meta_calls)
         await asyncio.sleep(2)
-        assert not len(files.link.session_closer) and not files.link.lease._holders
+        assert not len(files.context.session_closer) and not files.context.lease._holders
         assert not [name for _, name, _ in files.peers.meta_calls[calls:] if name == "Close"]
 
     play(scene)
@@ -72,13 +72,13 @@ def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         for number in range(5):
-            await files.link.lease.acquire()
+            await files.context.lease.acquire()
             request = pb.CloseRequest(inode=2, session=bytes([number]) * 16)
-            files.link.session_closer.close_later(request, None, 1, Unavailable("gone"))
-        assert len(files.link.session_closer) == 3 == files.link.lease._holders
+            files.context.session_closer.close_later(request, None, 1, Unavailable("gone"))
+        assert len(files.context.session_closer) == 3 == files.context.lease._holders
         files.peers.meta_faults += [(False, Unavailable("gone"))] * 10_000
-        await files.link.session_closer.close()
-        assert not len(files.link.session_closer) and not files.link.lease._holders
+        await files.context.session_closer.close()
+        assert not len(files.context.session_closer) and not files.context.lease._holders
 
     play(scene)
 
@@ -111,7 +111,7 @@ def test_the_write_session_of_an_open_that_was_given_up_is_ended(mode: str, how:
             await opening
         setattr(files.meta, name, begin)
         await asyncio.sleep(5)
-        assert files.meta.sessions == before and len(files.link.session_closer) == 0
-        assert files.link.lease._holders == 0
+        assert files.meta.sessions == before and len(files.context.session_closer) == 0
+        assert files.context.lease._holders == 0
 
     play(scene, timeout_s=1.0)

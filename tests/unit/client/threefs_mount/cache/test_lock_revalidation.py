@@ -17,7 +17,7 @@ class Bench:
     def __init__(self, memory: MemoryFiles) -> None:
         self.inode = memory.meta.files[b"a"]
         self.inode.nlink = 1
-        self.files = OpenFileTable(memory.link, 1 << 20, 1.0)
+        self.files = OpenFileTable(memory.context, 1 << 20, 1.0)
         self.renewals = LockRevalidation(self.files, self.stat, self.drop)
         self.drops = 0
         self.may_end = asyncio.Event()
@@ -44,7 +44,7 @@ class Bench:
 def play(scene: Callable[[Bench], Awaitable[None]], *, opened: bool = True) -> None:
     async def run() -> None:
         memory = MemoryFiles(64 << 10)
-        await AsyncFileSystem(memory.link).write_file("/a", b"content")
+        await AsyncFileSystem(memory.context).write_file("/a", b"content")
         bench = Bench(memory)
         if opened:
             await bench.files.open(bench.inode.inode, os.O_RDONLY, pb.Caller())

@@ -20,9 +20,9 @@ class Bench:
 
     def __init__(self, memory: MemoryFiles) -> None:
         self.memory = memory
-        self.files = OpenFileTable(memory.link, 1 << 20, 1.0)
+        self.files = OpenFileTable(memory.context, 1 << 20, 1.0)
         self.dropped: list[int] = []
-        self.revalidator = Revalidator(memory.link, self.files, self._drop, 1.0)
+        self.revalidator = Revalidator(memory.context, self.files, self._drop, 1.0)
         self.inodes = [memory.meta.files[name] for name in (b"a", b"b")]
         for inode in self.inodes:
             inode.nlink = 1
@@ -39,7 +39,7 @@ class Bench:
     async def passes(self, periods: float = 1.3) -> list[int]:
         """What was dropped in that time."""
         self.dropped.clear()
-        await self.memory.link.clock.sleep(periods * PERIOD_S)
+        await self.memory.context.clock.sleep(periods * PERIOD_S)
         return list(self.dropped)
 
 
@@ -47,7 +47,7 @@ def play(scene: Callable[[Bench], Awaitable[None]]) -> None:
     async def run() -> None:
         memory = MemoryFiles(64 << 10)
         for path in ("/a", "/b"):
-            await AsyncFileSystem(memory.link).write_file(path, b"content")
+            await AsyncFileSystem(memory.context).write_file(path, b"content")
         bench = Bench(memory)
         bench.revalidator.start()
         await scene(bench)

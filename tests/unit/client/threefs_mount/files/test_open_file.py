@@ -22,10 +22,10 @@ CHUNK = 64 << 10
 def play(scene: Callable[[MemoryFiles, OpenFile], Awaitable[None]], **options: float) -> None:
     async def run() -> None:
         files = MemoryFiles(CHUNK, **options)
-        fs = AsyncFileSystem(files.link)
+        fs = AsyncFileSystem(files.context)
         await fs.write_file("/a", b"")
         handle = await fs.open("/a", "r+b")
-        file = OpenFile(files.link, files.meta.files[b"a"], ByteBudget(64 << 20))
+        file = OpenFile(files.context, files.meta.files[b"a"], ByteBudget(64 << 20))
         await file.begin(files.meta.files[b"a"], handle.handle._session, handle.handle._lease)
         await scene(files, file)
 
@@ -55,7 +55,7 @@ def test_where_a_file_was_cut_the_kernel_is_told_by_the_first_of_its_reads(monke
         await asyncio.sleep(0)
         await files.meta._cut(files.meta.files[b"a"], 0)  # somebody else
         for gate in reversed(gates):
-            await files.link.clock.sleep(1)
+            await files.context.clock.sleep(1)
             gate.set()
         await asyncio.gather(*asking)
         assert answers == [(0, 0), (1, 0), (2, 0)]
@@ -95,7 +95,7 @@ def test_what_is_on_its_way_is_read_over_what_is_stored_and_below_what_came_late
         await file.write(7, b"on ")
         files.storage.pause_s = iter((0.05, 0.001, 0.001, 0.001)).__next__  # the write arrives long after the read
         file.start_sending()
-        await files.link.clock.sleep(0.01)
+        await files.context.clock.sleep(0.01)
         await file.write(0, b"S")
         assert file.holding == 1 and bytes(await file.read(0, 100)) == b"Stored on one chunk"
         assert file._sending.locked() and bytes(files.storage.data[ChunkId(file.inode.inode, 0)])[7:10] == b"in "
@@ -108,7 +108,7 @@ def test_what_was_written_during_a_round_is_sent_before_what_was_appended_after_
         files.storage.pause_s = lambda: 0.01
         await file.write(0, b"x")
         file.start_sending()
-        await files.link.clock.sleep(0.005)
+        await files.context.clock.sleep(0.005)
         await file.write(0, b"yz")
         await file.append(b"end")
         await file.settle()
@@ -122,11 +122,11 @@ def test_what_is_being_appended_counts_once_and_is_read_when_it_has_arrived() ->
         files.storage.pause_s = lambda: 0.01
         await file.append(b"abcd")
         file.start_sending()
-        await files.link.clock.sleep(0.005)
+        await files.context.clock.sleep(0.005)
         assert file.length == 4 and bytes(await file.read(4, 1)) == b""
         await file.append(b"ef")
         file.start_sending()
-        await files.link.clock.sleep(0.005)
+        await files.context.clock.sleep(0.005)
         assert file.length == 6 and bytes(await file.read(3, 5)) == b"def"
 
     play(scene)
@@ -178,13 +178,13 @@ def test_who_writes_reads_it_however_long_it_travels(steps: list[tuple[str, int,
                     assert bytes(await file.read(place, length)) == bytes(model[place : place + length])
                 case "send":
                     file.start_sending()
-                    await files.link.clock.sleep(random.uniform(0.0, 0.005))  # what comes next meets it on its way
+                    await files.context.clock.sleep(random.uniform(0.0, 0.005))  # what comes next meets it on its way
                 case "settle":
                     await file.settle()
                 case "wait":
-                    await files.link.clock.sleep(place / 1000)
+                    await files.context.clock.sleep(place / 1000)
         await file.settle()
-        assert bytes(await AsyncFileSystem(files.link).read_file("/a")) == bytes(model)
+        assert bytes(await AsyncFileSystem(files.context).read_file("/a")) == bytes(model)
 
     play(scene)
 
@@ -234,7 +234,7 @@ def test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not() -
         before = file.errors.now
         await file.write(0, b"x")
         file.start_sending()
-        await files.link.clock.sleep(1)
+        await files.context.clock.sleep(1)
         assert not file.holding and file.errors.since(before) is not None
         files.storage.down -= nodes
         await file.write(1, b"y")
@@ -256,7 +256,7 @@ def test_what_is_lost_for_a_reason_that_nobody_foresaw_is_noted_too(monkeypatch:
             patch.setattr(Handle, "apply", unforeseen)
             await file.write(0, b"x")
             file.start_sending()
-            await files.link.clock.sleep(1)
+            await files.context.clock.sleep(1)
         assert not file.holding and isinstance(file.errors.since(before), RuntimeError)
         await file.settle()
         assert isinstance(file.errors.since(before), RuntimeError), "nobody has been told"
@@ -269,11 +269,11 @@ def test_who_stops_waiting_for_what_is_sent_loses_nothing() -> None:
         files.storage.pause_s = lambda: 0.01
         await file.append(b"abc")
         reading = asyncio.create_task(file.read(0, 3))
-        await files.link.clock.sleep(0.005)
+        await files.context.clock.sleep(0.005)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         await file.settle()
-        assert bytes(await AsyncFileSystem(files.link).read_file("/a")) == b"abc"
+        assert bytes(await AsyncFileSystem(files.context).read_file("/a")) == b"abc"
 
     play(scene)
 
@@ -289,7 +289,7 @@ def test_a_read_past_the_kernels_cache_finds_the_end_that_others_have_made() -> 
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"x" * 10)
         await file.settle()
-        await AsyncFileSystem(files.link).write_file("/a", b"y" * 20)
+        await AsyncFileSystem(files.context).write_file("/a", b"y" * 20)
         assert bytes(await file.read(5, 100, past_cache=True)) == b"y" * 15
         asked = len(files.peers.meta_calls)
         assert bytes(await file.read(5, 15, past_cache=True)) == b"y" * 15
@@ -304,7 +304,7 @@ def test_what_is_appended_comes_behind_what_others_have_appended() -> None:
         await file.append(b"one ")
         await file.append(b"two ")
         assert file.length == 16 and file.holding == 16
-        await AsyncFileSystem(files.link).write_file("/a", b"x" * 20)  # longer than what is known here
+        await AsyncFileSystem(files.context).write_file("/a", b"x" * 20)  # longer than what is known here
         await file.settle()
         assert file.length == 28 and not file.dirty and not file.holding
         assert bytes(await file.read(0, 100)) == b"written " + b"x" * 12 + b"one two "
@@ -351,7 +351,7 @@ def test_who_is_asked_for_more_pages_than_it_knows_of_looks_how_long_the_file_is
     """The kernel has heard of the new length in another way, and fills a short answer with zeros."""
 
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
-        await AsyncFileSystem(files.link).write_file("/a", b"x" * 9000)
+        await AsyncFileSystem(files.context).write_file("/a", b"x" * 9000)
         file._handle.file.length = 100
         asked = len(files.peers.meta_calls)
         assert bytes(await file.read(0, 4096)) == b"x" * 100, "that is the last page, as far as is known"

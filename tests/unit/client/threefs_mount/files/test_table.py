@@ -19,9 +19,9 @@ ROOT = pb.Caller()
 def play(scene: Callable[[MemoryFiles, OpenFileTable, int], Awaitable[None]]) -> None:
     async def run() -> None:
         files = MemoryFiles(64 << 10)
-        await AsyncFileSystem(files.link).write_file("/a", b"content")
+        await AsyncFileSystem(files.context).write_file("/a", b"content")
         files.meta.files[b"a"].nlink = 1
-        await scene(files, OpenFileTable(files.link, 1 << 20, 1.0), files.meta.files[b"a"].inode)
+        await scene(files, OpenFileTable(files.context, 1 << 20, 1.0), files.meta.files[b"a"].inode)
 
     run_virtual(run())
 
@@ -56,7 +56,7 @@ def test_all_handles_of_a_file_share_one_session() -> None:
 def test_two_opens_at_once_leave_one_session() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         numbers = await asyncio.gather(*(files.open(inode, os.O_WRONLY, ROOT) for _ in range(5)))
-        assert len(memory.meta.sessions) == 1 and memory.link.lease._holders == 1
+        assert len(memory.meta.sessions) == 1 and memory.context.lease._holders == 1
         for number, _ in numbers:
             await closed(files, number)
         assert not memory.meta.sessions
@@ -104,14 +104,14 @@ def test_a_name_that_stands_for_another_file_is_looked_up_again() -> None:
         memory.peers.meta_faults.append((False, NotFound("it is gone")))
         with pytest.raises(OSError, match="another file") as caught:
             await files.open(inode, os.O_RDWR, ROOT)
-        assert caught.value.errno == errno.ESTALE and memory.link.lease._holders == 0
+        assert caught.value.errno == errno.ESTALE and memory.context.lease._holders == 0
 
     play(scene)
 
 
 def test_a_reader_holds_its_file() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        lease = memory.link.lease
+        lease = memory.context.lease
         number, _ = await files.open(inode, os.O_RDONLY, ROOT)
         assert inode in lease._read_opens
         writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
@@ -130,7 +130,7 @@ def test_a_lost_session_is_opened_anew() -> None:
         await files.write(number, 0, b"one")
         await files.handle(number).file.send()
         memory.meta.lease += 1
-        memory.link.lease.granted(memory.meta.lease)
+        memory.context.lease.granted(memory.meta.lease)
         memory.meta.sessions.clear()
         await files.write(number, 7, b" two")
         await closed(files, number)
@@ -160,14 +160,14 @@ def test_a_file_that_cannot_be_settled_holds_up_no_other(fails: bool, monkeypatc
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         files.start()
         stuck, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.link.meta.mutation())
+        request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.context.meta.mutation())
         other, _ = await files.create(request, os.O_WRONLY, ROOT)
         with monkeypatch.context() as patch:
             patch.setattr(files.handle(stuck).file, "settle", never)
             await files.write(stuck, 0, b"x")
             for length in (10, 20, 30):
                 await files.write(other, 0, b"x" * length)
-                await memory.link.clock.sleep(3 * SETTLE_S)
+                await memory.context.clock.sleep(3 * SETTLE_S)
                 assert memory.meta.files[b"new"].length == length, "others see what was written a while ago"
         await files.stop()
         assert not memory.meta.sessions
@@ -181,7 +181,7 @@ def test_what_is_written_without_a_pause_is_seen_by_others_all_the_same() -> Non
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         for written in range(1, 30):
             await files.write(number, written, b"x")
-            await memory.link.clock.sleep(SETTLE_S / 3)
+            await memory.context.clock.sleep(SETTLE_S / 3)
             assert memory.meta.files[b"a"].length >= written - 9, "at most three seconds late"
         await files.stop()
 
@@ -195,9 +195,9 @@ def test_an_end_takes_no_longer_than_a_call_if_nobody_answers() -> None:
         await files.write(number, 0, b"held")
         memory.storage.down |= {node.address for node in memory.cluster.routing.nodes.values()}
         memory.peers.meta_faults = [(False, Unavailable("it is down"))] * 100_000
-        began_s = memory.link.clock.monotonic()
+        began_s = memory.context.clock.monotonic()
         await files.stop()
-        assert memory.link.clock.monotonic() - began_s <= memory.link.options.timeout_s + 0.1
+        assert memory.context.clock.monotonic() - began_s <= memory.context.options.timeout_s + 0.1
         memory.peers.meta_faults.clear()
 
     play(scene)
@@ -206,14 +206,14 @@ def test_an_end_takes_no_longer_than_a_call_if_nobody_answers() -> None:
 def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         for number in range(10):
-            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
+            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.context.meta.mutation())
             handle, _ = await files.create(request, os.O_WRONLY, ROOT)
             assert files.release(handle) is None
-        assert len(memory.meta.sessions) == memory.link.lease._holders == 10
+        assert len(memory.meta.sessions) == memory.context.lease._holders == 10
         before = len(memory.meta.answered)
         await asyncio.sleep(2 * LINGER_S)
         assert len(memory.meta.answered) == before + 1  # one message, one commit
-        assert not memory.meta.sessions and not memory.link.lease._holders and files.get(inode) is None
+        assert not memory.meta.sessions and not memory.context.lease._holders and files.get(inode) is None
 
     play(scene)
 
@@ -228,7 +228,7 @@ def test_who_opens_it_again_goes_on_under_the_session_that_lingers() -> None:
         assert set(memory.meta.sessions) == {session}
         await files.write(second, 0, b"C")
         await closed(files, second)
-        assert not memory.meta.sessions and not memory.link.lease._holders
+        assert not memory.meta.sessions and not memory.context.lease._holders
 
     play(scene)
 
@@ -239,9 +239,9 @@ def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
         assert files.release(writer) is None
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
         await asyncio.sleep(2 * LINGER_S)
-        assert not memory.meta.sessions and inode in memory.link.lease._read_opens
+        assert not memory.meta.sessions and inode in memory.context.lease._read_opens
         await closed(files, reader)
-        assert memory.link.lease._is_idle and files.get(inode) is None
+        assert memory.context.lease._is_idle and files.get(inode) is None
 
     play(scene)
 
@@ -249,7 +249,7 @@ def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
 def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         first, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.link.meta.mutation())
+        request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.context.meta.mutation())
         other, _ = await files.create(request, os.O_WRONLY, ROOT)
         assert files.release(first) is None and files.release(other) is None
         opened = files.get(inode)
@@ -258,7 +258,7 @@ def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> Non
             await asyncio.sleep(2 * LINGER_S)
             assert len(memory.meta.sessions) == 1 and opened.session in memory.meta.sessions
         await asyncio.sleep(2 * LINGER_S)
-        assert not memory.meta.sessions and not memory.link.lease._holders
+        assert not memory.meta.sessions and not memory.context.lease._holders
 
     play(scene)
 
@@ -269,7 +269,7 @@ def test_a_session_that_cannot_be_ended_is_left_to_the_lease() -> None:
         assert files.release(number) is None
         memory.peers.meta_faults.append((False, SessionLost("it has ended")))
         await asyncio.sleep(2 * LINGER_S)
-        assert not memory.link.lease._holders and files.get(inode) is None
+        assert not memory.context.lease._holders and files.get(inode) is None
 
     play(scene)
 
@@ -292,7 +292,7 @@ def test_if_too_many_linger_who_closes_waits() -> None:
         ending = None
         for number in range(table._MOST_LINGERING + 1):
             assert ending is None
-            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.link.meta.mutation())
+            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.context.meta.mutation())
             handle, _ = await files.create(request, os.O_WRONLY, ROOT)
             ending = files.release(handle)
         assert ending is not None
@@ -330,7 +330,7 @@ def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
             await files.write(number, 15, b"!!")
         await closed(files, reader)
         await closed(files, number)
-        assert await AsyncFileSystem(memory.link).read_file("/a") == b"Content and more"
+        assert await AsyncFileSystem(memory.context).read_file("/a") == b"Content and more"
 
     play(scene)
 
@@ -369,7 +369,7 @@ def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
             await files.handle(old).flush()
         await closed(files, old)
         await closed(files, new)
-        assert await AsyncFileSystem(memory.link).read_file("/a") == b"Content"
+        assert await AsyncFileSystem(memory.context).read_file("/a") == b"Content"
 
     play(scene)
 
@@ -379,16 +379,16 @@ def test_a_session_that_nobody_could_end_is_ended_later() -> None:
         other, _ = await files.open(inode, os.O_RDONLY, ROOT)
         numbers = []
         for name in (b"one", b"two"):
-            request = pb.CreateRequest(place=pb.Place(path=name), mutation=memory.link.meta.mutation())
+            request = pb.CreateRequest(place=pb.Place(path=name), mutation=memory.context.meta.mutation())
             numbers.append((await files.create(request, os.O_WRONLY, ROOT))[0])
         memory.peers.meta_faults += [(False, Unavailable("gone"))] * 10_000
         for number in numbers:
             assert files.release(number) is None, "nobody waits for it"
         await asyncio.sleep(30)
         memory.peers.meta_faults.clear()
-        assert len(memory.meta.sessions) == len(memory.link.session_closer) == 2
+        assert len(memory.meta.sessions) == len(memory.context.session_closer) == 2
         await asyncio.sleep(60)
-        assert not memory.meta.sessions and memory.link.lease._holders == 0
+        assert not memory.meta.sessions and memory.context.lease._holders == 0
         await closed(files, other)
 
     play(scene)
