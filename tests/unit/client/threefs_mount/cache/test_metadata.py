@@ -32,8 +32,11 @@ class Some:
     def get(self, inode: int) -> object | None:
         return inode if inode in self.inodes else None
 
-    def waits(self, inode: int) -> bool:
+    def is_pending(self, inode: int) -> bool:
         return inode in self.inodes
+
+    def pending_among(self, inodes: Iterable[int]) -> set[int]:
+        return self.among(inodes)
 
 
 class Scene:
@@ -44,7 +47,7 @@ class Scene:
         self.ahead = StatAhead(CACHE_S, self.wishes.append)
         self.open, self.read = Some(), Some()
         self.clock = SteppedClock()
-        link = cast(Any, SimpleNamespace(clock=self.clock, access=self.read))
+        link = cast(Any, SimpleNamespace(clock=self.clock, atime_reporter=self.read))
         self.unasked = MetadataCache(link, cast(Any, self.open), self.ahead, CACHE_S)
         self.inodes = inodes or tuple(pb.Inode(inode=100 + number, type=pb.FILE, nlink=1) for number in range(5))
 
