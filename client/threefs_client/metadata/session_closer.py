@@ -17,7 +17,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.lease import Lease
 
 #: Sessions that are owed; of more the oldest are left to the lease.
-MOST = 4096
+MAX_UNFINISHED = 4096
 _BACKOFF = Backoff(0.5, 30.0)
 _ATTEMPT_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 2.0
@@ -34,7 +34,9 @@ class SessionCloser:
         self._send = send
         self._lease = lease
         self._clock = clock
-        self._unfinished = BoundedDict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]](MOST)  # by session
+        self._unfinished = BoundedDict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]](
+            MAX_UNFINISHED
+        )  # by session
         self._background = BackgroundTasks()
         self._task: asyncio.Task[None] | None = None
 
