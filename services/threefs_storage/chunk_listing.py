@@ -10,7 +10,7 @@ MOST_ROWS = 2048
 GOOD, DAMAGED, LOST, REMOVED = range(4)
 
 
-def catalog(target: Target, after: ChunkId | None, limit: int, *, removed: bool = False) -> pb.ScanChunksReply:
+def scan_chunks(target: Target, after: ChunkId | None, limit: int, *, removed: bool = False) -> pb.ScanChunksReply:
     """With `removed` the chunks that are removed are listed too, and fences: all that replicas must have alike."""
     limit = min(limit or MOST_ROWS, MOST_ROWS)
     found = target.engine.inventory(after, limit + 1)

@@ -25,7 +25,7 @@ from threefs.rpc.server import Server
 from threefs.wire import manager_pb2
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.engine.record_store import RecordTable
-from threefs_storage.health.scrubber import Pace
+from threefs_storage.health.scrubber import ScrubRate
 from threefs_storage.service import Storage
 from threefs_storage.settings import Settings
 from threefs_storage.targets import Targets
@@ -92,7 +92,7 @@ class StorageNode:
             clock=clock,
             random=random,
             report=self._registration.report,
-            pace=Pace(settings.scrub_bytes_per_s, settings.scrub_interval_s),
+            scrub_rate=ScrubRate(settings.scrub_bytes_per_s, settings.scrub_interval_s),
         )
 
     async def start(self) -> None:
@@ -102,8 +102,8 @@ class StorageNode:
         await self.targets.open(self._cluster.routing)
         await self._registration.start(self.address)
         # Not before: a store that is new knows nothing until its node is taken in.
-        self._cluster.keep = self.targets.keep
-        await self.targets.keep(self._cluster.routing)
+        self._cluster.keep = self.targets.keep_chains
+        await self.targets.keep_chains(self._cluster.routing)
         self._server.join(self._registration.cluster_id)
         self.storage.start(self._server)
         self._registration.report()

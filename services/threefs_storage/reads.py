@@ -57,7 +57,7 @@ class Reads:
     def __init__(self, targets: Targets, craq: Craq, last: VersionQuery, pool: BufferPool, clock: Clock) -> None:
         self._targets = targets
         self._craq = craq
-        self._last = last
+        self._version_query = last
         self._pool = pool
         self._clock = clock
         self.routing_version = 0
@@ -86,8 +86,8 @@ class Reads:
         if short and not waiting:
             self._answer(call, rows, lengths, buffer)
             return None
-        task = asyncio.ensure_future(self._wait(call, asked, rows, waiting, lengths, buffer))
-        task.add_done_callback(lambda done: self._ended(done, buffer))
+        task = asyncio.ensure_future(self._answer_later(call, asked, rows, waiting, lengths, buffer))
+        task.add_done_callback(lambda done: self._return_buffer(done, buffer))
         return task
 
     def _read_some(
@@ -112,7 +112,7 @@ class Reads:
             place += length
         return place
 
-    def _ended(self, task: "asyncio.Future[None]", buffer: memoryview) -> None:
+    def _return_buffer(self, task: "asyncio.Future[None]", buffer: memoryview) -> None:
         """Take the buffer back if there was no answer. The task cannot: it may be cancelled before it begins."""
         if task.cancelled() or task.exception() is not None:
             self._pool.give(buffer)
@@ -135,7 +135,7 @@ class Reads:
                 place += asked
         call.reply(reply, payload, lambda: self._pool.give(buffer))
 
-    async def _wait(
+    async def _answer_later(
         self,
         call: Call[pb.ReadRequest, pb.ReadReply],
         asked: Iterator[Sequence[int]],
@@ -201,14 +201,14 @@ class Reads:
             record = target.engine.record(chunk)
             if record is None or record.pending is None:
                 return record.committed if record is not None else None
-            if chunk not in target.current:
-                await self._craq.finish(target, chunk, deadline)
+            if chunk not in target.current_pending:
+                await self._craq.finish_pending(target, chunk, deadline)
                 continue
             if target.is_last:
                 return record.committed
             if self._clock.monotonic() >= deadline:
                 raise DeadlineExceeded
-            asked = await self._last.committed_version(target, chunk, deadline)
+            asked = await self._version_query.committed_version(target, chunk, deadline)
             target.check(chain_version)
             record = target.engine.record(chunk)
             if record is None:

@@ -50,13 +50,13 @@ from threefs_storage.chain.resync import Resync, inventory
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.tombstone_collector import TombstoneCollector
 from threefs_storage.chain.version_query import VersionQuery
-from threefs_storage.chunk_listing import catalog
+from threefs_storage.chunk_listing import scan_chunks
 from threefs_storage.engine.exactly_once import MOST_ENTRIES
 from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
 from threefs_storage.health.repair import Repair
 from threefs_storage.health.room import Found, Room, refusal
-from threefs_storage.health.scrubber import Pace, Scrubber
+from threefs_storage.health.scrubber import Scrubber, ScrubRate
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.reads import MOST_ROWS, Reads
 from threefs_storage.targets import Target, Targets
@@ -81,10 +81,10 @@ class Storage:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
         report: Callable[[], None] = lambda: None,
-        pace: Pace | None = None,
+        scrub_rate: ScrubRate | None = None,
     ) -> None:
         """`report` sends a heartbeat at once: something about the targets has changed."""
-        self.story = EventTrace(clock=clock)
+        self.trace = EventTrace(clock=clock)
         self._targets = targets
         self._cluster = cluster
         self._clock = clock
@@ -93,18 +93,18 @@ class Storage:
             return cluster.routing
 
         successor = Successor(peers, routing, clock=clock, pool=pool)
-        self._craq = Craq(successor, self.story, clock=clock, random=random)
+        self._craq = Craq(successor, self.trace, clock=clock, random=random)
         self._reads = Reads(targets, self._craq, VersionQuery(peers, routing, clock=clock), pool, clock)
-        self._finisher = PendingRecovery(self._craq, clock)
+        self._pending_recovery = PendingRecovery(self._craq, clock)
         self._copies = Copies(peers, routing, pool=pool)
         self._repair = Repair(self._craq, self._copies, clock=clock)
         self._resync = Resync(self._craq, self._repair, peers, routing, clock=clock)
-        self._collector = TombstoneCollector(self._craq, clock=clock)
-        self._scrubber = Scrubber(pace or Pace(), Comparison(peers, routing, clock=clock), clock=clock)
-        self._revival = TargetRecovery(targets, clock=clock, report=report, began=self._begin)
+        self._tombstone_collector = TombstoneCollector(self._craq, clock=clock)
+        self._scrubber = Scrubber(scrub_rate or ScrubRate(), Comparison(peers, routing, clock=clock), clock=clock)
+        self._target_recovery = TargetRecovery(targets, clock=clock, report=report, began=self._restart_chain_tasks)
         self._room = Room(peers, routing, clock=clock)
         self._report = report
-        self._under_way = 0
+        self._in_flight = 0
 
     def start(self, server: Server) -> None:
         """Serve, and finish what a crash left pending."""
@@ -118,36 +118,36 @@ class Storage:
         server.serve(SYNC_DONE, self._sync_done)
         server.add(FETCH_CHUNK, self._fetch_chunk)
         server.serve(SCAN_CHUNKS, self._scan_chunks)
-        self._cluster.on_change(self._learn)
-        self._learn(self._cluster.routing)
+        self._cluster.on_change(self._apply_routing)
+        self._apply_routing(self._cluster.routing)
         for target in self._targets:
             target.report = self._report
-            self._begin(target)
-            self._repair.begin(target)
-        self._scrubber.begin(self._targets)
-        self._collector.begin(self._targets)
-        self._revival.begin()
+            self._restart_chain_tasks(target)
+            self._repair.start(target)
+        self._scrubber.start(self._targets)
+        self._tombstone_collector.start(self._targets)
+        self._target_recovery.start()
 
     async def stop(self) -> None:
-        await self._revival.stop()
+        await self._target_recovery.stop()
         await self._room.stop()
         await self._scrubber.stop()
-        await self._collector.stop()
+        await self._tombstone_collector.stop()
         await self._repair.stop()
         await self._resync.stop()
-        await self._finisher.stop()
+        await self._pending_recovery.stop()
 
-    def _learn(self, routing: Routing) -> None:
+    def _apply_routing(self, routing: Routing) -> None:
         self._reads.routing_version = routing.version
-        changed = self._targets.learn(routing)
+        changed = self._targets.apply_routing(routing)
         for target in changed:
-            self._begin(target)
+            self._restart_chain_tasks(target)
         if changed:
             self._report()  # leases are granted to those who know the newest version of their chain
 
-    def _begin(self, target: Target) -> None:
-        self._finisher.begin(target)
-        self._resync.begin(target)
+    def _restart_chain_tasks(self, target: Target) -> None:
+        self._pending_recovery.restart(target)
+        self._resync.restart(target)
 
     # ---- writes
 
@@ -167,9 +167,9 @@ class Storage:
     ) -> list[pb.ChunkWriteResult]:
         """All of them have ended before the payload's buffer is given back, also when this is cancelled (I14)."""
         count = len(parts)
-        if self._under_way + count > _MOST_UNDER_WAY:
-            raise Overloaded(f"{self._under_way} writes of batches are under way here")
-        self._under_way += count
+        if self._in_flight + count > _MOST_UNDER_WAY:
+            raise Overloaded(f"{self._in_flight} writes of batches are under way here")
+        self._in_flight += count
         try:
             async with asyncio.TaskGroup() as group:
                 rows = [
@@ -177,7 +177,7 @@ class Storage:
                     for write, part in zip(call.request.writes, parts, strict=True)
                 ]
         finally:
-            self._under_way -= count
+            self._in_flight -= count
         return [row.result() for row in rows]
 
     async def _write_one(
@@ -193,7 +193,7 @@ class Storage:
             done = await self._craq.write(target, write, payload, call.deadline)
             return pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum)
         except ThreefsError as error:
-            self._look_for_room(write, error)
+            self._note_full(write, error)
             if isinstance(error, NoSpace):
                 error = await self._no_space(target, write, error)
             version = error.version if isinstance(error, ResultForgotten) else 0
@@ -202,21 +202,21 @@ class Storage:
             _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
             return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")
 
-    def _look_for_room(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
+    def _note_full(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
         """A target without room for what is on its way along the chain stands in the way of the others."""
         target = self._targets.by_id.get(write.target)
-        if target is None or target.left:
+        if target is None or target.leaving:
             return
         if target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
-            self._revival.refused(target)
+            self._target_recovery.on_no_space(target)
 
     async def _no_space(self, target: Target, write: pb.ChunkWrite, error: NoSpace) -> ThreefsError:
         """What is answered where there is no room. A full head gives way to a replica that has some."""
-        if write.version and not target.left:
+        if write.version and not target.leaving:
             return error  # for the predecessor, which waits until this target has left the chain
-        found = Found.TAKES_OVER if target.left else await self._room.look(target, write.chunk_bytes)
+        found = Found.TAKES_OVER if target.leaving else await self._room.ask(target, write.chunk_bytes)
         if found is Found.TAKES_OVER:
-            self._revival.refused(target)
+            self._target_recovery.on_no_space(target)
         return refusal(target, found)
 
     # ---- queries
@@ -229,9 +229,9 @@ class Storage:
         for inode, index in zip(request.inode, request.index, strict=True):
             chunk = ChunkId(inode, index)
             record = _known(target, chunk)
-            unfinished = record is not None and record.pending is not None and chunk not in target.current
+            unfinished = record is not None and record.pending is not None and chunk not in target.current_pending
             if unfinished and target.serving:  # at a syncing one it is void (R5)
-                await self._craq.finish(target, chunk, self._clock.monotonic() + _REFRESH_S)
+                await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _REFRESH_S)
                 self._at_last(request.target, request.chain_version)
                 record = target.engine.record(chunk)
             versions.append(record.committed.version if record is not None and record.committed is not None else 0)
@@ -239,8 +239,10 @@ class Storage:
 
     async def _last_chunk(self, call: Call[pb.LastChunkRequest, pb.LastChunkReply]) -> None:
         request = call.request
-        target = await self._finished_tail(request.target, request.chain_version, request.inode, call.remaining_s)
-        last = target.listed(request.inode, lambda: target.engine.last_chunk(request.inode))
+        target = await self._tail_without_pending(
+            request.target, request.chain_version, request.inode, call.remaining_s
+        )
+        last = target.read_list(request.inode, lambda: target.engine.last_chunk(request.inode))
         if last is None:
             call.reply(pb.LastChunkReply())
             return
@@ -250,9 +252,11 @@ class Storage:
 
     async def _list_chunks(self, call: Call[pb.ListChunksRequest, pb.ListChunksReply]) -> None:
         request = call.request
-        target = await self._finished_tail(request.target, request.chain_version, request.inode, call.remaining_s)
+        target = await self._tail_without_pending(
+            request.target, request.chain_version, request.inode, call.remaining_s
+        )
         limit = min(request.limit or _MOST_LISTED, _MOST_LISTED)
-        found = target.listed(
+        found = target.read_list(
             request.inode, lambda: target.engine.chunks(request.inode, request.first_index, limit + 1)
         )
         listed = [(chunk.number, record.committed) for chunk, record in found[:limit] if record.committed is not None]
@@ -271,10 +275,10 @@ class Storage:
 
     async def _sync_done(self, request: pb.SyncDoneRequest) -> pb.SyncDoneReply:
         target = self._syncing(request.target, request.chain_version)
-        if not target.all_dropped():
+        if not target.drop_all_outdated():
             raise Unavailable("a version that was pending before cannot be dropped yet")
-        target.age.seen(request.stamp)
-        target.complete_in = request.chain_version
+        target.logical_time.observe(request.stamp)
+        target.synced_in_version = request.chain_version
         self._report()
         return pb.SyncDoneReply()
 
@@ -285,7 +289,7 @@ class Storage:
         target = self._targets.get(request.target)
         target.check(request.chain_version)
         after = ChunkId(request.inode, request.index) if request.behind else None
-        return catalog(target, after, request.limit, removed=request.removed)
+        return scan_chunks(target, after, request.limit, removed=request.removed)
 
     def _syncing(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)
@@ -294,15 +298,15 @@ class Storage:
             raise NotServing(f"target {target_id} is not syncing")
         return target
 
-    async def _finished_tail(
+    async def _tail_without_pending(
         self, target_id: int, chain_version: int, inode: int, remaining_s: Callable[[], float]
     ) -> Target:
         """The tail, once no version of this inode is left pending that it may have to commit from before, or that a
         syncing target has committed, which may serve any moment."""
         target = self._at_tail(target_id, chain_version)
         for chunk in [chunk for chunk in target.engine.pending_chunks if chunk.inode == inode]:
-            if not target.is_last or chunk not in target.current:
-                await self._craq.finish(target, chunk, self._clock.monotonic() + remaining_s())
+            if not target.is_last or chunk not in target.current_pending:
+                await self._craq.finish_pending(target, chunk, self._clock.monotonic() + remaining_s())
                 self._at_tail(target_id, chain_version)
         return target
 
@@ -336,7 +340,7 @@ class Storage:
 def _known(target: Target, chunk: ChunkId) -> Record | None:
     """Raises Unavailable: the record is damaged. At a syncing target it is about to be replaced as a whole."""
     if target.serving:
-        return target.listed(chunk.inode, partial(target.engine.record, chunk))
+        return target.read_list(chunk.inode, partial(target.engine.record, chunk))
     try:
         return target.engine.record(chunk)
     except Corrupt as error:

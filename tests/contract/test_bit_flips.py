@@ -24,7 +24,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 
 
 def test_no_turned_bit_of_content_is_served(sample: Sample) -> None:
-    """All of it is detected: every bit of living content is covered by a checksum."""
+    """All of it is detected: every bit of live content is covered by a checksum."""
 
     async def main() -> int:
         dice = random.Random(_SEED)

@@ -188,7 +188,9 @@ def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_
             committed = head.record(A).committed
             assert member is not None and committed is not None
             ship = asyncio.create_task(
-                successor.ship(head.target, member, A, committed, (), NOTHING_FORGOTTEN, CLOCK.monotonic() + 20)
+                successor.send_whole_chunk(
+                    head.target, member, A, committed, (), NOTHING_FORGOTTEN, CLOCK.monotonic() + 20
+                )
             )
             await until(lambda: head.server.pool.lent > 0)
             for _ in range(10):

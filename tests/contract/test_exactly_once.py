@@ -74,7 +74,7 @@ def test_r6_what_is_forgotten_travels_with_a_resync(tmp_path: Path, monkeypatch:
             for number in range(40):
                 await chain.write(b"NEW", client=other(number), seq=1, known_version=chain[1].committed())
             chain.change((1, SERVING), (2, SYNCING))
-            await until(lambda: chain[2].target.complete_in == chain.version)
+            await until(lambda: chain[2].target.synced_in_version == chain.version)
             assert chain[1].record().entries == chain[2].record().entries
             assert chain[1].record().forgotten == chain[2].record().forgotten == (7, 0)
 

@@ -78,7 +78,7 @@ def test_it_comes_with_resync(tmp_path: Path) -> None:
             chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
             await raise_fence(chain, 3)
             chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
-            await until(lambda: chain[2].target.complete_in == chain.version)
+            await until(lambda: chain[2].target.synced_in_version == chain.version)
             chain.change((2, SERVING), (1, OFFLINE), (3, OFFLINE))
             with pytest.raises(StaleFence):
                 await chain.write(b"stale", fence=3)

@@ -143,7 +143,7 @@ def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(
             head.peers.before = None
             gate.open.set()
             await asyncio.gather(*writes)
-            await until(lambda: chain[2].target.complete_in == chain.version)
+            await until(lambda: chain[2].target.synced_in_version == chain.version)
             assert peak.bytes <= 5 * MIB
             for chunk in CHUNKS[:20]:
                 assert chain[1].state(chunk) == chain[2].state(chunk)
@@ -162,7 +162,7 @@ def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
             for chunk in CHUNKS[:4]:
                 await chain.write(bytes(CHUNK_BYTES), chunk=chunk)
             chain.change((1, SERVING), (2, SYNCING))
-            await until(lambda: chain[2].target.complete_in == chain.version)
+            await until(lambda: chain[2].target.synced_in_version == chain.version)
             gate = chain[1].peers.before = Gate()
             writes = [asyncio.create_task(chain.write(b"b", 1, chunk=chunk)) for chunk in CHUNKS[:4]]
             await gate.reached.wait()
@@ -170,7 +170,7 @@ def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
             chain.change((1, SERVING), (2, OFFLINE))
             results = await asyncio.gather(*writes)
             assert len(results) == 4, "all are committed without the one that is gone"
-            assert all(room._used == 0 and not room._waiting for room in chain[1].storage._craq._successor._room)
+            assert all(room._used == 0 and not room._waiting for room in chain[1].storage._craq._successor._budgets)
 
     run(test)
 
@@ -185,17 +185,17 @@ def test_rows_of_batches_have_a_bound_of_all_clients(tmp_path: Path, monkeypatch
             first = asyncio.create_task(write_all(chain, [chain.row(b"x", chunk=c) for c in CHUNKS], b"x" * 40))
             second = asyncio.create_task(write_all(chain, [chain.row(b"y", chunk=c) for c in CHUNKS], b"y" * 40))
             await gate.reached.wait()
-            await until(lambda: chain[1].storage._under_way == 80)
+            await until(lambda: chain[1].storage._in_flight == 80)
             third = [chain.row(b"z", chunk=chunk) for chunk in CHUNKS]
             with pytest.raises(Overloaded):
                 await write_all(chain, third, b"z" * 40)
             await cancelled(second)
-            await until(lambda: chain[1].storage._under_way == 40)
+            await until(lambda: chain[1].storage._in_flight == 40)
             chain[1].peers.before = None
             gate.open.set()
             await first
             reply = await write_all(chain, third, b"z" * 40)
-            assert not any(result.code for result in reply.results) and chain[1].storage._under_way == 0
+            assert not any(result.code for result in reply.results) and chain[1].storage._in_flight == 0
 
     run(test)
 

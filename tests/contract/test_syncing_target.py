@@ -176,7 +176,7 @@ def test_a_change_that_wakes_up_after_a_resync_is_void(tmp_path: Path) -> None:
             await gate.reached.wait()
             chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
             chain.change((2, SERVING), (3, SERVING), (1, SYNCING))
-            await until(lambda: chain[1].target.complete_in == chain.version)
+            await until(lambda: chain[1].target.synced_in_version == chain.version)
             chain.change((2, SERVING), (3, SERVING), (1, SERVING))
             chain[1].disk.hold_sync = None
             gate.open.set()
@@ -206,9 +206,9 @@ def test_r5_a_pending_version_that_cannot_be_dropped_holds_the_promotion_up(tmp_
             chain.change((1, SERVING), (3, SERVING), (2, SYNCING))
             with pytest.raises(Unavailable, match="cannot be dropped yet"):
                 await done(chain, 2)
-            assert target.complete_in != chain.version and chain[2].pending()
+            assert target.synced_in_version != chain.version and chain[2].pending()
             target.engine.drop_pending = drop  # type: ignore[method-assign]
             await done(chain, 2)
-            assert target.complete_in == chain.version and not chain[2].pending()
+            assert target.synced_in_version == chain.version and not chain[2].pending()
 
     run(test)

@@ -7,7 +7,7 @@ from pathlib import Path
 from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.exactly_once import Entry
-from threefs_storage.engine.record_store import living
+from threefs_storage.engine.record_store import live_version
 from threefs_storage.engine.records import Version
 
 from threefs.checksums import crc32c
@@ -85,5 +85,5 @@ async def read_range(engine: ChunkEngine, version: Version, offset: int, length:
 
 async def read_all(engine: ChunkEngine, chunk: ChunkId) -> bytes | None:
     """The committed content, None if the chunk does not exist."""
-    version = living(engine.record(chunk))
+    version = live_version(engine.record(chunk))
     return None if version is None else await read_range(engine, version, 0, version.length)

@@ -43,7 +43,7 @@ def found(world: World, links: dict[str, ClientContext]) -> list[str]:
         for target in node.targets:
             name = f"target {target.target_id} of {host}"
             complaints += [f"{name} {what}" for what in _space(target.engine, rotten)]
-            if len(target.locks) or target._holders:
+            if len(target.locks) or target._change_epochs:
                 complaints.append(f"{name} is not at rest: {len(target.locks)} chunks are locked")
     for host, link in links.items():
         used = link.chunks._budget._used
@@ -57,8 +57,15 @@ def found(world: World, links: dict[str, ClientContext]) -> list[str]:
 def _dead(node: StorageNode) -> Iterator[str]:
     """Background work that should go on for as long as the process lives. The scrubbers have been stopped."""
     storage = node.storage
-    owners = (node, node._registration, node._cluster, storage._revival, storage._repair, storage._collector)
-    running = {f"the finisher of target {target}": task for target, task in storage._finisher._tasks.items()}
+    owners = (
+        node,
+        node._registration,
+        node._cluster,
+        storage._target_recovery,
+        storage._repair,
+        storage._tombstone_collector,
+    )
+    running = {f"the finisher of target {target}": task for target, task in storage._pending_recovery._tasks.items()}
     running |= {task.get_name(): task for owner in owners for task in owner._background._tasks}
     yield from (f"all of {type(owner).__name__}" for owner in owners if not owner._background._tasks)
     yield from (name for name, task in running.items() if task.done())

@@ -405,7 +405,7 @@ class _Stage(FileLines):
         await self._world.processes[host].start(scrubber._scrub(self._target(host)))
 
     async def _sound(self) -> None:
-        found = {host: self._target(host).damage_found for host in self._world.storages}
+        found = {host: self._target(host).damaged_chunks_found for host in self._world.storages}
         assert not any(found.values()), f"damage was found: {found}"
 
     async def _rest(self) -> None:

@@ -39,12 +39,12 @@ def test_a_lock_that_was_slept_away_is_lost_and_the_others_go_on(seed: int) -> N
 
 
 def test_bytes_that_come_late_are_found_if_no_fence_stops_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecordStore, "_note_fence", lambda self, inode, record: None)
+    monkeypatch.setattr(RecordStore, "_update_fence", lambda self, inode, record: None)
     assert _some_seed_complains()
 
 
 def test_a_client_that_does_not_know_that_its_lock_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecordStore, "_note_fence", lambda self, inode, record: None)
+    monkeypatch.setattr(RecordStore, "_update_fence", lambda self, inode, record: None)
     monkeypatch.setattr(LockOwner, "lost", False)
     monkeypatch.setattr(Handle, "check_open", lambda self, offset, length: None)
     assert _some_seed_complains()

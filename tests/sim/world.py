@@ -288,7 +288,7 @@ class World:
         await asyncio.Event().wait()
 
     def _listen_to(self, host: str, node: StorageNode) -> None:
-        story = node.storage.story
+        story = node.storage.trace
         told = story.add
 
         def tell(key: Any, what: str, **facts: Any) -> None:

@@ -100,7 +100,7 @@ class Copies:
         if not address:
             raise Unavailable(f"the storage process of target {member} has not registered yet")
         call = self._peers.call(address, FETCH_CHUNK, request, timeout_s=timeout_s, sink=sink)
-        return await target.unless_changed(call), content
+        return await target.cancel_on_chain_change(call), content
 
     # ---- the other side
 

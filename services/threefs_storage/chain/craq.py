@@ -40,7 +40,7 @@ from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.successor import Successor
 from threefs_storage.engine.content_plan import Kind, Update
-from threefs_storage.engine.exactly_once import Entry, Forgotten, may_have_ended
+from threefs_storage.engine.exactly_once import Entry, Forgotten, may_be_forgotten
 from threefs_storage.engine.records import Record, Version
 from threefs_storage.targets import Target
 
@@ -70,7 +70,7 @@ class Craq:
         random: Random,
     ) -> None:
         self._successor = successor
-        self._story = story
+        self._trace = story
         self._clock = clock
         self._random = random
 
@@ -94,7 +94,7 @@ class Craq:
         result = await self._write(target, chunk, write, payload, deadline)
         admitted = {*target.locks, *target.engine.pending_chunks} - {chunk}
         for other in [each for each in admitted if each.inode == chunk.inode]:
-            await self.finish(target, other, deadline)
+            await self.finish_pending(target, other, deadline)
         return result
 
     async def _write(
@@ -103,14 +103,14 @@ class Craq:
         if write.kind == pb.FORGET:
             return await self._forget(target, chunk, write, deadline)
         if write.kind == pb.COLLECT:
-            return await self._collect(target, chunk, write, deadline)
+            return await self._collect_at_successor(target, chunk, write, deadline)
         identity = _identity(write)
         _admit(target, write)
-        async with self.changing(target, chunk, deadline):
+        async with self.locked_change(target, chunk, deadline):
             _admit(target, write)  # R3: the chain may have changed while we waited
             try:
                 if write.version:
-                    return await self._forwarded(target, chunk, write, identity, payload, deadline)
+                    return await self._from_predecessor(target, chunk, write, identity, payload, deadline)
                 assert identity is not None
                 return await self._from_client(target, chunk, write, identity, payload, deadline)
             except ChunkLost:
@@ -119,33 +119,33 @@ class Craq:
                 target.note_damage(chunk)
                 raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
 
-    async def finish(self, target: Target, chunk: ChunkId, deadline: float) -> None:
+    async def finish_pending(self, target: Target, chunk: ChunkId, deadline: float) -> None:
         """Commit what is pending since before this chain version (or this start of the process), or was given up.
 
         Raises NotServing, DeadlineExceeded and what the successor refuses with.
         """
-        async with self.changing(target, chunk, deadline):
+        async with self.locked_change(target, chunk, deadline):
             target.check(target.chain.version)
             try:
                 record = target.engine.record(chunk)
                 if record is None or record.pending is None:
                     return
-                if chunk not in target.current or chunk in target.abandoned:
-                    await self.drive(target, chunk, record.pending, deadline)
+                if chunk not in target.current_pending or chunk in target.abandoned:
+                    await self.replicate(target, chunk, record.pending, deadline)
             except (Corrupt, CorruptChunk) as error:
                 target.note_damage(chunk)
                 raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
 
-    async def ship(self, target: Target, chunk: ChunkId, chain_version: int, deadline: float) -> None:
+    async def send_chunk(self, target: Target, chunk: ChunkId, chain_version: int, deadline: float) -> None:
         """Make a chunk at the syncing successor what it is here, while nobody changes it.
 
         Raises ChainChanged, NotServing, DeadlineExceeded, CorruptChunk, Corrupt, and what the successor refuses with.
         """
-        async with self.changing(target, chunk, deadline):
+        async with self.locked_change(target, chunk, deadline):
             target.check(chain_version)
             record = target.engine.record(chunk)
             if record is not None and record.pending is not None:
-                await self.drive(target, chunk, record.pending, deadline)
+                await self.replicate(target, chunk, record.pending, deadline)
                 target.check(chain_version)
                 record = target.engine.record(chunk)
             successor = target.chain.successor(target.target_id)
@@ -154,72 +154,74 @@ class Craq:
             if record is None or committed is None:
                 await self._successor.forget(target, successor, chunk, deadline)
             else:
-                await self._successor.ship(
+                await self._successor.send_whole_chunk(
                     target, successor, chunk, committed, record.entries, record.forgotten, deadline
                 )
-            self._story.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
+            self._trace.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
 
-    def tell_repaired(self, target: Target, chunk: ChunkId) -> None:
+    def trace_repaired(self, target: Target, chunk: ChunkId) -> None:
         """For the chunk's story."""
         record = target.engine.record(chunk)
         committed = record.committed if record is not None else None
-        self._story.add(chunk, "repaired", version=committed.version if committed is not None else 0)
+        self._trace.add(chunk, "repaired", version=committed.version if committed is not None else 0)
 
-    async def collect(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> bool:
+    async def collect_tombstone(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> bool:
         """At the head: forget a chunk whose removal is so old that nothing of before can come any more, on all members.
 
         The tail does so first. Until the head has done so it knows the number of the removal: the next write comes
         after that, and is taken by all. False if it is kept. Raises what the successor refuses with.
         """
-        async with self.changing(target, chunk, deadline):
+        async with self.locked_change(target, chunk, deadline):
             target.check(target.chain.version)
             target.check_head()
-            if not target.chain_whole or not _is_old_removal(target, target.engine.record(chunk), version):
+            if not target.all_members_serve or not _is_collectable(target, target.engine.record(chunk), version):
                 return False
-            await self._collect_behind(target, chunk, version, deadline)
+            await self._collect_tail_first(target, chunk, version, deadline)
             return True
 
-    async def _collect(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
+    async def _collect_at_successor(
+        self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float
+    ) -> Result:
         target.check(write.chain_version)
-        async with self.changing(target, chunk, deadline):
+        async with self.locked_change(target, chunk, deadline):
             target.check(write.chain_version)
-            target.age.seen(write.stamp)
+            target.logical_time.observe(write.stamp)
             record = target.engine.record(chunk)
             if record is not None:  # else it is done here, and so it is behind this one
-                if not target.chain_whole or not _is_old_removal(target, record, write.version):
+                if not target.all_members_serve or not _is_collectable(target, record, write.version):
                     raise VersionGap(f"chunk {chunk} is not what the predecessor takes it for: it is kept")
-                await self._collect_behind(target, chunk, write.version, deadline)
+                await self._collect_tail_first(target, chunk, write.version, deadline)
             return Result(0, 0, 0)
 
-    async def _collect_behind(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> None:
+    async def _collect_tail_first(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> None:
         chain_version = target.chain.version
         successor = target.chain.successor(target.target_id)
         if successor is not None:
-            await self._successor.collect(target, successor, chunk, version, deadline)
+            await self._successor.collect_tombstone(target, successor, chunk, version, deadline)
         target.check(chain_version)
         target.engine.forget(chunk)
-        self._story.add(chunk, "collected", version=version)
+        self._trace.add(chunk, "collected", version=version)
 
     async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
         """The predecessor of this syncing target has no such chunk; what came in this chain version is newer (R5)."""
         target.check(write.chain_version, syncing=True)
-        async with self.changing(target, chunk, deadline):
+        async with self.locked_change(target, chunk, deadline):
             target.check(write.chain_version, syncing=True)
             if target.serving:
                 raise VersionGap(f"target {target.target_id} serves: it forgets nothing")
-            committed = _record_or_nothing(target, chunk).committed
+            committed = _record_or_empty(target, chunk).committed
             if committed is None or committed.chain_version != target.chain.version:
                 target.engine.forget(chunk)
             return Result(0, 0, 0)
 
     @asynccontextmanager
-    async def changing(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
+    async def locked_change(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
         async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
-            target.hold(chunk)
+            target.begin_change(chunk)
             try:
                 yield
             finally:
-                target.release(chunk)
+                target.end_change(chunk)
 
     async def _from_client(
         self,
@@ -232,7 +234,7 @@ class Craq:
     ) -> Result:
         record = target.engine.record(chunk) or _NO_RECORD
         if record.pending is not None:  # R6: its entry is not yet a result
-            await self.drive(target, chunk, record.pending, deadline)
+            await self.replicate(target, chunk, record.pending, deadline)
             _admit(target, write)
             record = target.engine.record(chunk) or _NO_RECORD
         entry = record.entry(identity.client, identity.channel)
@@ -247,19 +249,19 @@ class Craq:
             raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
         if write.fence and write.fence <= target.engine.fences.get(chunk.inode, 0):
             raise StaleFence(f"locks on inode {chunk.inode} were taken away since this write's session began")
-        if entry is None and may_have_ended(record.forgotten, write.known_version, target.age.now):
+        if entry is None and may_be_forgotten(record.forgotten, write.known_version, target.logical_time.now):
             if write.again or write.first_seq:
                 raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
             raise ResultForgotten(version=committed)
         version = committed + 1 if record.committed is not None else target.first_version
         result = await self._stage(target, chunk, write, version, identity, payload, deadline)
         try:  # others may have left since it was admitted: then it is committed on fewer targets than it needs
-            target.check_copies()
+            target.check_min_replicas()
         except TooFewReplicas as error:
             raise OutcomeUnknown(f"the write is not on enough targets to be acknowledged: {error}") from None
         return result
 
-    async def _forwarded(
+    async def _from_predecessor(
         self,
         target: Target,
         chunk: ChunkId,
@@ -269,12 +271,12 @@ class Craq:
         deadline: float,
     ) -> Result:
         if not target.serving:
-            return await self._replaced(target, chunk, write, identity, payload, deadline)
+            return await self._replace(target, chunk, write, identity, payload, deadline)
         record = target.engine.record(chunk) or _NO_RECORD
         pending = record.pending
         if pending is not None:
             repeat = pending.version == write.version
-            result = await self.drive(target, chunk, pending, deadline)
+            result = await self.replicate(target, chunk, pending, deadline)
             if repeat:
                 return result
             _admit(target, write)
@@ -288,7 +290,7 @@ class Craq:
             raise VersionGap(f"version {write.version} of chunk {chunk} cannot follow {have}")  # R4
         return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
 
-    async def _replaced(
+    async def _replace(
         self,
         target: Target,
         chunk: ChunkId,
@@ -300,7 +302,7 @@ class Craq:
         """At a syncing target: whatever it held gives way, but for what came under this very chain version (R5)."""
         if write.kind != pb.REPLACE:
             raise VersionGap(f"target {target.target_id} is syncing: it takes whole chunks")
-        committed = (_record_or_nothing(target, chunk)).committed
+        committed = (_record_or_empty(target, chunk)).committed
         if (
             committed is not None
             and not committed.lost
@@ -350,16 +352,17 @@ class Craq:
                     error.message
                 ) from error  # a lost one too: the predecessor has it, or the head refuses
             # When the disk fails under the record's own write, nobody knows whether it is there.
-            raise (error if target.engine.failure is failure else _unknown(error)) from error
-        self._story.add(chunk, "staged", version=version, chain_version=chain_version)
+            raise (error if target.engine.failure is failure else _outcome_unknown(error)) from error
+        self._trace.add(chunk, "staged", version=version, chain_version=chain_version)
         if target.chain.version == chain_version:
-            target.current.add(chunk)
+            target.current_pending.add(chunk)
+        write.fresh = update.fresh  # for the successor
         try:
-            return await self.drive(target, chunk, pending, deadline, _passed_on(write, update), payload)
+            return await self.replicate(target, chunk, pending, deadline, write, payload)
         except ThreefsError as error:  # whatever it says of itself: this version is durable and may be committed yet
-            raise _unknown(error) from error
+            raise _outcome_unknown(error) from error
 
-    async def drive(
+    async def replicate(
         self,
         target: Target,
         chunk: ChunkId,
@@ -377,13 +380,13 @@ class Craq:
         while True:
             chain_version = target.chain.version
             target.check(chain_version, syncing=True)
-            target.check_tenure(chunk)
+            target.check_epoch(chunk)
             if not target.serving and pending.chain_version != chain_version:
                 raise ChainChanged(f"target {target.target_id} is syncing since version {pending.version} came")  # R5
             successor = target.chain.successor(target.target_id)
             if successor is None:
                 break
-            self._story.add(chunk, "forwarding", version=pending.version, to=successor.target_id)
+            self._trace.add(chunk, "forwarding", version=pending.version, to=successor.target_id)
             try:
                 result = await self._successor.forward(target, successor, chunk, pending, write, payload, deadline)
             except ThreefsError as error:
@@ -391,7 +394,7 @@ class Craq:
                     target.note_damage(chunk)
                 if error.retry is Retry.NEVER:
                     raise
-                attempts = await self._pause(target, chain_version, error, attempts, deadline)
+                attempts = await self._back_off(target, chain_version, error, attempts, deadline)
                 continue
             if result.version == pending.version and (result.length, result.checksum) != (
                 pending.length,
@@ -404,11 +407,11 @@ class Craq:
                 break
         assert target.serving or target.state is PublicState.SYNCING, "only who is in the write path commits"
         target.engine.commit(chunk, pending.version, target.chain.version)
-        target.committed(chunk)
-        self._story.add(chunk, "committed", version=pending.version, chain_version=target.chain.version)
+        target.note_committed(chunk)
+        self._trace.add(chunk, "committed", version=pending.version, chain_version=target.chain.version)
         return Result(pending.version, pending.length, pending.checksum)
 
-    async def _pause(
+    async def _back_off(
         self, target: Target, chain_version: int, error: ThreefsError, attempts: int, deadline: float
     ) -> int:
         """Wait before the next attempt, not at all if the chain has changed meanwhile. Raises DeadlineExceeded."""
@@ -421,17 +424,12 @@ class Craq:
         return attempts + 1
 
 
-def _passed_on(write: pb.ChunkWrite, update: Update) -> pb.ChunkWrite:
-    write.fresh = update.fresh
-    return write
-
-
 def _admit(target: Target, write: pb.ChunkWrite) -> None:
     """R3: the chain version of the request is that of this target; clients' writes come to the head."""
     target.check(write.chain_version, syncing=write.version != 0)
     if write.version == 0:
         target.check_head()
-        target.check_copies()
+        target.check_min_replicas()
 
 
 def _absent(target: Target, chunk: ChunkId) -> bool:
@@ -439,17 +437,17 @@ def _absent(target: Target, chunk: ChunkId) -> bool:
     return committed is None or committed.removed
 
 
-def _is_old_removal(target: Target, record: Record | None, version: int) -> bool:
+def _is_collectable(target: Target, record: Record | None, version: int) -> bool:
     if record is None or record.pending is not None or record.committed is None:
         return False
-    return record.collectable(target.age.now) and record.committed.version == version < target.first_version
+    return record.collectable(target.logical_time.now) and record.committed.version == version < target.first_version
 
 
 def _stamp(target: Target, write: pb.ChunkWrite) -> int:
     """The head gives it to a client's write."""
     if not write.version:
-        return target.age.now
-    target.age.seen(write.stamp)
+        return target.logical_time.now
+    target.logical_time.observe(write.stamp)
     return write.stamp
 
 
@@ -460,14 +458,14 @@ def _builds_on(lost: Version, write: pb.ChunkWrite) -> bool:
     return write.kind == pb.EXTEND or (write.kind == pb.TRUNCATE and write.length > 0)
 
 
-def _unknown(error: ThreefsError) -> ThreefsError:
+def _outcome_unknown(error: ThreefsError) -> ThreefsError:
     """An error that does not claim that there was no effect."""
     if error.retry is Retry.UNKNOWN:
         return error
     return OutcomeUnknown(f"the write is pending, and may be committed later: {error}")
 
 
-def _record_or_nothing(target: Target, chunk: ChunkId) -> Record:
+def _record_or_empty(target: Target, chunk: ChunkId) -> Record:
     """At a syncing target even a damaged record is only something to be replaced."""
     try:
         return target.engine.record(chunk) or _NO_RECORD

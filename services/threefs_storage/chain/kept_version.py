@@ -19,10 +19,10 @@ _NAME = "chain"
 _LOG = structlog.get_logger()
 
 
-def recall(engine: ChunkEngine) -> pb.KeptChain | None:
+def load(engine: ChunkEngine) -> pb.KeptChain | None:
     """None: nothing was kept, or it cannot be read."""
     try:
-        value = engine.recall(_NAME)
+        value = engine.note(_NAME)
         return None if value is None else records.decode(value, pb.KeptChain, _NAME.encode())
     except ThreefsError as error:
         _LOG.warning("what a store kept of its chain cannot be read", error=str(error))
@@ -31,22 +31,22 @@ def recall(engine: ChunkEngine) -> pb.KeptChain | None:
 
 def newest(engine: ChunkEngine, chain: Chain) -> Chain:
     """`chain`, or what the store kept of it if that is newer."""
-    kept = recall(engine)
+    kept = load(engine)
     if kept is None or kept.chain.chain_id != chain.chain_id or kept.chain.version <= chain.version:
         return chain
     return routing_module.chain_from_wire(kept.chain)
 
 
-async def keep(engine: ChunkEngine, chain_id: ChainId, routing: Routing) -> None:
+async def save(engine: ChunkEngine, chain_id: ChainId, routing: Routing) -> None:
     """Durable when it returns. On a full disk it is made good before the store takes another change; on one that has
     failed there will be none."""
     chain = routing.chains[chain_id]
-    known = recall(engine)
+    known = load(engine)
     if known is not None and known.chain.chain_id == chain_id and known.chain.version >= chain.version:
         return
     members = [routing_module.target_to_wire(routing.targets[member.target_id]) for member in chain.members]
     fresh = pb.KeptChain(chain=routing_module.chain_to_wire(chain), targets=members)
     try:
-        await engine.keep(_NAME, records.encode(fresh))
+        await engine.keep_note(_NAME, records.encode(fresh))
     except ThreefsError as error:
         _LOG.warning("a chain version cannot be kept", chain=chain_id, version=chain.version, error=str(error))

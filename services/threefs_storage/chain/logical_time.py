@@ -17,17 +17,17 @@ class LogicalTime:
     def __init__(self, clock: Clock, minutes: int = 0) -> None:
         self._clock = clock
         self._minutes = minutes
-        self._since = clock.monotonic()
+        self._counted_until = clock.monotonic()
 
     @property
     def now(self) -> int:
         """Whole minutes. They never fall."""
-        passed = int((self._clock.monotonic() - self._since) / _MINUTE_S)
+        passed = int((self._clock.monotonic() - self._counted_until) / _MINUTE_S)
         self._minutes += passed
-        self._since += passed * _MINUTE_S
+        self._counted_until += passed * _MINUTE_S
         return self._minutes
 
-    def seen(self, minutes: int) -> None:
+    def observe(self, minutes: int) -> None:
         """A message of the chain has a stamp of this time."""
         if minutes > self.now:
-            self._minutes, self._since = minutes, self._clock.monotonic()
+            self._minutes, self._counted_until = minutes, self._clock.monotonic()

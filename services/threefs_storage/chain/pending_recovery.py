@@ -28,32 +28,32 @@ class PendingRecovery:
         self._background = BackgroundTasks()
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def begin(self, target: Target) -> None:
+    def restart(self, target: Target) -> None:
         before = self._tasks.get(target.target_id)
         if before is not None:
             before.cancel()
         self._tasks[target.target_id] = self._background.run(
-            f"finisher of target {target.target_id}", self._finish_all(target)
+            f"finisher of target {target.target_id}", self._run(target)
         )
 
-    async def _finish_all(self, target: Target) -> None:
+    async def _run(self, target: Target) -> None:
         while target.serving:
-            target.wanted.clear()
+            target.recovery_requested.clear()
             chunks = iter(_unfinished(target))
             async with asyncio.TaskGroup() as group:  # cancelled, this ends only after all of them
-                some = [group.create_task(self._finish_some(target, chunks)) for _ in range(_AT_ONCE)]
+                some = [group.create_task(self._finish_from(target, chunks)) for _ in range(_AT_ONCE)]
             if not all(task.result() for task in some):
                 await self._clock.sleep(_PAUSE_S)
                 continue
-            target.finished.set()
-            await target.wanted.wait()
+            target.pending_recovered.set()
+            await target.recovery_requested.wait()
 
-    async def _finish_some(self, target: Target, chunks: Iterator[ChunkId]) -> bool:
+    async def _finish_from(self, target: Target, chunks: Iterator[ChunkId]) -> bool:
         """One after the other, beside others that take from the same chunks. Whether none is left."""
         done = True
         for chunk in chunks:
             try:
-                await self._craq.finish(target, chunk, self._clock.monotonic() + _TURN_S)
+                await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _TURN_S)
             except ThreefsError as error:
                 done = False
                 _LOG.info("a pending version cannot be finished now", chunk=chunk, error=str(error))
@@ -69,4 +69,6 @@ class PendingRecovery:
 
 
 def _unfinished(target: Target) -> list[ChunkId]:
-    return [chunk for chunk in target.engine.pending() if chunk not in target.current or chunk in target.abandoned]
+    return [
+        chunk for chunk in target.engine.pending() if chunk not in target.current_pending or chunk in target.abandoned
+    ]

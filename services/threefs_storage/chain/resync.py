@@ -65,12 +65,12 @@ class Resync:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._budget = ByteBudget(AT_ONCE_BYTES)
 
-    def begin(self, target: Target) -> None:
+    def restart(self, target: Target) -> None:
         """To be called with every new version of the target's chain."""
         before = self._tasks.pop(target.target_id, None)
         if before is not None:
             before.cancel()
-        target.resynced = (0, 0)
+        target.resync_counts = (0, 0)
         successor = target.chain.successor(target.target_id) if target.is_tail else None
         if successor is not None and successor.state is PublicState.SYNCING:
             run = self._run(target, successor.target_id, target.chain.version)
@@ -87,8 +87,10 @@ class Resync:
         while target.chain.version == chain_version:
             passes += 1
             try:
-                if await self._bring_up_to_date(target, successor, chain_version, passes <= _PASSES):
-                    request = pb.SyncDoneRequest(target=successor, chain_version=chain_version, stamp=target.age.now)
+                if await self._run_pass(target, successor, chain_version, passes <= _PASSES):
+                    request = pb.SyncDoneRequest(
+                        target=successor, chain_version=chain_version, stamp=target.logical_time.now
+                    )
                     await self._peers.call(self._address(successor), SYNC_DONE, request, timeout_s=_CALL_S)
                     _LOG.info("successor is up to date", target=target.target_id, successor=successor)
                     return
@@ -98,7 +100,7 @@ class Resync:
                 _LOG.exception("resync failed", target=target.target_id, successor=successor)
             await self._clock.sleep(_BACKOFF.limit_s(passes - 1))
 
-    async def _bring_up_to_date(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
+    async def _run_pass(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
         """One pass, which counts as progress or not; whether nothing is missing any more."""
         shipping: dict[asyncio.Task[bool], None] = {}
         complete = True
@@ -108,7 +110,7 @@ class Resync:
                 for chunk, row in theirs:
                     looked_at += 1
                     target.sync_progress += progress
-                    target.resynced = (looked_at, max(looked_at, target.engine.space().chunks))
+                    target.resync_counts = (looked_at, max(looked_at, target.engine.space().chunks))
                     if row is not None and row == _own(target, chunk):
                         continue
                     while len(shipping) >= _AT_ONCE:
@@ -116,7 +118,7 @@ class Resync:
                         for task in [task for task in shipping if task in done]:
                             del shipping[task]
                             complete &= task.result()
-                    shipping[asyncio.create_task(self._ship(target, chunk, chain_version))] = None
+                    shipping[asyncio.create_task(self._send(target, chunk, chain_version))] = None
             results = await asyncio.gather(*shipping)
             return complete and all(results)
         finally:
@@ -124,23 +126,23 @@ class Resync:
                 task.cancel()
             await asyncio.gather(*shipping, return_exceptions=True)
 
-    async def _ship(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
+    async def _send(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
         size = _size(target, chunk)
         await self._budget.take(size)
         try:
-            return await self._ship_now(target, chunk, chain_version)
+            return await self._send_or_repair(target, chunk, chain_version)
         finally:
             self._budget.give(size)
 
-    async def _ship_now(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
+    async def _send_or_repair(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
         try:
             try:
-                await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
+                await self._craq.send_chunk(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
             except (CorruptChunk, Corrupt):
                 target.note_damage(chunk)
-                if await self._repair.attempt(target, chunk) is Outcome.LATER:
+                if await self._repair.repair(target, chunk) is Outcome.LATER:
                     raise
-                await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
+                await self._craq.send_chunk(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
             return True
         except ThreefsError as error:
             _LOG.info("a chunk cannot be shipped now", target=target.target_id, chunk=chunk, error=str(error))

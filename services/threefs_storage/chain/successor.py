@@ -35,7 +35,7 @@ class Successor:
         self._routing = routing
         self._clock = clock
         self._pool = pool
-        self._room = [ByteBudget(SHIPPED_BYTES) for _ in range(MOST_BEHIND + 1)]
+        self._budgets = [ByteBudget(SHIPPED_BYTES) for _ in range(MOST_BEHIND + 1)]
 
     async def forward(
         self,
@@ -63,9 +63,9 @@ class Successor:
             return await self._send(target, successor, message, payload, deadline)
         record = target.engine.record(chunk)
         assert record is not None and record.pending is not None
-        return await self.ship(target, successor, chunk, pending, *record.next_entries, deadline)
+        return await self.send_whole_chunk(target, successor, chunk, pending, *record.next_entries, deadline)
 
-    async def ship(
+    async def send_whole_chunk(
         self,
         target: Target,
         successor: ChainMember,
@@ -80,21 +80,23 @@ class Successor:
         if version.lost:
             message = whole(successor.target_id, chain_version, chunk, version, entries, forgotten)
             return await self._send(target, successor, message, b"", deadline)
-        room = self._room[min(target.chain.behind(successor.target_id), MOST_BEHIND)]
-        await self._wait_for(room, target, version.length, deadline)
+        room = self._budgets[min(target.chain.behind(successor.target_id), MOST_BEHIND)]
+        await self._reserve(room, target, version.length, deadline)
         try:
-            return await self._ship(target, successor, chunk, version, entries, forgotten, chain_version, deadline)
+            return await self._send_content(
+                target, successor, chunk, version, entries, forgotten, chain_version, deadline
+            )
         finally:
             room.give(version.length)
 
-    async def _wait_for(self, room: ByteBudget, target: Target, size: int, deadline: float) -> None:
+    async def _reserve(self, room: ByteBudget, target: Target, size: int, deadline: float) -> None:
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
-                await target.unless_changed(room.take(size))
+                await target.cancel_on_chain_change(room.take(size))
         except TimeoutError:
             raise DeadlineExceeded("other chunks on their way to successors took all the time") from None
 
-    async def _ship(
+    async def _send_content(
         self,
         target: Target,
         successor: ChainMember,
@@ -124,7 +126,7 @@ class Successor:
         )
         await self._send(target, successor, message, b"", deadline)
 
-    async def collect(
+    async def collect_tombstone(
         self, target: Target, successor: ChainMember, chunk: ChunkId, version: int, deadline: float
     ) -> None:
         """Let the successor, and all behind it, forget a removed chunk."""
@@ -134,7 +136,7 @@ class Successor:
             chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
             kind=pb.COLLECT,
             version=version,
-            stamp=target.age.now,
+            stamp=target.logical_time.now,
         )
         await self._send(target, successor, message, b"", deadline)
 
@@ -154,7 +156,7 @@ class Successor:
             payload=pieces,
             behind=target.chain.behind(successor.target_id),
         )
-        reply = await target.unless_changed(call)
+        reply = await target.cancel_on_chain_change(call)
         result = reply.results[0]
         if not result.code:
             return result

@@ -33,11 +33,11 @@ class TombstoneCollector:
     def __init__(self, craq: Craq, *, clock: Clock) -> None:
         self._craq = craq
         self._clock = clock
-        self._after: dict[int, ChunkId | None] = {}  # by target: where to go on
-        self._remembered: dict[int, int] = {}  # by target: the minutes that its store knows
+        self._cursors: dict[int, ChunkId | None] = {}  # by target: where to go on
+        self._saved_minutes: dict[int, int] = {}  # by target: the minutes that its store knows
         self._background = BackgroundTasks()
 
-    def begin(self, targets: Iterable[Target]) -> None:
+    def start(self, targets: Iterable[Target]) -> None:
         self._background.start("collector of removals", self._run(list(targets)))
 
     async def stop(self) -> None:
@@ -48,31 +48,35 @@ class TombstoneCollector:
             await self._clock.sleep(_TURN_S)
             for target in targets:
                 try:
-                    self._remember_age(target)
-                    await self.turn(target)
+                    self._save_logical_time(target)
+                    await self.collect_page(target)
                 except ThreefsError as error:
                     _LOG.debug("removals cannot be collected now", target=target.target_id, error=str(error))
                 except Exception:
                     _LOG.exception("removals cannot be collected", target=target.target_id)
 
-    def _remember_age(self, target: Target) -> None:
-        now = target.age.now
-        if self._remembered.get(target.target_id) != now and target.engine.failure is None:
-            target.engine.remember(AGE, now.to_bytes(_AGE_BYTES, "big"))
-            self._remembered[target.target_id] = now
+    def _save_logical_time(self, target: Target) -> None:
+        now = target.logical_time.now
+        if self._saved_minutes.get(target.target_id) != now and target.engine.failure is None:
+            target.engine.put_note(AGE, now.to_bytes(_AGE_BYTES, "big"))
+            self._saved_minutes[target.target_id] = now
 
-    async def turn(self, target: Target) -> int:
+    async def collect_page(self, target: Target) -> int:
         """Look at some records; how many were collected. Raises what the successor refuses with."""
-        if target.chain.head != target.target_id or not target.chain_whole or target.age.now <= LIFETIME_MIN:
+        if (
+            target.chain.head != target.target_id
+            or not target.all_members_serve
+            or target.logical_time.now <= LIFETIME_MIN
+        ):
             return 0
-        page = target.inventory(self._after.get(target.target_id), _PAGE)
-        self._after[target.target_id] = page[-1][0] if len(page) == _PAGE else None
+        page = target.inventory(self._cursors.get(target.target_id), _PAGE)
+        self._cursors[target.target_id] = page[-1][0] if len(page) == _PAGE else None
         collected = 0
         for chunk, record in page:
             if record is not None and _is_removal(record) and chunk not in target.locks:
                 assert record.committed is not None
                 deadline = self._clock.monotonic() + _COLLECT_S
-                collected += await self._craq.collect(target, chunk, record.committed.version, deadline)
+                collected += await self._craq.collect_tombstone(target, chunk, record.committed.version, deadline)
         return collected
 
 

@@ -37,5 +37,5 @@ class VersionQuery:
         )
         left_s = max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))
         call = self._peers.call(address, QUERY_VERSION, request, timeout_s=left_s)
-        reply = await target.unless_changed(call)
+        reply = await target.cancel_on_chain_change(call)
         return reply.version[0]

@@ -27,41 +27,41 @@ class Ballast:
         self._room_bytes = 0
 
     @property
-    def held(self) -> bool:
+    def allocated(self) -> bool:
         return self._room_bytes >= self._length_bytes
 
-    async def take(self) -> bool:
+    async def allocate(self) -> bool:
         """Hold it, if the disk has so much room and as much again. Whether it is held."""
-        if self.held:
+        if self.allocated:
             return True
         try:
-            file = await self._look()
-            if not self.held and self._disk.space(self._path.parent).free_bytes >= 2 * self._length_bytes:
+            file = await self._open()
+            if not self.allocated and self._disk.space(self._path.parent).free_bytes >= 2 * self._length_bytes:
                 await file.allocate(0, self._length_bytes)
                 self._room_bytes = self._length_bytes
         except NoSpace:
             pass  # later
-        return self.held
+        return self.allocated
 
-    async def opened(self, open_: Callable[[], Awaitable[T]]) -> T:
+    async def open_with_room(self, open_: Callable[[], Awaitable[T]]) -> T:
         """What `open_` opens, in the room of the ballast if there is no other. Raises NoSpace, and what it raises."""
         try:
             return await open_()
         except NoSpace as error:
-            await self._look()
+            await self._open()
             if not self._room_bytes:
                 raise
             _LOG.warning("the disk is full: the ballast is dropped", ballast=str(self._path), error=error.message)
-            await self.drop()
+            await self.release()
             return await open_()
 
-    async def _look(self) -> File:
+    async def _open(self) -> File:
         if self._file is None:
             self._file = await self._disk.open(self._path)
             self._room_bytes = self._file.allocated()
         return self._file
 
-    async def drop(self) -> None:
+    async def release(self) -> None:
         if self._file is not None and self._room_bytes:
             await self._file.release(0, self._length_bytes)
             self._room_bytes = 0

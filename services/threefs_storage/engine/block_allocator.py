@@ -60,7 +60,7 @@ class Allocator:
         self._states[slot] = _FREED
         self._freed.append((number, slot))
 
-    def dig(self, durable: int) -> list[tuple[int, int]]:
+    def punch_holes(self, durable: int) -> list[tuple[int, int]]:
         """Make holes of all free blocks; the first slot and the number of slots of each."""
         self._reclaim(durable)
         runs = [(run.start(), run.end() - run.start()) for run in _FREE_RUNS.finditer(self._states)]

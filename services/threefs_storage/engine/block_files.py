@@ -38,7 +38,7 @@ class BlockFiles:
                 file = await self._open(bits)
                 allocator.grow(file.size() >> bits, holes=file.allocated() < file.size())
 
-    async def begin(self) -> None:
+    async def prepare(self) -> None:
         """Begin, once all blocks are claimed. A missing file is created: reading it then fails, block by block."""
         for bits, allocator in self._allocators.items():
             if allocator.used:
@@ -83,7 +83,7 @@ class BlockFiles:
     def unpin(self, block: Block) -> None:
         self._allocators[block.bits].unpin(block.slot)
 
-    def waiting(self) -> bool:
+    def has_freed_blocks(self) -> bool:
         """Whether blocks may become free if the table is flushed."""
         return any(allocator.freed for allocator in self._allocators.values())
 
@@ -104,18 +104,18 @@ class BlockFiles:
     def room_bytes(self) -> int:
         """That clients' writes may take; negative when what is kept for others is used already."""
         space = self._disk.space(self._directory)
-        return space.free_bytes + self.unused_bytes() + self._freed_bytes() - self._kept_bytes(space)
+        return space.free_bytes + self.unused_bytes() + self._freed_bytes() - self._reserved_bytes(space)
 
     def _freed_bytes(self) -> int:
         """That will be unused when the table is flushed."""
         return sum(allocator.freed << bits for bits, allocator in self._allocators.items())
 
-    async def give_back(self, durable: int) -> None:
+    async def release_free_blocks(self, durable: int) -> None:
         """Give the room of all free blocks back to the disk."""
         async with self._growing:
-            await self._dig(durable)
+            await self._punch_holes(durable)
 
-    def _kept_bytes(self, space: DiskSpace) -> int:
+    def _reserved_bytes(self, space: DiskSpace) -> int:
         return int(space.capacity_bytes * (1 - self._full_ratio))
 
     async def _open(self, bits: int) -> File:
@@ -138,12 +138,12 @@ class BlockFiles:
             else:
                 allocator.fill(first, count)
             return
-        if not await self._dig(durable):
+        if not await self._punch_holes(durable):
             raise NoSpace(f"no room for a block of {1 << bits} bytes in {self._directory}")
 
     async def _allocate(self, file: File, offset: int, length: int, reserve: bool) -> bool:
         space = self._disk.space(self._directory)
-        kept_free = 0 if reserve else self._kept_bytes(space)
+        kept_free = 0 if reserve else self._reserved_bytes(space)
         if space.free_bytes - length < kept_free:
             return False
         try:
@@ -152,11 +152,11 @@ class BlockFiles:
             return False
         return True
 
-    async def _dig(self, durable: int) -> bool:
+    async def _punch_holes(self, durable: int) -> bool:
         """Give the room of all free blocks, of whatever size, back to the disk. Whether there were any."""
         dug = False
         for bits, allocator in self._allocators.items():
-            for slot, count in allocator.dig(durable):
+            for slot, count in allocator.punch_holes(durable):
                 await self._files[bits].release(slot << bits, count << bits)
                 dug = True
         return dug

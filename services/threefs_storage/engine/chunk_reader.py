@@ -11,7 +11,7 @@ from threefs.env.disk import DIRECT_BYTES, is_aligned
 from threefs.errors import ChunkLost, CorruptChunk, DiskFailed, InvalidArgument
 from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.content_plan import covering, expected_checksum
-from threefs_storage.engine.ghost_cache import Ghosts
+from threefs_storage.engine.ghost_cache import GhostCache
 from threefs_storage.engine.records import Block, Version
 from threefs_storage.engine.scratch import Scratch
 
@@ -36,7 +36,7 @@ class Reader:
         self._on_unreadable = on_unreadable
         self._buffers = buffers
         self._scratch = Scratch(buffers, SCRATCH_BYTES)
-        self._ghosts = Ghosts()
+        self._ghosts = GhostCache()
 
     def read(self, version: Version, offset: int, into: memoryview) -> int | None:
         """Fill `into` without waiting for the disk; the CRC32C of these bytes, or None if they are not in memory.
@@ -76,7 +76,7 @@ class Reader:
             return _nothing(version, into)
         begin, end = covering(version, offset, len(into))
         size = end - begin
-        direct = past_cache or (size >= DIRECT_FROM_BYTES and not self._ghosts.seen(version, begin))
+        direct = past_cache or (size >= DIRECT_FROM_BYTES and not self._ghosts.note_read(version, begin))
         exact = size == len(into)
         scratch: memoryview | None = None
         self._files.pin(block)

@@ -9,7 +9,7 @@ from threefs.env.disk import DIRECT_BYTES, File, Write, is_aligned
 from threefs.errors import ChecksumMismatch, CorruptChunk, DiskFailed, NoSpace
 from threefs_storage.engine.block_files import BlockFiles, block_bits
 from threefs_storage.engine.chunk_reader import DIRECT_FROM_BYTES, Reader
-from threefs_storage.engine.content_plan import Kind, Plan, Update, extended_checksums
+from threefs_storage.engine.content_plan import ContentPlan, Kind, Update, extended_checksums
 from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.records import Block, Version
 from threefs_storage.engine.scratch import Scratch
@@ -41,7 +41,7 @@ class Writer:
         #: nothing may be written over it.
         self.torn: set[Block] = set()
 
-    async def write(self, old: Version | None, update: Update, plan: Plan, payload: memoryview) -> Written:
+    async def write(self, old: Version | None, update: Update, plan: ContentPlan, payload: memoryview) -> Written:
         """Raises ChecksumMismatch (of the payload), NoSpace, CorruptChunk (of the old content), DiskFailed."""
         size = checksum_block_bytes(update.chunk_bytes)
         if plan.length == 0:
@@ -49,18 +49,18 @@ class Writer:
             return Written(_version(update, 0, b"", 0, None, size, removed))
         if not plan.whole and len(payload) and crc32c(payload) != update.checksum:
             raise _mismatch(update)
-        if old is not None and self._fits_behind(old, plan, size):
+        if old is not None and self._can_append(old, plan, size):
             return await self._append(old, update, plan, payload)
         if plan.whole:
-            return await self._place(old, update, plan, payload)
+            return await self._write_new_block(old, update, plan, payload)
         content = await self._scratch.take(plan.length)
         try:
             await self._assemble(old, plan, payload, content[: plan.length])
-            return await self._place(old, update, plan, content[: plan.length])
+            return await self._write_new_block(old, update, plan, content[: plan.length])
         finally:
             self._scratch.give(content, plan.length)
 
-    def _fits_behind(self, old: Version, plan: Plan, size: int) -> bool:
+    def _can_append(self, old: Version, plan: ContentPlan, size: int) -> bool:
         block = old.block
         return (
             block is not None
@@ -70,7 +70,7 @@ class Writer:
             and block not in self.torn
         )
 
-    async def _append(self, old: Version, update: Update, plan: Plan, payload: memoryview) -> Written:
+    async def _append(self, old: Version, update: Update, plan: ContentPlan, payload: memoryview) -> Written:
         """Into the block of the committed version, behind its bytes: they and their checksums stay valid."""
         block = old.block
         assert block is not None
@@ -89,7 +89,9 @@ class Writer:
             await self._write_large(file, place, payload)
         return Written(version, file)
 
-    async def _place(self, old: Version | None, update: Update, plan: Plan, content: memoryview) -> Written:
+    async def _write_new_block(
+        self, old: Version | None, update: Update, plan: ContentPlan, content: memoryview
+    ) -> Written:
         """Into a block of its own."""
         size = checksum_block_bytes(update.chunk_bytes)
         crcs = block_crcs(content, size)
@@ -100,7 +102,7 @@ class Writer:
         if old is not None and old.length and plan.appends(old.length):
             bits = max(bits, min(block_bits(update.chunk_bytes), block_bits(_GROWTH_FACTOR * len(content))))
         shrinks = old is not None and len(content) <= old.length and update.kind == Kind.TRUNCATE
-        block = await self._take(bits, reserve=update.admitted or update.kind == Kind.REPLACE or shrinks)
+        block = await self._take_block(bits, reserve=update.admitted or update.kind == Kind.REPLACE or shrinks)
         version = _version(update, plan.length, crcs, checksum, block, size)
         file, place = self._files.file(block), block.slot << block.bits
         if len(content) < DIRECT_FROM_BYTES:
@@ -112,7 +114,7 @@ class Writer:
             raise
         return Written(version, file, (), block)
 
-    async def _assemble(self, old: Version | None, plan: Plan, payload: memoryview, content: memoryview) -> None:
+    async def _assemble(self, old: Version | None, plan: ContentPlan, payload: memoryview, content: memoryview) -> None:
         keep = plan.keep
         if keep:
             assert old is not None
@@ -124,11 +126,11 @@ class Writer:
         content[keep:] = bytes(plan.length - keep)
         content[plan.offset : plan.offset + len(payload)] = payload
 
-    async def _take(self, bits: int, *, reserve: bool) -> Block:
+    async def _take_block(self, bits: int, *, reserve: bool) -> Block:
         try:
             return await self._files.take(bits, self._store.durable, reserve=reserve)
         except NoSpace:
-            if not self._files.waiting():
+            if not self._files.has_freed_blocks():
                 raise
         await self._store.flush()
         return await self._files.take(bits, self._store.durable, reserve=reserve)
@@ -159,7 +161,7 @@ class Writer:
             self._buffers.give(tail)
 
 
-def without_content(update: Update) -> Version:
+def lost_version(update: Update) -> Version:
     """A version whose bytes nobody has. The checksums of its blocks are not known."""
     size = checksum_block_bytes(update.chunk_bytes)
     crcs = bytes(-(-update.length // size) * CRC_BYTES)

@@ -43,7 +43,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ContentPlan:
     """New content: the first `keep` bytes of the old, then zeros up to `length`; the payload over it at `offset`."""
 
     length: int
@@ -61,19 +61,19 @@ class Plan:
         return self.keep == old_length and self.length >= old_length and (not self.payload or self.offset >= old_length)
 
 
-def plan(old_length: int, update: Update) -> Plan:
+def plan(old_length: int, update: Update) -> ContentPlan:
     """Raises InvalidArgument if the change would not fit into the chunk."""
     kind, offset, length = update.kind, update.offset, update.length
     if kind == Kind.WRITE:
-        result = Plan(max(old_length, offset + length), old_length, offset, length)
+        result = ContentPlan(max(old_length, offset + length), old_length, offset, length)
     elif kind == Kind.TRUNCATE:
-        result = Plan(length, min(old_length, length), 0, 0)
+        result = ContentPlan(length, min(old_length, length), 0, 0)
     elif kind == Kind.EXTEND:
-        result = Plan(max(old_length, length), old_length, 0, 0)
+        result = ContentPlan(max(old_length, length), old_length, 0, 0)
     elif kind == Kind.REMOVE:
-        result = Plan(0, 0, 0, 0)
+        result = ContentPlan(0, 0, 0, 0)
     elif kind == Kind.REPLACE:
-        result = Plan(length, 0, 0, length)
+        result = ContentPlan(length, 0, 0, length)
     else:
         raise InvalidArgument(f"a change of kind {kind} is not known")
     if kind != Kind.REMOVE and not 0 < update.chunk_bytes <= MAX_CHUNK_BYTES:

@@ -25,10 +25,10 @@ from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_reader import Reader
-from threefs_storage.engine.chunk_writer import Writer, Written, without_content
+from threefs_storage.engine.chunk_writer import Writer, Written, lost_version
 from threefs_storage.engine.content_plan import Kind, Update, plan, replacement
 from threefs_storage.engine.group_commit import Committer
-from threefs_storage.engine.record_store import AGE, RecordStore, RecordTable, living
+from threefs_storage.engine.record_store import AGE, RecordStore, RecordTable, live_version
 from threefs_storage.engine.records import Block, Record, Version, decode
 
 _KEPT_BUFFER_BYTES = 64 << 20
@@ -80,10 +80,10 @@ class ChunkEngine:
         self._buffers = buffers
         self._committer = Committer(store)
         self._ballast = ballast
-        self._doubtful: list[tuple[ChunkId, Block]] = []  # blocks whose record failed with the table
-        self._unreadable: set[Block] = set()
+        self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks whose record failed with the table
+        self._unreadable_blocks: set[Block] = set()
         reader = Reader(files, buffers, self._note_unreadable)
-        store.on_failure = self._fail
+        store.on_failure = self.fail
         self._writer = Writer(files, store, reader, buffers)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
@@ -98,7 +98,7 @@ class ChunkEngine:
         self.fences: Mapping[int, int] = store.fences
         self.lost_chunks: Set[ChunkId] = store.lost
         self.corrected = store.corrected
-        self.recall, self.remember, self.keep = store.recall, store.remember, store.keep
+        self.note, self.put_note, self.keep_note = store.note, store.put_note, store.keep_note
 
     @classmethod
     async def open(
@@ -116,35 +116,35 @@ class ChunkEngine:
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
         await files.open()
         ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
-        table = await ballast.opened(lambda: open_table(directory / "records"))
+        table = await ballast.open_with_room(lambda: open_table(directory / "records"))
         store = RecordStore(table, settings.cached_records)
         try:
-            store_id = await store.identify(lambda: int.from_bytes(random.token(8), "big") or 1)
+            store_id = await store.load_identity(lambda: int.from_bytes(random.token(8), "big") or 1)
             engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
-            engine._take_stock()
-            engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.recall(AGE) or b"", "big"))
+            engine._load_records()
+            engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.note(AGE) or b"", "big"))
         except BaseException:
             await store.close()
             await files.close()
             raise
-        await files.begin()
-        await ballast.take()
+        await files.prepare()
+        await ballast.allocate()
         return engine
 
-    def _take_stock(self) -> None:
+    def _load_records(self) -> None:
         """Look at all records. Raises Corrupt if the table itself is damaged."""
         for chunk, data in self._store.rows(b"", _AFTER_ALL_KEYS):
             try:
                 record = decode(chunk, data)
             except Corrupt:
                 self.damaged.append(chunk)  # its blocks are lost with it: only a replace can bring the chunk back
-                self._store.note_unreadable(chunk)
+                self._store.index_unreadable(chunk)
                 continue
             for block in _blocks(record):
                 self._files.claim(block)
-            self._store.note(chunk, record)
+            self._store.update_indexes(chunk, record)
             self.newest_stamp = max(self.newest_stamp, record.newest_stamp)
-            self._chunks += living(record) is not None
+            self._chunks += live_version(record) is not None
 
     async def close(self) -> None:
         """Make everything durable. No change may be under way."""
@@ -158,13 +158,13 @@ class ChunkEngine:
         """Why clients' writes are refused, as long as the disk is full."""
         if self.failure is not None:
             return self.failure if isinstance(self.failure, NoSpace) else None
-        if not self._ballast.held:
+        if not self._ballast.allocated:
             return NoSpace("the disk has no room but for removals")
         return NoSpace("the disk has no room for clients' writes") if self._files.full else None
 
     @property
     def room_bytes(self) -> int:  # that clients' writes may take
-        return 0 if self.failure is not None or not self._ballast.held else max(0, self._files.room_bytes())
+        return 0 if self.failure is not None or not self._ballast.allocated else max(0, self._files.room_bytes())
 
     async def recover(self) -> None:
         """Take changes again after a full disk, if there is room: to be tried now and then while it is `read_only`.
@@ -172,22 +172,22 @@ class ChunkEngine:
         Raises NoSpace: there is none yet. Raises Unavailable, DiskFailed: there will be no more changes.
         """
         if isinstance(self.failure, NoSpace):
-            await self._files.give_back(self._store.durable)
-            await self._ballast.drop()
+            await self._files.release_free_blocks(self._store.durable)
+            await self._ballast.release()
             try:
                 await self._store.reopen()
             except (Unavailable, DiskFailed) as error:
-                self._fail(error)
+                self.fail(error)
                 raise
-            for chunk, block in self._doubtful:
+            for chunk, block in self._uncertain_blocks:
                 if block not in _blocks(self.record(chunk) or Record()):
                     self._free(block, 0)
-            self._doubtful.clear()
+            self._uncertain_blocks.clear()
             self.failure = None
-        if self.failure is None and not await self._ballast.take():
+        if self.failure is None and not await self._ballast.allocate():
             await self._store.flush()
-            await self._files.give_back(self._store.durable)
-            await self._ballast.take()
+            await self._files.release_free_blocks(self._store.durable)
+            await self._ballast.allocate()
 
     async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:
         """Make the version that `update` describes durable as the pending one.
@@ -217,7 +217,7 @@ class ChunkEngine:
         after = record.after_commit(chain_version)
         assert after.committed is not None
         number = self._write(chunk, after)
-        self._chunks += (living(after) is not None) - (living(record) is not None)
+        self._chunks += (live_version(after) is not None) - (live_version(record) is not None)
         if old is not None and old.block is not None and old.block != pending.block:
             self._free(old.block, number)
         return after.committed
@@ -249,7 +249,7 @@ class ChunkEngine:
         if record is None:
             return
         number = self._write(chunk, None)
-        self._chunks -= living(record) is not None
+        self._chunks -= live_version(record) is not None
         for block in _blocks(record):
             self._free(block, number)
 
@@ -270,9 +270,12 @@ class ChunkEngine:
         else:
             self._free(block, number)
 
-    def give_up(self, error: ThreefsError) -> None:
-        """No more changes: the disk has failed elsewhere."""
-        self._fail(error)
+    def fail(self, error: ThreefsError) -> None:
+        """Take no more changes. The first error counts, but the end of the disk counts more than that it was full."""
+        if self.failure is None or (isinstance(self.failure, NoSpace) and not isinstance(error, NoSpace)):
+            self.failure = error
+            if not isinstance(error, NoSpace):
+                self.on_failure(error)
 
     async def verify(self, version: Version) -> None:
         """Read all bytes of a version from the disk itself. Raises CorruptChunk, DiskFailed."""
@@ -298,7 +301,7 @@ class ChunkEngine:
     def chunks(self, inode: int, first: int, limit: int) -> list[tuple[ChunkId, Record]]:
         """Existing chunks of an inode from number `first` on, ascending."""
         rows = self._store.scan(ChunkId(inode, first).key(), ChunkId(inode, FENCE_CHUNK).key())
-        return list(islice(((chunk, record) for chunk, record in rows if living(record)), limit))
+        return list(islice(((chunk, record) for chunk, record in rows if live_version(record)), limit))
 
     def unreadable(self, inode: int) -> list[ChunkId]:
         """Chunks of an inode whose records are damaged."""
@@ -313,10 +316,10 @@ class ChunkEngine:
             (chunk, _readable(chunk, data)) for chunk, data in islice(self._store.rows(begin, _AFTER_ALL_KEYS), limit)
         ]
 
-    def stored(self, chunk: ChunkId) -> Record | None:
+    def stored_record(self, chunk: ChunkId) -> Record | None:
         """The record as it lies in the table, past what is remembered of it; an empty one if there is none, None if it
         cannot be read."""
-        return self._store.stored(chunk)
+        return self._store.stored_record(chunk)
 
     def pending(self) -> list[ChunkId]:
         """Chunks that have a pending version, in key order."""
@@ -334,24 +337,24 @@ class ChunkEngine:
 
     async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:
         self._check_writable()
-        if not self._ballast.held and not update.admitted and update.kind in (Kind.WRITE, Kind.EXTEND):
+        if not self._ballast.allocated and not update.admitted and update.kind in (Kind.WRITE, Kind.EXTEND):
             raise NoSpace("the disk has no room but for removals")
         assert chunk not in self._staging, "a chunk is changed by one task at a time"
         self._staging.add(chunk)
         try:
-            record = self._current(chunk, update)
+            record = self._base_record(chunk, update)
             if update.lost:
                 return await self._stage_lost(chunk, update, record)
-            old = living(record)
+            old = live_version(record)
             content = plan(old.length if old is not None else 0, update)
             if len(payload) != content.payload:
                 raise InvalidArgument(f"{len(payload)} bytes of payload where {content.payload} were announced")
             written = await self._writer.write(old, update, content, payload)
             await self._make_durable(chunk, _with_pending(record, written.version, update), written)
-            self._free_dropped(record)
+            self._free_replaced(record)
             return written.version
         except DiskFailed as error:
-            self._fail(error)
+            self.fail(error)
             raise
         finally:
             self._staging.discard(chunk)
@@ -364,9 +367,9 @@ class ChunkEngine:
                 old, chain_version=update.chain_version, identity=update.identity, stamp=update.stamp
             )
         else:
-            version = without_content(update)
+            version = lost_version(update)
         await self._make_durable(chunk, _with_pending(record, version, update), Written(version))
-        self._free_dropped(record)
+        self._free_replaced(record)
         return version
 
     async def _restore(self, chunk: ChunkId, version: Version, content: memoryview) -> None:
@@ -380,17 +383,17 @@ class ChunkEngine:
             written = await self._writer.write(None, update, plan(0, update), content)
             after = _exchanged(record, version, dataclasses.replace(written.version, removed=version.removed))
             await self._make_durable(chunk, after, written)
-            if version.block in self._unreadable:
-                self._unreadable.discard(version.block)  # nothing else shall lie there until the next start
+            if version.block in self._unreadable_blocks:
+                self._unreadable_blocks.discard(version.block)  # nothing else shall lie there until the next start
             elif version.block is not None and version.block not in _blocks(after):
                 self._free(version.block, 0)
         except DiskFailed as error:
-            self._fail(error)
+            self.fail(error)
             raise
         finally:
             self._staging.discard(chunk)
 
-    def _current(self, chunk: ChunkId, update: Update) -> Record:
+    def _base_record(self, chunk: ChunkId, update: Update) -> Record:
         """The record that `update` starts from. Raises VersionGap if it does not apply to it."""
         try:
             record = self.record(chunk) or Record()
@@ -421,14 +424,14 @@ class ChunkEngine:
             await self._committer.commit(chunk, record, written.file, written.writes)
         except (NoSpace, Unavailable):
             if self._store.failure is not None:
-                self._fail(self._store.failure)
+                self.fail(self._store.failure)
                 if written.fresh is not None:  # the record may be there or not: its block stays as it is
-                    self._doubtful.append((chunk, written.fresh))
+                    self._uncertain_blocks.append((chunk, written.fresh))
             elif written.fresh is not None:
                 self._free(written.fresh, 0)
             raise
 
-    def _free_dropped(self, record: Record) -> None:
+    def _free_replaced(self, record: Record) -> None:
         """Free the block of a pending version that a durable replace has taken the place of."""
         block = record.pending.block if record.pending is not None else None
         if block is None:
@@ -441,23 +444,16 @@ class ChunkEngine:
         try:
             return self._store.write({chunk: record})
         except (NoSpace, Unavailable) as error:
-            self._fail(self._store.failure or error)
+            self.fail(self._store.failure or error)
             raise
 
     def _note_unreadable(self, block: Block, error: DiskFailed) -> None:
-        self._unreadable.add(block)
-        if len(self._unreadable) >= MOST_UNREADABLE:
-            self._fail(DiskFailed(f"{len(self._unreadable)} blocks cannot be read: {error.message}"))
-
-    def _fail(self, error: ThreefsError) -> None:
-        """The first error counts, but the end of the disk counts more than that it was full."""
-        if self.failure is None or (isinstance(self.failure, NoSpace) and not isinstance(error, NoSpace)):
-            self.failure = error
-            if not isinstance(error, NoSpace):
-                self.on_failure(error)
+        self._unreadable_blocks.add(block)
+        if len(self._unreadable_blocks) >= MOST_UNREADABLE:
+            self.fail(DiskFailed(f"{len(self._unreadable_blocks)} blocks cannot be read: {error.message}"))
 
     def _free(self, block: Block, number: int) -> None:
-        self._unreadable.discard(block)
+        self._unreadable_blocks.discard(block)
         self._writer.torn.discard(block)
         self._files.free(block, number)
 

@@ -58,7 +58,7 @@ def remember(entries: tuple[Entry, ...], forgotten: Forgotten, entry: Entry) -> 
     return (*others[ended:], entry), forgotten
 
 
-def may_have_ended(forgotten: Forgotten, known_version: int, now: int) -> bool:
+def may_be_forgotten(forgotten: Forgotten, known_version: int, now: int) -> bool:
     """Whether a write without a result here, made when `known_version` was known, may have been applied."""
     return forgotten.version > known_version and now - forgotten.stamp <= LIFETIME_MIN
 

@@ -11,7 +11,7 @@ _REGION_BYTES = 128 << 10
 _Key = tuple[int, int, int, int]
 
 
-class Ghosts:
+class GhostCache:
     """Parts of versions that were read not long ago: once past the page cache, or through it.
 
     Two dictionaries, of which the older is forgotten as a whole: bounded, without bookkeeping per access.
@@ -27,7 +27,7 @@ class Ghosts:
         key = _key(version, offset)
         return self._young.get(key) or self._old.get(key) or False
 
-    def seen(self, version: Version, offset: int) -> bool:
+    def note_read(self, version: Version, offset: int) -> bool:
         """Note that this part is about to be read. If it was read before it is worth caching, and will be."""
         key = _key(version, offset)
         again = key in self._young or key in self._old

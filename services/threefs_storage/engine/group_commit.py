@@ -29,15 +29,15 @@ class Committer:
         self._store = store
         self._queue: list[_Item] = []
         self._task: asyncio.Task[None] | None = None
-        self._came = 0  # in this turn of the loop
-        self._crowded = False  # several came in the last one
+        self._arrivals = 0  # in this turn of the loop
+        self._was_concurrent = False  # several came in the last one
 
     async def commit(self, chunk: ChunkId, record: Record, file: File | None, writes: Sequence[Write]) -> None:
         """Do the writes, and make them, what was written to `file` before, and then the record durable.
 
         An error of the disk means that the record was not written. One of the table means that its fate is unknown.
         """
-        if self._comes_alone() and (file is None or file.sync_now(writes)):
+        if self._is_alone() and (file is None or file.sync_now(writes)):
             number = self._store.write({chunk: record})
         else:
             written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -47,16 +47,16 @@ class Committer:
             number = await written
         await self._store.flush(number)
 
-    def _comes_alone(self) -> bool:
+    def _is_alone(self) -> bool:
         """To be asked once for each: it counts."""
-        if not self._came:
+        if not self._arrivals:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        self._came += 1
-        return self._came == 1 and not self._crowded and self._task is None
+        self._arrivals += 1
+        return self._arrivals == 1 and not self._was_concurrent and self._task is None
 
     def _end_turn(self) -> None:
-        self._crowded = self._came > 1
-        self._came = 0
+        self._was_concurrent = self._arrivals > 1
+        self._arrivals = 0
 
     async def _run(self) -> None:
         while self._queue:

@@ -49,7 +49,7 @@ class RecordStore:
         self.fences: dict[int, int] = {}  # by inode: writes that carry no higher number are refused
         self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # the table cannot be read any more
         self._table = table
-        self._owed: dict[bytes, bytes] = {}  # to be kept, for which there was no room
+        self._unsaved_notes: dict[bytes, bytes] = {}  # to be kept, for which there was no room
         self._half = max(1, cached_records // 2)
         self._young: dict[ChunkId, Record | None] = {}
         self._old: dict[ChunkId, Record | None] = {}
@@ -80,10 +80,10 @@ class RecordStore:
         else:
             data = self._get(chunk.key())
             record = None if data is None else decode(chunk, data)
-        self._remember(chunk, record)
+        self._cache(chunk, record)
         return record
 
-    def stored(self, chunk: ChunkId) -> Record | None:
+    def stored_record(self, chunk: ChunkId) -> Record | None:
         """Past the cache; an empty record if there is none, None if it cannot be read."""
         data = self._get(chunk.key())
         try:
@@ -102,11 +102,11 @@ class RecordStore:
             self.on_failure(error)
             raise
         for chunk, record in records.items():
-            self.note(chunk, record)
-            self._remember(chunk, record)
+            self.update_indexes(chunk, record)
+            self._cache(chunk, record)
         return number
 
-    async def identify(self, draw: Callable[[], int]) -> int:
+    async def load_identity(self, draw: Callable[[], int]) -> int:
         """The identity of this table, drawn when it is opened for the first time."""
         data = self._table.get(_IDENTITY_KEY)
         if data is None:
@@ -114,27 +114,27 @@ class RecordStore:
             await self._table.flush(self._table.write({_IDENTITY_KEY: data}))
         return int.from_bytes(data, "big")
 
-    def recall(self, name: str) -> bytes | None:
+    def note(self, name: str) -> bytes | None:
         """What was remembered under a name."""
         return self._get(_NOTES + name.encode())
 
-    def remember(self, name: str, value: bytes | None) -> None:
+    def put_note(self, name: str, value: bytes | None) -> None:
         """Beside the records; None: nothing any more. Not durable at once. Raises NoSpace, Unavailable."""
         self._table.write({_NOTES + name.encode(): value})
 
-    async def keep(self, name: str, value: bytes) -> None:
+    async def keep_note(self, name: str, value: bytes) -> None:
         """Durable when it returns. Raises NoSpace: then it is kept before any other change is taken again. Raises
         Unavailable, Corrupt."""
         key = _NOTES + name.encode()
-        self._owed[key] = value
+        self._unsaved_notes[key] = value
         await self._table.flush(self._table.write({key: value}))
-        if self._owed.get(key) is value:
-            del self._owed[key]
+        if self._unsaved_notes.get(key) is value:
+            del self._unsaved_notes[key]
 
-    def note(self, chunk: ChunkId, record: Record | None) -> None:
+    def update_indexes(self, chunk: ChunkId, record: Record | None) -> None:
         """Keep `pending`, `lost` and `fences` true. To be called for every record when the table is opened."""
         if chunk.number == FENCE_CHUNK:
-            self._note_fence(chunk.inode, record)
+            self._update_fence(chunk.inode, record)
         if record is not None and record.pending is not None:
             self.pending.add(chunk)
         else:
@@ -144,12 +144,12 @@ class RecordStore:
         elif self.lost:
             self.lost.discard(chunk)
 
-    def note_unreadable(self, chunk: ChunkId) -> None:
+    def index_unreadable(self, chunk: ChunkId) -> None:
         """A record is damaged. If it was a fence, nothing that is under one passes until it is repaired."""
         if chunk.number == FENCE_CHUNK:
             self.fences[chunk.inode] = _ANY_FENCE
 
-    def _note_fence(self, inode: int, record: Record | None) -> None:
+    def _update_fence(self, inode: int, record: Record | None) -> None:
         """It counts as soon as it is pending: what was admitted before is finished before anybody relies on it."""
         versions = () if record is None else (record.committed, record.pending)
         lengths = [version.length for version in versions if version is not None and not version.removed]
@@ -169,9 +169,9 @@ class RecordStore:
     async def reopen(self) -> None:
         """After a full disk: take writes again. Raises NoSpace, Unavailable."""
         await self._table.reopen()
-        if self._owed:
-            await self._table.flush(self._table.write(self._owed))
-            self._owed = {}
+        if self._unsaved_notes:
+            await self._table.flush(self._table.write(self._unsaved_notes))
+            self._unsaved_notes = {}
 
     async def close(self) -> None:
         await self._table.close()
@@ -198,7 +198,7 @@ class RecordStore:
             for key, value in pairs:
                 chunk = ChunkId.of_key(key)
                 record = decode(chunk, value)
-                if living(record):
+                if live_version(record):
                     return chunk, record
             if len(pairs) < _LAST_PAGE:
                 return None
@@ -208,29 +208,29 @@ class RecordStore:
         try:
             return self._table.get(key)
         except ThreefsError:
-            self._look_for_failure()
+            self._report_failure()
             raise
 
     def _scan(self, begin: bytes, end: bytes, limit: int, reverse: bool = False) -> list[Pair]:
         try:
             return self._table.scan(begin, end, limit, reverse)
         except ThreefsError:
-            self._look_for_failure()
+            self._report_failure()
             raise
 
-    def _look_for_failure(self) -> None:
+    def _report_failure(self) -> None:
         failure = self._table.failure
         if failure is not None and not isinstance(failure, NoSpace):
             self.on_failure(failure)
 
-    def _remember(self, chunk: ChunkId, record: Record | None) -> None:
+    def _cache(self, chunk: ChunkId, record: Record | None) -> None:
         if len(self._young) >= self._half:
             self._old = self._young
             self._young = {}
         self._young[chunk] = record
 
 
-def living(record: Record | None) -> Version | None:
+def live_version(record: Record | None) -> Version | None:
     """The committed version, if there is one and the chunk is not removed."""
     if record is None or record.committed is None or record.committed.removed:
         return None

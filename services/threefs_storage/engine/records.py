@@ -88,9 +88,11 @@ class Record:
     committed: Version | None = None
     pending: Version | None = None
     entries: tuple[Entry, ...] = ()  # of committed writes, oldest first
-    shipped: tuple[Entry, ...] | None = None  # what takes the place of `entries` when the pending version is committed
+    incoming_entries: tuple[Entry, ...] | None = (
+        None  # what takes the place of `entries` when the pending version is committed
+    )
     forgotten: Forgotten = NOTHING_FORGOTTEN
-    shipped_forgotten: Forgotten = NOTHING_FORGOTTEN
+    incoming_forgotten: Forgotten = NOTHING_FORGOTTEN
 
     def entry(self, client: bytes, channel: int) -> Entry | None:
         """The last committed write of this channel."""
@@ -106,7 +108,7 @@ class Record:
         if before is not None and before.chain_version == pending.chain_version:
             assert pending.version >= before.version, "versions never fall within a chain version (I4)"
         entries, forgotten = self.next_entries
-        if self.shipped is None and self.collectable(pending.stamp):  # other replicas may have done so
+        if self.incoming_entries is None and self.collectable(pending.stamp):  # other replicas may have done so
             entries, forgotten = (), NOTHING_FORGOTTEN
         if pending.identity is not None:
             result = Entry(*pending.identity, pending.version, pending.length, pending.checksum, pending.stamp)
@@ -116,9 +118,9 @@ class Record:
     @property
     def next_entries(self) -> tuple[tuple[Entry, ...], Forgotten]:
         """The results of all writes before the pending version."""
-        if self.shipped is None:
+        if self.incoming_entries is None:
             return self.entries, self.forgotten
-        return self.shipped, self.shipped_forgotten
+        return self.incoming_entries, self.incoming_forgotten
 
     def collectable(self, now: int) -> bool:
         """Whether the chunk is removed, and no write of before that can be under way."""
@@ -146,7 +148,7 @@ def encode(chunk: ChunkId, record: Record) -> bytes:
     flags = (
         (_HAS_COMMITTED if record.committed else 0)
         | (_HAS_PENDING if record.pending else 0)
-        | (_HAS_SHIPPED if record.shipped is not None else 0)
+        | (_HAS_SHIPPED if record.incoming_entries is not None else 0)
         | (_HAS_FORGOTTEN if record.forgotten.version else 0)
     )
     parts = [_HEAD.pack(_FORMAT, flags, len(record.entries))]
@@ -154,10 +156,10 @@ def encode(chunk: ChunkId, record: Record) -> bytes:
     parts += [_ENTRY.pack(*entry) for entry in record.entries]
     if record.forgotten.version:
         parts.append(_FORGOTTEN.pack(*record.forgotten))
-    if record.shipped is not None:
-        parts.append(_COUNT.pack(len(record.shipped)))
-        parts += [_ENTRY.pack(*entry) for entry in record.shipped]
-        parts.append(_FORGOTTEN.pack(*record.shipped_forgotten))
+    if record.incoming_entries is not None:
+        parts.append(_COUNT.pack(len(record.incoming_entries)))
+        parts += [_ENTRY.pack(*entry) for entry in record.incoming_entries]
+        parts.append(_FORGOTTEN.pack(*record.incoming_forgotten))
     body = b"".join(parts)
     return body + _CRC.pack(crc32c(chunk.key() + body))
 

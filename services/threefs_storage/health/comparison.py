@@ -15,7 +15,7 @@ from threefs.routing import Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import SCAN_CHUNKS
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.chunk_listing import GOOD, REMOVED, catalog
+from threefs_storage.chunk_listing import GOOD, REMOVED, scan_chunks
 from threefs_storage.targets import Target
 
 _CALL_S = 5.0
@@ -43,7 +43,7 @@ class Comparison:
         self._routing = routing
         self._clock = clock
 
-    async def wrong_here(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
+    async def find_divergent(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
         """Chunks behind `after`, up to and with `last` (None: to the end), of which this target has not what it should.
 
         Nothing where they cannot be compared now.
@@ -51,41 +51,41 @@ class Comparison:
         if not target.serving or len(target.chain.serving) < 2:
             return []
         try:
-            return await self._look_twice(target, after, last)
+            return await self._compare_twice(target, after, last)
         except ThreefsError:
             return []
 
-    async def _look_twice(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
+    async def _compare_twice(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
         suspects: set[ChunkId] = set()
         for neighbour, before in _neighbours(target):
-            suspects |= await self._differing(target, neighbour, before, after, last)
+            suspects |= await self._divergent_from(target, neighbour, before, after, last)
         if not suspects:
             return []
         await self._clock.sleep(_SECOND_LOOK_S)
         wrong: set[ChunkId] = set()
         for chunk in sorted(suspects):
             for neighbour, before in _neighbours(target):
-                wrong |= await self._differing(target, neighbour, before, _before(chunk), chunk)
+                wrong |= await self._divergent_from(target, neighbour, before, _before(chunk), chunk)
         return sorted(wrong & suspects)
 
-    async def _differing(
+    async def _divergent_from(
         self, target: Target, neighbour: TargetId, before: bool, after: ChunkId | None, last: ChunkId | None
     ) -> set[ChunkId]:
         chain_version = target.chain.version
         target.check(chain_version)
         mine = _own_rows(target, after, last)
-        theirs = await self._rows(target, neighbour, after, last)
+        theirs = await self._fetch_rows(target, neighbour, after, last)
         target.check(chain_version)
         still = _own_rows(target, after, last)
         found = set()
         for chunk in mine.keys() | theirs.keys():
             own, other = mine.get(chunk, _NOTHING), theirs.get(chunk, _NOTHING)
             settled = own is not None and other is not None and own == still.get(chunk, _NOTHING)
-            if settled and chunk not in target.locks and is_wrong(own, other, before=before):
+            if settled and chunk not in target.locks and is_divergent(own, other, before=before):
                 found.add(chunk)
         return found
 
-    async def _rows(
+    async def _fetch_rows(
         self, target: Target, neighbour: TargetId, after: ChunkId | None, last: ChunkId | None
     ) -> dict[ChunkId, Row | None]:
         address = self._routing().address_of(neighbour)
@@ -103,7 +103,7 @@ class Comparison:
                 return found
 
 
-def is_wrong(own: Row | None, other: Row | None, *, before: bool) -> bool:
+def is_divergent(own: Row | None, other: Row | None, *, before: bool) -> bool:
     """Whether a target has not what it should, by what its neighbour before it in the chain, or behind it, has."""
     if own is None or other is None or own == other or (own.removed and other.removed):
         return False
@@ -120,7 +120,7 @@ def _neighbours(target: Target) -> list[tuple[TargetId, bool]]:
 def _own_rows(target: Target, after: ChunkId | None, last: ChunkId | None) -> Mapping[ChunkId, Row | None]:
     found: dict[ChunkId, Row | None] = {}
     while True:
-        reply = catalog(target, after, 0, removed=True)
+        reply = scan_chunks(target, after, 0, removed=True)
         found |= _rows(reply, last)
         after = ChunkId(reply.last_inode, reply.last_index)
         if not reply.more or (last is not None and after >= last):

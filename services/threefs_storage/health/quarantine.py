@@ -13,7 +13,7 @@ from threefs.ids import NodeId, TargetId
 from threefs.routing import Chain, PublicState, Routing
 
 
-def elsewhere(chain: Chain, target_id: TargetId) -> bool:
+def has_other_copy(chain: Chain, target_id: TargetId) -> bool:
     """Whether another target may have all that this one should have."""
     return any(
         member.target_id != target_id and member.state in (PublicState.SERVING, PublicState.LASTSRV)
@@ -38,7 +38,7 @@ def check_disk(directory: Path, node_id: NodeId, routing: Routing) -> None:
     )
 
 
-def put_aside(directory: Path) -> Path:
+def quarantine(directory: Path) -> Path:
     """Where it is now. One that was put aside before is removed: the disk shall not fill up with them."""
     aside = directory.with_name(f"{directory.name}.damaged")
     shutil.rmtree(aside, ignore_errors=True)

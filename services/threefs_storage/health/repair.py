@@ -53,7 +53,7 @@ class Repair:
         self._clock = clock
         self._background = BackgroundTasks()
 
-    def begin(self, target: Target) -> None:
+    def start(self, target: Target) -> None:
         self._background.start(f"repair of target {target.target_id}", self._run(target))
 
     async def stop(self) -> None:
@@ -62,24 +62,24 @@ class Repair:
     async def _run(self, target: Target) -> None:
         rounds = 0
         while True:
-            target.hurt.clear()
+            target.damage_added.clear()
             for chunk in list(target.damaged):
-                await self.attempt(target, chunk)
+                await self.repair(target, chunk)
             for chunk in list(islice(target.engine.lost_chunks, _MOST_LOST)):
-                await self.attempt(target, chunk)
+                await self.repair(target, chunk)
             is_sound = not target.damaged and not target.engine.lost_chunks
             try:
                 async with asyncio.timeout(None if is_sound else _BACKOFF.limit_s(rounds)):
-                    await target.hurt.wait()
+                    await target.damage_added.wait()
                 rounds = 0
             except TimeoutError:
                 rounds += 1
 
-    async def attempt(self, target: Target, chunk: ChunkId) -> Outcome:
+    async def repair(self, target: Target, chunk: ChunkId) -> Outcome:
         """Make a chunk good, or find that it is lost. Raises nothing."""
         was_lost = chunk in target.engine.lost_chunks
         try:
-            outcome = await self._heal(target, chunk, self._clock.monotonic() + _TURN_S)
+            outcome = await self._repair(target, chunk, self._clock.monotonic() + _TURN_S)
         except ThreefsError as error:
             _LOG.debug("a damaged chunk cannot be repaired now", chunk=chunk, error=str(error))
             return Outcome.LATER
@@ -89,28 +89,28 @@ class Repair:
         if outcome is not Outcome.LATER:
             target.damaged.pop(chunk, None)
         if outcome is Outcome.REPAIRED:
-            target.repaired += 1
-            self._craq.tell_repaired(target, chunk)
+            target.repaired_chunks += 1
+            self._craq.trace_repaired(target, chunk)
             _LOG.info("a damaged chunk is repaired", target=target.target_id, chunk=chunk)
         elif outcome is Outcome.LOST and not was_lost:
             _LOG.warning("a damaged chunk is lost: it is not good elsewhere", target=target.target_id, chunk=chunk)
         return outcome
 
-    async def _heal(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
-        async with self._craq.changing(target, chunk, deadline):
+    async def _repair(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
+        async with self._craq.locked_change(target, chunk, deadline):
             target.check(target.chain.version)
             outcomes = []
             for version_of in (_pending, _committed):  # what was pending may be committed by then
                 try:
                     version = version_of(target.engine.record(chunk) or Record())
                 except Corrupt:
-                    return await self._heal_record(target, chunk, deadline)
+                    return await self._repair_record(target, chunk, deadline)
                 if version is not None and version.length:
-                    outcomes.append(await self._heal_version(target, chunk, version, deadline))
+                    outcomes.append(await self._repair_version(target, chunk, version, deadline))
             known = [outcome for outcome in Outcome if outcome in outcomes]
             return known[-1] if known else Outcome.SOUND
 
-    async def _heal_version(self, target: Target, chunk: ChunkId, version: Version, deadline: float) -> Outcome:
+    async def _repair_version(self, target: Target, chunk: ChunkId, version: Version, deadline: float) -> Outcome:
         """A version whose record is good."""
         if await _sound(target, version):
             return Outcome.SOUND
@@ -126,12 +126,12 @@ class Repair:
             return Outcome.LOST
         if len(target.chain.serving) > 1:
             # It may not be dropped, for it may have been committed elsewhere, and not be finished either.
-            target.engine.give_up(Corrupt(f"version {version.version} of chunk {chunk} is pending and cannot be read"))
+            target.engine.fail(Corrupt(f"version {version.version} of chunk {chunk} is pending and cannot be read"))
             return Outcome.LATER
-        await self._craq.drive(target, chunk, target.engine.mark_lost(chunk, version), deadline)
+        await self._craq.replicate(target, chunk, target.engine.mark_lost(chunk, version), deadline)
         return Outcome.LOST
 
-    async def _heal_record(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
+    async def _repair_record(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
         """Without its record nobody here knows which version is committed."""
         for member, newest in _others(target):
             try:
@@ -141,10 +141,10 @@ class Repair:
             if message is None:
                 target.engine.forget(chunk)  # nothing was committed here either (I3)
                 return Outcome.REPAIRED
-            return await self._take_over(target, chunk, _update(message, target.chain.version), deadline)
-        return await self._correct(target, chunk, deadline)
+            return await self._adopt(target, chunk, _update(message, target.chain.version), deadline)
+        return await self._repair_alone(target, chunk, deadline)
 
-    async def _correct(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
+    async def _repair_alone(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
         """Nobody else that serves has a record that can be read: this one's own bytes may still tell what it was."""
         record = target.engine.corrected(chunk) or Record()
         for version in (record.pending, record.committed):
@@ -156,20 +156,20 @@ class Repair:
                 content = await self._copies.content(target, chunk, version)
             if content is not None:
                 update = replacement(version, *results)
-                return await self._place(target, chunk, update, content, deadline)
+                return await self._install(target, chunk, update, content, deadline)
         known = max((v.version for v in (record.pending, record.committed) if v is not None), default=0)
         lost = Update(Kind.REPLACE, known + _BEYOND, target.chain.version, entries=(), lost=True, admitted=True)
-        return await self._place(target, chunk, lost, None, deadline)
+        return await self._install(target, chunk, lost, None, deadline)
 
-    async def _take_over(self, target: Target, chunk: ChunkId, update: Update, deadline: float) -> Outcome:
+    async def _adopt(self, target: Target, chunk: ChunkId, update: Update, deadline: float) -> Outcome:
         """What another one that serves has committed, with the bytes from whoever has them."""
         content: bytearray | None = bytearray()
         if update.length and not update.lost:
             wanted = Version(update.version, 0, update.length, update.checksum, None, 0, b"")
             content = await self._copies.content(target, chunk, wanted)
-        return await self._place(target, chunk, update, None if update.lost else content, deadline)
+        return await self._install(target, chunk, update, None if update.lost else content, deadline)
 
-    async def _place(
+    async def _install(
         self, target: Target, chunk: ChunkId, update: Update, content: bytearray | None, deadline: float
     ) -> Outcome:
         """Make it the committed version here, and pass it on as any other one."""
@@ -177,7 +177,7 @@ class Repair:
         change = dataclasses.replace(update, chain_version=target.chain.version, lost=lost)
         target.check(change.chain_version)
         pending = await target.engine.stage(chunk, change, payload=content or b"")
-        await self._craq.drive(target, chunk, pending, deadline)
+        await self._craq.replicate(target, chunk, pending, deadline)
         return Outcome.LOST if lost else Outcome.REPAIRED
 
 

@@ -42,7 +42,7 @@ class Room:
         #: By target: the chain version that was asked about, when, and the answer.
         self._answers: dict[int, tuple[int, float, asyncio.Task[Found]]] = {}
 
-    async def look(self, target: Target, chunk_bytes: int) -> Found:
+    async def ask(self, target: Target, chunk_bytes: int) -> Found:
         """What the others have. Calls of the same time share one question."""
         version, now = target.chain.version, self._clock.monotonic()
         known = self._answers.get(target.target_id)
@@ -59,10 +59,10 @@ class Room:
 
     async def _ask_all(self, target: Target, least_bytes: int) -> Found:
         others = [m for m in target.chain.members if m.target_id != target.target_id and m.state in _ASKED]
-        found = await asyncio.gather(*(self._ask(member, least_bytes) for member in others))
+        found = await asyncio.gather(*(self._ask_member(member, least_bytes) for member in others))
         return min(found, key=list(Found).index, default=Found.NOTHING)
 
-    async def _ask(self, member: ChainMember, least_bytes: int) -> Found:
+    async def _ask_member(self, member: ChainMember, least_bytes: int) -> Found:
         try:
             room_bytes = await self._room_bytes(member.target_id)
         except ThreefsError:

@@ -23,7 +23,7 @@ _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ScrubRate:
     bytes_per_s: int = 32 << 20
     interval_s: float = 7 * 86_400.0  # from the beginning of one pass to that of the next, at least
 
@@ -31,14 +31,14 @@ class Pace:
 class Scrubber:
     """One task per process: one disk is read at one pace, however many targets lie on it."""
 
-    def __init__(self, pace: Pace, comparison: Comparison, *, clock: Clock) -> None:
+    def __init__(self, pace: ScrubRate, comparison: Comparison, *, clock: Clock) -> None:
         self.passes = 0
-        self._pace = pace
+        self._rate = pace
         self._comparison = comparison
         self._clock = clock
         self._background = BackgroundTasks()
 
-    def begin(self, targets: Iterable[Target]) -> None:
+    def start(self, targets: Iterable[Target]) -> None:
         self._background.start("scrubber", self._run(list(targets)))
 
     async def stop(self) -> None:
@@ -55,42 +55,42 @@ class Scrubber:
                 except Exception:
                     _LOG.exception("a target cannot be scrubbed", target=target.target_id)
             self.passes += 1
-            await self._clock.sleep(max(1.0, began + self._pace.interval_s - self._clock.monotonic()))
+            await self._clock.sleep(max(1.0, began + self._rate.interval_s - self._clock.monotonic()))
 
     async def _scrub(self, target: Target) -> None:
         """From where the last process stopped, to the end."""
         engine = target.engine
-        cursor = engine.recall(_CURSOR)
+        cursor = engine.note(_CURSOR)
         after = ChunkId.of_key(cursor) if cursor else None
         while page := target.inventory(after, _PAGE):
             for chunk, _ in page:
-                length = await self._look_at(target, engine, chunk)
-                target.scrubbed += 1
+                length = await self._verify(target, engine, chunk)
+                target.scrubbed_chunks += 1
                 target.scrubbed_bytes += length
-                await self._clock.sleep(max(length, _LEAST_BYTES) / self._pace.bytes_per_s)
+                await self._clock.sleep(max(length, _LEAST_BYTES) / self._rate.bytes_per_s)
                 if target.engine is not engine:
                     raise Unavailable("its store has been opened anew")
             last = page[-1][0]
             await self._compare(target, after, last if len(page) == _PAGE else None)
             after = last
-            engine.remember(_CURSOR, after.key())
-        engine.remember(_CURSOR, None)
+            engine.put_note(_CURSOR, after.key())
+        engine.put_note(_CURSOR, None)
         target.scrub_passes += 1
 
     async def _compare(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> None:
-        wrong = await self._comparison.wrong_here(target, after, last)
-        if wrong and len(target.chain.serving) > 1 and not target.broken:
+        wrong = await self._comparison.find_divergent(target, after, last)
+        if wrong and len(target.chain.serving) > 1 and not target.has_failed:
             _LOG.error(
                 "a target has not what others have: it leaves, and comes back by resync",
                 target=target.target_id,
                 chunks=wrong[:_SHOWN],
                 count=len(wrong),
             )
-            target.engine.give_up(Corrupt(f"{len(wrong)} chunks are not what the chain has, the first is {wrong[0]}"))
+            target.engine.fail(Corrupt(f"{len(wrong)} chunks are not what the chain has, the first is {wrong[0]}"))
 
-    async def _look_at(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> int:
+    async def _verify(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> int:
         """Bytes read. A record that cannot be decoded is damage, and so are bytes that fail their checksum."""
-        record = self._record(target, engine, chunk)
+        record = self._stored_record(target, engine, chunk)
         if record is None or record.committed is None:
             return 0
         engine.pin(record.committed)
@@ -103,9 +103,9 @@ class Scrubber:
             engine.unpin(record.committed)
         return record.committed.length
 
-    def _record(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> Record | None:
+    def _stored_record(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> Record | None:
         """As it lies on the disk, not as it is remembered."""
-        found = engine.stored(chunk)
+        found = engine.stored_record(chunk)
         if found is None and target.note_damage(chunk):
             _LOG.warning("a damaged record was found", target=target.target_id, chunk=chunk)
         return found or None

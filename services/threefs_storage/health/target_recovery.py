@@ -18,7 +18,7 @@ from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.routing import PublicState
-from threefs_storage.health.quarantine import elsewhere
+from threefs_storage.health.quarantine import has_other_copy
 from threefs_storage.targets import Target, Targets
 
 _LOOK_S = 0.5
@@ -38,19 +38,19 @@ class TargetRecovery:
         self._targets = targets
         self._clock = clock
         self._report = report
-        self._began = began
+        self._on_return = began
         self._background = BackgroundTasks()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._background.start("revival", self._run())
 
     async def stop(self) -> None:
         await self._background.stop()
 
-    def refused(self, target: Target) -> None:
+    def on_no_space(self, target: Target) -> None:
         """There was no room for what a predecessor sent, or for a record."""
         target.full = True
-        if len(target.chain.serving) > 1 and target.serving and not target.left:
+        if len(target.chain.serving) > 1 and target.serving and not target.leaving:
             _LOG.warning("the disk is full: the target leaves its chain", target=target.target_id)
             target.leave()
             self._report()
@@ -60,41 +60,43 @@ class TargetRecovery:
             await self._clock.sleep(_LOOK_S)
             for target in self._full():
                 try:
-                    await self._look_at(target)
+                    await self._recover_full(target)
                 except ThreefsError as error:
                     _LOG.info("a full target cannot come back yet", target=target.target_id, error=str(error))
             for target in self._damaged():
                 try:
-                    await self._return(target)
+                    await self._reopen(target)
                 except ThreefsError as error:
                     _LOG.warning("a damaged target cannot come back yet", target=target.target_id, error=str(error))
 
     def _damaged(self) -> Iterable[Target]:
-        return [t for t in self._targets if isinstance(t.engine.failure, Corrupt) and elsewhere(t.chain, t.target_id)]
+        return [
+            t for t in self._targets if isinstance(t.engine.failure, Corrupt) and has_other_copy(t.chain, t.target_id)
+        ]
 
     def _full(self) -> Iterable[Target]:
-        return [t for t in self._targets if not t.broken and (t.full or t.engine.read_only is not None)]
+        return [t for t in self._targets if not t.has_failed and (t.full or t.engine.read_only is not None)]
 
-    async def _look_at(self, target: Target) -> None:
+    async def _recover_full(self, target: Target) -> None:
         with contextlib.suppress(NoSpace):
             await target.engine.recover()
         space = target.engine.space()
         if space.free_bytes < max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO)):
             if target.engine.failure is not None:
-                self.refused(target)
+                self.on_no_space(target)
             return
-        if target.engine.failure is None and not target.left:
+        if target.engine.failure is None and not target.leaving:
             target.full = False  # only a write was refused
             return
-        if not target.left:
+        if not target.leaving:
             target.leave()
             self._report()
-        await self._return(target)
+        await self._reopen(target)
 
-    async def _return(self, target: Target) -> None:
+    async def _reopen(self, target: Target) -> None:
         if target.state in (PublicState.SERVING, PublicState.SYNCING) or len(target.locks):
             return  # not before the chain says that it is out, and everything under way has ended
         await self._targets.reopen(target)
         _LOG.info("the target returns", target=target.target_id)
-        self._began(target)
+        self._on_return(target)
         self._report()

@@ -78,7 +78,7 @@ def read_in_any_chain_version() -> None:
 @plant
 def lists_without_what_is_pending() -> None:
     """A list of chunks leaves out what was pending before, though a replica may have shown it."""
-    put(Storage, "_finished_tail", _at_once)
+    put(Storage, "_tail_without_pending", _at_once)
 
 
 async def _at_once(self: Storage, target_id: int, chain_version: int, inode: int, remaining_s: Any) -> Target:

@@ -9,7 +9,7 @@ from threefs_manager.store_generations import StoreGenerations
 from threefs_storage.chain import copies, craq
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.resync import Resync
-from threefs_storage.engine.chunk_writer import Written, without_content
+from threefs_storage.engine.chunk_writer import Written, lost_version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 from threefs_storage.health import repair
@@ -32,8 +32,8 @@ def lost_replace_destroys_the_good_copy() -> None:
     """What its predecessor has lost is lost at a replica that has it."""
 
     async def stage_lost(self: ChunkEngine, chunk: Any, update: Any, record: Any) -> Any:
-        version = without_content(update)
-        changed = dataclasses.replace(record, pending=version, shipped=update.entries)
+        version = lost_version(update)
+        changed = dataclasses.replace(record, pending=version, incoming_entries=update.entries)
         await self._make_durable(chunk, changed, Written(version))
         return version
 
@@ -50,12 +50,12 @@ def damaged_chunk_holds_up_the_resync() -> None:
 
     async def ship(self: Resync, target: Any, chunk: Any, chain_version: int) -> bool:
         try:
-            await self._craq.ship(target, chunk, chain_version, self._clock.monotonic() + 20.0)
+            await self._craq.send_chunk(target, chunk, chain_version, self._clock.monotonic() + 20.0)
         except CorruptChunk:
             return False
         return True
 
-    put(Resync, "_ship", ship)
+    put(Resync, "_send", ship)
 
 
 @plant_for("cluster/services/threefs_storage/chain/test_copies.py::test_only_that_very_content_counts")
@@ -74,7 +74,7 @@ def repair_takes_any_version() -> None:
 @plant_for(f"{_REPAIR}::test_a_pending_version_comes_from_a_syncing_member_that_had_it_pending")
 def syncing_drops_pending_at_once() -> None:
     """R5: the only good bytes of a pending version go with the beginning of a resync."""
-    learn = Target.learn
+    learn = Target.apply_chain
 
     def eager(self: Target, chain: Any) -> None:
         learn(self, chain)
@@ -82,7 +82,7 @@ def syncing_drops_pending_at_once() -> None:
             for chunk in self.engine.pending():
                 self.drop_outdated(chunk)
 
-    put(Target, "learn", eager)
+    put(Target, "apply_chain", eager)
 
 
 @plant_for(f"{_REPAIR}::test_the_middle_and_the_tail_are_damaged_and_the_head_is_good")
@@ -116,13 +116,13 @@ def damage_met_by_a_write_is_not_noted() -> None:
 @plant_for(f"{_COLLECTOR}::test_half_way_a_new_head_goes_on_from_what_it_knows")
 def fresh_is_ignored() -> None:
     """A write that begins a chunk anew is refused where its removal is still known, or is not known any more."""
-    forwarded = Craq._forwarded
+    forwarded = Craq._from_predecessor
 
     async def strict(self: Craq, target: Any, chunk: Any, write: Any, *rest: Any) -> Any:
         write.fresh = False
         return await forwarded(self, target, chunk, write, *rest)
 
-    put(Craq, "_forwarded", strict)
+    put(Craq, "_from_predecessor", strict)
 
 
 @plant_for(f"{_COLLECTOR}::test_a_collection_that_came_half_way_holds_up_nothing")
@@ -132,11 +132,11 @@ def removals_are_collected_from_the_head() -> None:
     async def from_the_head(self: Craq, target: Target, chunk: Any, version: int, deadline: float) -> None:
         successor = target.chain.successor(target.target_id)
         target.engine.forget(chunk)
-        self._story.add(chunk, "collected", version=version)
+        self._trace.add(chunk, "collected", version=version)
         if successor is not None:
-            await self._successor.collect(target, successor, chunk, version, deadline)
+            await self._successor.collect_tombstone(target, successor, chunk, version, deadline)
 
-    put(Craq, "_collect_behind", from_the_head)
+    put(Craq, "_collect_tail_first", from_the_head)
 
 
 @plant_for(f"{_COLLECTOR}::test_versions_do_not_begin_anew")
@@ -152,7 +152,7 @@ def young_removals_are_collected() -> None:
     def old(target: Any, record: Any, version: int) -> bool:
         return record is not None and record.committed is not None and record.committed.removed
 
-    put(craq, "_is_old_removal", old)
+    put(craq, "_is_collectable", old)
 
 
 @plant_for(
@@ -174,7 +174,7 @@ def first_seq_not_sent() -> None:
 @plant_for(f"{_ONCE}::test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown")
 def forgotten_results_are_not_missed() -> None:
     """I6: a late attempt whose result was forgotten is applied again."""
-    put(craq, "may_have_ended", lambda forgotten, known_version, now: False)
+    put(craq, "may_be_forgotten", lambda forgotten, known_version, now: False)
 
 
 @plant_for(f"{_ONCE}::test_r6_what_is_forgotten_travels_with_a_resync")
@@ -194,7 +194,7 @@ def old_copy_serves_alone() -> None:
 @plant_for("contract/test_min_replicas.py::test_a_lone_target_takes_no_writes_but_is_read")
 def lone_head_acknowledges() -> None:
     """A write is acknowledged on fewer replicas than the minimum."""
-    put(Target, "check_copies", lambda self: None)
+    put(Target, "check_min_replicas", lambda self: None)
 
 
 @plant_for(

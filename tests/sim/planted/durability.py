@@ -87,8 +87,8 @@ def append_behind_a_dropped_one() -> None:
 @plant
 def written_in_place() -> None:
     """A change is written over the committed version instead of beside it."""
-    take = Writer._take
-    place = Writer._place
+    take = Writer._take_block
+    place = Writer._write_new_block
 
     async def over(self: Writer, old: Any, *rest: Any) -> Any:
         async def same(writer: Writer, bits: int, *, reserve: bool) -> Any:
@@ -96,13 +96,13 @@ def written_in_place() -> None:
                 return old.block
             return await take(writer, bits, reserve=reserve)
 
-        put(Writer, "_take", same)
+        put(Writer, "_take_block", same)
         try:
             return await place(self, old, *rest)
         finally:
-            put(Writer, "_take", take)
+            put(Writer, "_take_block", take)
 
-    put(Writer, "_place", over)
+    put(Writer, "_write_new_block", over)
 
 
 @plant

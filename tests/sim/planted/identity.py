@@ -67,7 +67,7 @@ def leases_of_a_backup_go_on() -> None:
 @plant_for(f"{_DOZES}::test_a_lock_that_was_slept_away_is_lost_and_the_others_go_on[1]")
 def fences_are_forgotten() -> None:
     """I18: bytes that come late, under a lock that was taken away, are stored."""
-    put(RecordStore, "_note_fence", lambda self, inode, record: None)
+    put(RecordStore, "_update_fence", lambda self, inode, record: None)
     put(LockOwner, "is_lost", False)
 
 

@@ -89,14 +89,14 @@ def identity_forgotten() -> None:
 @plant
 def entries_not_shipped() -> None:
     """R6: a whole chunk travels without the results of its writes."""
-    ship = Successor.ship
+    ship = Successor.send_whole_chunk
 
     async def bare(
         self: Successor, target: Any, successor: Any, chunk: Any, version: Any, entries: Any, *rest: Any
     ) -> Any:
         return await ship(self, target, successor, chunk, version, (), *rest)
 
-    put(Successor, "ship", bare)
+    put(Successor, "send_whole_chunk", bare)
 
 
 @plant
@@ -111,7 +111,7 @@ def pending_not_finished_before_read() -> None:
 
     def with_all(self: Target, *args: Any, **more: Any) -> None:
         init(self, *args, **more)
-        self.current = All()
+        self.current_pending = All()
 
     put(Target, "__init__", with_all)
 
@@ -141,13 +141,13 @@ def pending_shown_early() -> None:
 def syncing_keeps_pending() -> None:
     """R5: what was pending before survives the beginning of a resync."""
     put(Target, "drop_outdated", lambda self, chunk: True)
-    put(Target, "all_dropped", lambda self: True)
+    put(Target, "drop_all_outdated", lambda self: True)
 
 
 @plant
 def finisher_off() -> None:
     """What a crash or a client that gave up has left pending stays so."""
-    put(PendingRecovery, "begin", lambda self, target: target.finished.set())
+    put(PendingRecovery, "restart", lambda self, target: target.pending_recovered.set())
 
 
 @plant
@@ -168,7 +168,7 @@ def older_pending_dropped() -> None:
 def promoted_too_early() -> None:
     """I7: a syncing target says at once that nothing is missing."""
     state = Target.local_state.fget  # type: ignore[attr-defined]
-    put(Target, "local_state", property(lambda self: max(state(self), 1) if self.left else LocalState.UPTODATE))
+    put(Target, "local_state", property(lambda self: max(state(self), 1) if self.leaving else LocalState.UPTODATE))
 
 
 @plant
@@ -176,13 +176,13 @@ def resync_ships_nothing() -> None:
     async def ship(self: Resync, target: Any, chunk: Any, chain_version: int) -> bool:
         return True
 
-    put(Resync, "_ship", ship)
+    put(Resync, "_send", ship)
 
 
 @plant
 def parts_sent_to_syncing() -> None:
     """R4: a syncing target takes a part of a chunk on top of whatever it holds."""
-    kinds = Craq._forwarded
+    kinds = Craq._from_predecessor
 
     async def forwarded(
         self: Craq, target: Target, chunk: Any, write: Any, identity: Any, payload: Any, end: Any
@@ -193,7 +193,7 @@ def parts_sent_to_syncing() -> None:
         finally:
             target.serving = before
 
-    put(Craq, "_forwarded", forwarded)
+    put(Craq, "_from_predecessor", forwarded)
 
 
 @plant
@@ -206,7 +206,7 @@ def chain_not_looked_at_under_the_lock() -> None:
         if not getattr(target, "admitting", False):
             admit(target, write)
 
-    changing = Craq.changing
+    changing = Craq.locked_change
 
     @contextlib.asynccontextmanager
     async def unchecked(self: Craq, target: Target, chunk: Any, deadline: float) -> Any:
@@ -222,14 +222,14 @@ def chain_not_looked_at_under_the_lock() -> None:
             check(self, chain_version, syncing=syncing)
 
     put(craq_module, "_admit", once)
-    put(Craq, "changing", unchecked)
+    put(Craq, "locked_change", unchecked)
     put(Target, "check", checked)
 
 
 @plant_for("cluster/services/threefs_storage/chain/test_craq.py::test_r4_a_gap_is_refused")
 def gap_is_taken() -> None:
     """R4: a version beyond the next one is taken, with only a part of the chunk."""
-    stage = ChunkEngine._current
+    stage = ChunkEngine._base_record
 
     def current(self: ChunkEngine, chunk: Any, update: Any) -> Record:
         record = self.record(chunk)
@@ -237,7 +237,7 @@ def gap_is_taken() -> None:
             return record
         return stage(self, chunk, update)
 
-    forwarded = Craq._forwarded
+    forwarded = Craq._from_predecessor
 
     async def any_version(self: Craq, target: Target, chunk: Any, write: Any, *rest: Any) -> Any:
         record = target.engine.record(chunk) or Record()
@@ -246,14 +246,14 @@ def gap_is_taken() -> None:
             return await self._stage(target, chunk, write, write.version, *rest)
         return await forwarded(self, target, chunk, write, *rest)
 
-    put(ChunkEngine, "_current", current)
-    put(Craq, "_forwarded", any_version)
+    put(ChunkEngine, "_base_record", current)
+    put(Craq, "_from_predecessor", any_version)
 
 
 @plant_for("contract/test_syncing_target.py::test_r5_a_replace_never_lowers_what_came_under_the_same_chain_version")
 def replace_lowers_a_version() -> None:
     """R5: a whole chunk takes the place even of a newer version of the same chain version."""
-    current = ChunkEngine._current
+    current = ChunkEngine._base_record
 
     def lowered(self: ChunkEngine, chunk: Any, update: Any) -> Record:
         with contextlib.suppress(ThreefsError):
@@ -265,8 +265,8 @@ def replace_lowers_a_version() -> None:
     ) -> Any:
         return await self._stage(target, chunk, write, write.version, identity, payload, end)
 
-    put(ChunkEngine, "_current", lowered)
-    put(Craq, "_replaced", replaced)
+    put(ChunkEngine, "_base_record", lowered)
+    put(Craq, "_replace", replaced)
 
 
 @plant
@@ -290,7 +290,7 @@ def shipped_entries_are_added() -> None:
     after_commit = Record.after_commit
 
     def added(self: Record, chain_version: int) -> Record:
-        shipped = self.shipped if self.shipped is None else (*self.shipped, *self.entries)
+        shipped = self.incoming_entries if self.incoming_entries is None else (*self.incoming_entries, *self.entries)
         return after_commit(Record(self.committed, self.pending, self.entries, shipped), chain_version)
 
     put(Record, "after_commit", added)

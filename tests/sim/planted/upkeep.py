@@ -24,7 +24,7 @@ from threefs.wire import storage_pb2 as pb
 
 @plant
 def nothing_is_repaired() -> None:
-    put(Repair, "begin", lambda self, target: None)
+    put(Repair, "start", lambda self, target: None)
 
 
 @plant
@@ -74,14 +74,14 @@ def resync_ends_early() -> None:
 @plant
 def resync_leaves_what_is_gone() -> None:
     """What only the successor has stays there."""
-    ship = Craq.ship
+    ship = Craq.send_chunk
 
     async def kept(self: Craq, target: Target, chunk: Any, *rest: Any) -> None:
         record = target.engine.record(chunk)
         if record is not None and record.committed is not None and not record.committed.removed:
             await ship(self, target, chunk, *rest)
 
-    put(Craq, "ship", kept)
+    put(Craq, "send_chunk", kept)
 
 
 @plant
@@ -90,13 +90,13 @@ def resync_survives_a_chain_change() -> None:
 
     async def done(self: Storage, request: pb.SyncDoneRequest) -> pb.SyncDoneReply:
         target = self._targets.get(request.target)
-        target.complete_in = target.chain.version
+        target.synced_in_version = target.chain.version
         return pb.SyncDoneReply()
 
     async def run(self: Resync, target: Target, successor: Any, chain_version: int) -> None:
         for _ in range(50):
             try:
-                await target.finished.wait()
+                await target.pending_recovered.wait()
                 request = pb.SyncDoneRequest(target=successor, chain_version=chain_version)
                 await self._peers.call(self._address(successor), SYNC_DONE, request, timeout_s=5.0)
                 return
@@ -110,7 +110,7 @@ def resync_survives_a_chain_change() -> None:
 @plant
 def full_target_stays() -> None:
     """A replica without room stays in its chain, and every write of the chain waits for it."""
-    put(TargetRecovery, "refused", lambda self, target: None)
+    put(TargetRecovery, "on_no_space", lambda self, target: None)
 
 
 @plant
@@ -166,7 +166,7 @@ def answer_given_back_before_it_is_sent() -> None:
 @plant
 def buffers_of_cancelled_reads_are_lost() -> None:
     """I20: a read that is cancelled keeps its buffer for ever."""
-    put(Reads, "_ended", lambda self, task, buffer: None)
+    put(Reads, "_return_buffer", lambda self, task, buffer: None)
 
 
 @plant
@@ -213,13 +213,13 @@ def _keeping(hold: Any) -> Any:
 @plant
 def change_given_up_is_not_finished() -> None:
     """What a cancelled change has left pending is nobody's."""
-    release = Target.release
+    release = Target.end_change
 
     def forgetful(self: Target, chunk: Any) -> None:
         release(self, chunk)
         self.abandoned.discard(chunk)
 
-    put(Target, "release", forgetful)
+    put(Target, "end_change", forgetful)
 
 
 @plant

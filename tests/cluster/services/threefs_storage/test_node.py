@@ -92,13 +92,13 @@ def test_a_chain_version_is_durable_in_the_store_before_the_node_acts_in_it(tmp_
             (target,) = one.targets
             assert one.targets.stores()[0].kept.chain.version == target.chain.version, "since it was taken in"
             before, held = target.chain.version, asyncio.Event()
-            keep = target.engine.keep
+            keep = target.engine.keep_note
 
             async def slow(name: str, value: bytes) -> None:
                 await held.wait()
                 await keep(name, value)
 
-            target.engine.keep = slow
+            target.engine.keep_note = slow
             await two.stop()
             await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.OFFLINE})
             await asyncio.sleep(0.1)

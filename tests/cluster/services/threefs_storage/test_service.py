@@ -275,7 +275,7 @@ def test_the_story_of_a_chunk_tells_its_versions(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
             await chain.write(b"x")
-            told = [(event.what, event.facts["version"]) for event in chain[1].storage.story.of(CHUNK)]
+            told = [(event.what, event.facts["version"]) for event in chain[1].storage.trace.of(CHUNK)]
             assert told == [("staged", 1), ("forwarding", 1), ("committed", 1)]
 
     run(test)

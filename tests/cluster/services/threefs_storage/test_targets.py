@@ -36,11 +36,13 @@ def test_only_newer_chain_versions_are_learned(tmp_path: Path) -> None:
         async with chain_of(tmp_path, 2) as chain:
             old = chain.routing()
             target = chain[1].target
-            assert chain[1].targets.learn(old) == []
+            assert chain[1].targets.apply_routing(old) == []
             new = chain.change((2, SERVING), (1, OFFLINE), learned_by=[2])
-            assert chain[1].targets.learn(new) == [target]
+            assert chain[1].targets.apply_routing(new) == [target]
             assert (target.chain.version, target.serving) == (2, False)
-            assert chain[1].targets.learn(old) == [] and target.chain.version == 2, "I5: chain versions only rise"
+            assert chain[1].targets.apply_routing(old) == [] and target.chain.version == 2, (
+                "I5: chain versions only rise"
+            )
 
     run(test)
 
@@ -49,11 +51,11 @@ def test_a_chain_change_makes_every_pending_version_one_of_before(tmp_path: Path
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
             target = chain[1].target
-            target.current.add(CHUNK)
+            target.current_pending.add(CHUNK)
             target.abandoned.add(CHUNK)
-            target.finished.set()
-            target.learn(target.chain)
-            assert not target.current and not target.abandoned and not target.finished.is_set()
+            target.pending_recovered.set()
+            target.apply_chain(target.chain)
+            assert not target.current_pending and not target.abandoned and not target.pending_recovered.is_set()
 
     run(test)
 
@@ -107,7 +109,7 @@ def test_two_changes_at_once_give_a_wait_up_once(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path, 3) as chain:
             target = chain[1].target
-            waiting = asyncio.create_task(target.unless_changed(asyncio.sleep(60)))
+            waiting = asyncio.create_task(target.cancel_on_chain_change(asyncio.sleep(60)))
             await asyncio.sleep(0.01)
             for _ in range(3):  # until the timeout has gone off, and its task has not run
                 if waiting.done():

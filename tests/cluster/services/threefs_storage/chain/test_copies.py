@@ -51,7 +51,7 @@ def test_a_damaged_copy_does_not_count_and_the_next_one_is_asked(tmp_path: Path)
             ask, target, version = copies(chain)
             await flip_content(chain[2])
             assert await ask.content(target, CHUNK, version) == bytearray(CONTENT)
-            assert chain[2].target.damage_found == 1, "and it is noted there"
+            assert chain[2].target.damaged_chunks_found == 1, "and it is noted there"
 
     run(test)
 

@@ -366,7 +366,7 @@ def test_a_change_that_was_given_up_is_finished_without_anybody_asking(tmp_path:
             chain[1].peers.before = None
             await cancelled(write)
             await until(lambda: [replica.committed() for replica in chain.replicas] == [1, 1, 1])
-            assert not chain[1].target.abandoned and not chain[1].target.current
+            assert not chain[1].target.abandoned and not chain[1].target.current_pending
 
     run(test)
 
@@ -462,7 +462,7 @@ def test_a_damaged_record_that_a_write_meets_is_noted_and_the_write_goes_on(node
                 with contextlib.suppress(Unavailable, OutcomeUnknown):
                     version = (await chain.send(row, b"new")).version
                 await asyncio.sleep(0.02)
-            assert chain[node].target.damage_found == 1
+            assert chain[node].target.damaged_chunks_found == 1
             for replica in (1, 2, 3):
                 assert await chain.read(replica) == (2, b"benewe")
 

@@ -15,11 +15,11 @@ def test_a_store_keeps_the_newest_version_of_its_chain_with_the_stores_of_its_me
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
             engine, old = chain[1].target.engine, chain.routing()
-            assert kept_version.recall(engine) is None and chain[1].targets.stores()[0].HasField("kept") is False
-            await chain[1].targets.keep(old)
+            assert kept_version.load(engine) is None and chain[1].targets.stores()[0].HasField("kept") is False
+            await chain[1].targets.keep_chains(old)
             new = chain.change((2, SERVING), (1, OFFLINE))
-            await chain[1].targets.keep(new)
-            await chain[1].targets.keep(old)
+            await chain[1].targets.keep_chains(new)
+            await chain[1].targets.keep_chains(old)
             (store,) = chain[1].targets.stores()
             assert store.kept.chain == routing_module.chain_to_wire(new.chains[CHAIN])
             assert [target.target_id for target in store.kept.targets] == [201, 101]
@@ -31,7 +31,7 @@ def test_what_is_kept_survives_and_is_what_a_target_begins_with(tmp_path: Path) 
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
             old = chain.routing()
-            await chain[2].targets.keep(chain.change((1, SERVING), (2, OFFLINE)))
+            await chain[2].targets.keep_chains(chain.change((1, SERVING), (2, OFFLINE)))
             await chain[2].restart(old)  # a manager that was restored knows no better
             assert chain[2].target.chain.version == 2 and not chain[2].target.serving
             assert kept_version.newest(chain[2].target.engine, Chain(ChainId(9), 1, ())).chain_id == 9, "another one's"
@@ -45,8 +45,8 @@ def test_a_target_that_has_left_keeps_nothing_more(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
             chain[2].target.leave()
-            await chain[2].targets.keep(chain.routing())
-            assert kept_version.recall(chain[2].target.engine) is None
+            await chain[2].targets.keep_chains(chain.routing())
+            assert kept_version.load(chain[2].target.engine) is None
 
     run(test)
 
@@ -59,16 +59,16 @@ def test_where_there_is_no_room_or_it_cannot_be_read_the_target_goes_on(tmp_path
             async def refuse(name: str, value: bytes) -> None:
                 raise NoSpace("full")
 
-            keep, engine.keep = engine.keep, refuse
+            keep, engine.keep_note = engine.keep_note, refuse
             with capture_logs() as logs:
-                await chain[1].targets.keep(chain.routing())
+                await chain[1].targets.keep_chains(chain.routing())
             assert [entry["event"] for entry in logs] == ["a chain version cannot be kept"]
             await keep("chain", b"damage")
             with capture_logs() as logs:
-                assert kept_version.recall(engine) is None
+                assert kept_version.load(engine) is None
             assert [entry["event"] for entry in logs] == ["what a store kept of its chain cannot be read"]
-            engine.keep = keep
-            await chain[1].targets.keep(chain.routing())
-            assert kept_version.recall(engine) is not None
+            engine.keep_note = keep
+            await chain[1].targets.keep_chains(chain.routing())
+            assert kept_version.load(engine) is not None
 
     run(test)

@@ -34,7 +34,7 @@ CHUNKS = [ChunkId(7, number) for number in range(6)]
 
 async def complete(chain: TestChain, node: int) -> None:
     target = chain[node].target
-    await until(lambda: target.complete_in == target.chain.version)
+    await until(lambda: target.synced_in_version == target.chain.version)
 
 
 async def fall_behind(chain: TestChain) -> None:
@@ -55,7 +55,7 @@ def test_what_differs_is_shipped_and_the_rest_is_not(tmp_path: Path) -> None:
             await complete(chain, 3)
             shipped = [ChunkId(w.chunk.inode, w.chunk.index) for w in chain[2].peers.writes() if w.kind == pb.REPLACE]
             assert sorted(shipped) == [CHUNKS[1], CHUNKS[2], CHUNKS[4]]
-            assert chain[2].target.resynced == (5, 5)
+            assert chain[2].target.resync_counts == (5, 5)
             for chunk in CHUNKS[:5]:
                 assert resync.row_of(chunk, chain[3].record(chunk)) == resync.row_of(chunk, chain[2].record(chunk))
             chain.change((1, SERVING), (2, SERVING), (3, SERVING))
@@ -141,7 +141,7 @@ def test_a_change_of_the_chain_ends_the_run_and_the_next_begins_anew(tmp_path: P
             chain.change((2, SERVING), (3, SYNCING), (1, OFFLINE))
             gate.open.set()
             await complete(chain, 3)
-            assert chain[3].target.complete_in == chain.version
+            assert chain[3].target.synced_in_version == chain.version
 
     run(test)
 

@@ -27,8 +27,8 @@ def known(chain: TestChain) -> list[int]:
 
 async def turn(chain: TestChain, node: int = 1, *, minutes: int = LATER) -> int:
     target = chain[node].target
-    target.age.seen(minutes)
-    return await chain[node].storage._collector.turn(target)
+    target.logical_time.observe(minutes)
+    return await chain[node].storage._tombstone_collector.collect_page(target)
 
 
 def test_an_old_removal_is_forgotten_by_all(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_is_of_use_is_kept(how: str, tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
             if how == "it is young":
-                chain[1].target.age.seen(LATER)
+                chain[1].target.logical_time.observe(LATER)
             await removed(chain)
             if how == "a member is out":
                 chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
@@ -87,8 +87,8 @@ def test_one_that_was_out_and_has_the_chunk_does_not_bring_it_back(tmp_path: Pat
             await chain.send(chain.row(kind=pb.REMOVE))
             assert await turn(chain) == 0
             chain.change((1, SERVING), (2, SYNCING))
-            await until(lambda: chain[2].target.complete_in == chain.version)
-            assert chain[2].target.age.now >= LATER, "it learns the time before it serves"
+            await until(lambda: chain[2].target.synced_in_version == chain.version)
+            assert chain[2].target.logical_time.now >= LATER, "it learns the time before it serves"
             chain.change((1, SERVING), (2, SERVING))
             assert await turn(chain) == 1 and known(chain) == [0, 0]
 
@@ -133,7 +133,7 @@ def test_half_way_a_new_head_goes_on_from_what_it_knows(tmp_path: Path) -> None:
             version = (await chain.write(b"again")).version
             assert version > 2
             chain.change((2, SERVING), (3, SERVING), (1, SYNCING))
-            await until(lambda: chain[1].target.complete_in == chain.version)
+            await until(lambda: chain[1].target.synced_in_version == chain.version)
             assert known(chain) == [version] * 3
 
     run(test)
@@ -142,9 +142,9 @@ def test_half_way_a_new_head_goes_on_from_what_it_knows(tmp_path: Path) -> None:
 def test_the_time_of_the_chain_outlives_the_process(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
-            chain[1].target.age.seen(77)
-            chain[1].storage._collector._remember_age(chain[1].target)
+            chain[1].target.logical_time.observe(77)
+            chain[1].storage._tombstone_collector._save_logical_time(chain[1].target)
             await chain[1].restart()
-            assert chain[1].target.age.now == 77
+            assert chain[1].target.logical_time.now == 77
 
     run(test)

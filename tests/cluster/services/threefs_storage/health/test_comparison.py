@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from threefs_storage.health.comparison import Comparison, Row, is_wrong
+from threefs_storage.health.comparison import Comparison, Row, is_divergent
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse
 from tests.harness.clocks import SteppedClock
@@ -31,8 +31,8 @@ GONE, NOTHING = Row(3, 0, 0, removed=True), Row(0, 0, 0, removed=True)
     ],
 )
 def test_who_is_wrong(own: Row | None, other: Row | None, behind_it: bool, before_it: bool) -> None:
-    assert is_wrong(own, other, before=False) is behind_it
-    assert is_wrong(own, other, before=True) is before_it
+    assert is_divergent(own, other, before=False) is behind_it
+    assert is_divergent(own, other, before=True) is before_it
 
 
 def comparison(chain: TestChain, node: int) -> Comparison:
@@ -48,7 +48,7 @@ def test_a_chain_that_is_whole_with_removals_and_what_is_on_its_way(tmp_path: Pa
             chain[3].target.engine.forget(ChunkId(7, 2))  # sooner than the others
             await chain.give_up(1, chain.row(b"later"), b"later")
             for node in (1, 2, 3):
-                assert await comparison(chain, node).wrong_here(chain[node].target, None, None) == []
+                assert await comparison(chain, node).find_divergent(chain[node].target, None, None) == []
             chain[1].peers.before = None
 
     run(test)
@@ -59,12 +59,12 @@ def test_what_cannot_be_compared_is_not_wrong(tmp_path: Path) -> None:
         async with chain_of(tmp_path, 2) as chain:
             await chain.write(b"x")
             chain[1].target.engine.forget(CHUNK)
-            assert await comparison(chain, 1).wrong_here(chain[1].target, None, None) == [CHUNK]
-            assert await comparison(chain, 1).wrong_here(chain[1].target, CHUNK, None) == [], "it is outside"
+            assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == [CHUNK]
+            assert await comparison(chain, 1).find_divergent(chain[1].target, CHUNK, None) == [], "it is outside"
             chain[1].peers.before = refuse
-            assert await comparison(chain, 1).wrong_here(chain[1].target, None, None) == []
+            assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == []
             chain[1].peers.before = None
             chain.change((1, SERVING), (2, OFFLINE))
-            assert await comparison(chain, 1).wrong_here(chain[1].target, None, None) == []
+            assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == []
 
     run(test)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from threefs_storage.engine.engine import EngineSettings
-from threefs_storage.health.quarantine import check_disk, elsewhere, put_aside
+from threefs_storage.health.quarantine import check_disk, has_other_copy, quarantine
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import (
@@ -37,7 +37,7 @@ def test_who_else_may_have_it(others: tuple[PublicState, ...], expected: bool, t
     for mine in (SERVING, LASTSRV, OFFLINE):
         chain = TestChain(tmp_path, 3)
         chain.members = [(1, mine), (2, others[0]), (3, others[1])]
-        assert elsewhere(chain.routing().chains[CHAIN], target_of(1)) is expected
+        assert has_other_copy(chain.routing().chains[CHAIN], target_of(1)) is expected
 
 
 def test_a_node_makes_no_empty_stores_on_the_disk_of_another_one(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_only_the_newest_is_kept(tmp_path: Path) -> None:
     for content in ("first", "second"):
         (tmp_path / "target-7").mkdir()
         (tmp_path / "target-7" / "file").write_text(content)
-        aside = put_aside(tmp_path / "target-7")
+        aside = quarantine(tmp_path / "target-7")
     assert [path.name for path in tmp_path.iterdir()] == ["target-7.damaged"]
     assert (aside / "file").read_text() == "second"
 
@@ -96,7 +96,7 @@ async def come_back(chain: TestChain, node: int) -> None:
     await until(lambda: target.local_state is LocalState.ONLINE)
     target.leased_until = float("inf")
     chain.change(*others, (node, SYNCING))
-    await until(lambda: target.complete_in == chain.version)
+    await until(lambda: target.synced_in_version == chain.version)
     chain.change(*others, (node, SERVING))
     assert await chain.read(node, length=5000) == (5, b"4" * 5000)
 
@@ -155,7 +155,7 @@ def test_a_target_that_cannot_list_what_it_has_leaves_and_comes_back_empty(node:
             broken(chain[node])
             with pytest.raises(Corrupt):
                 target.inventory(None, 10)
-            assert target.left and target.local_state is LocalState.OFFLINE
+            assert target.leaving and target.local_state is LocalState.OFFLINE
             assert "mismatch" in chain[node].targets.reports()[0].failure
             chain.change(*[(n, SERVING) for n in (1, 2, 3) if n != node], (node, OFFLINE))
             await until(lambda: target.engine is not before)
@@ -173,7 +173,7 @@ def test_the_only_one_that_serves_goes_on(tmp_path: Path) -> None:
             broken(chain[1])
             with pytest.raises(Corrupt):
                 chain[1].target.inventory(None, 10)
-            assert not chain[1].target.left
+            assert not chain[1].target.leaving
             assert await chain.read(1, length=5000) == (5, b"4" * 5000)
 
     run(test)
@@ -189,7 +189,7 @@ def test_a_table_that_takes_no_writes_because_of_damage_ends_the_target(tmp_path
 
             target.engine._store._table.write = write  # type: ignore[method-assign, assignment]
             writing = asyncio.create_task(chain.write(b"x"))
-            await until(lambda: target.left)
+            await until(lambda: target.leaving)
             await cancelled(writing)
             assert isinstance(target.engine.failure, Corrupt)
 

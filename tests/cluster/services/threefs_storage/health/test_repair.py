@@ -55,10 +55,10 @@ async def flip(replica: Replica, version: Version) -> None:
 
 async def check_repaired(chain: TestChain, node: int) -> None:
     target = chain[node].target
-    await until(lambda: target.repaired == 1 and not target.damaged)
+    await until(lambda: target.repaired_chunks == 1 and not target.damaged)
     assert await chain.read(node) == (2, CONTENT)
     assert chain[node].state().entries == chain[1 if node != 1 else 2].state().entries
-    assert target.damage_found == 1
+    assert target.damaged_chunks_found == 1
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
@@ -131,7 +131,7 @@ def test_where_no_other_replica_answers_damage_stays_an_error(tmp_path: Path) ->
                 with pytest.raises(CorruptChunk):
                     await chain.read(1)
                 await asyncio.sleep(0.1)
-            assert chain[1].target.damage_found == 1 and not chain[1].target.repaired
+            assert chain[1].target.damaged_chunks_found == 1 and not chain[1].target.repaired_chunks
             assert lost(chain, 1)
 
     run(test)
@@ -152,8 +152,8 @@ def test_a_good_copy_counts_whatever_the_state_of_its_target(state: Any, tmp_pat
             chain.change((1, SERVING), (2, OFFLINE))
             await flip_content(chain[1])
             chain.change((1, SERVING), (2, state))
-            await until(lambda: chain[1].target.repaired == 1 or reads(chain, 1))
-            await until(lambda: chain[1].target.repaired == 1)
+            await until(lambda: chain[1].target.repaired_chunks == 1 or reads(chain, 1))
+            await until(lambda: chain[1].target.repaired_chunks == 1)
             assert await chain.read(1) == (2, CONTENT)
 
     run(test)
@@ -174,7 +174,7 @@ def test_an_older_copy_is_not_a_good_one(tmp_path: Path) -> None:
             with pytest.raises(CorruptChunk):
                 await chain.read(1)
             await until(lambda: lost(chain, 1))
-            assert chain[1].target.repaired == 0
+            assert chain[1].target.repaired_chunks == 0
             with pytest.raises(ChunkLost, match="overwritten as a whole"):
                 await chain.write(b"part", 5)
 
@@ -221,7 +221,7 @@ def test_one_changed_bit_of_the_only_record_is_corrected(tmp_path: Path) -> None
             flip_record(chain[1])
             with pytest.raises(Corrupt):
                 await chain.read(1)
-            await until(lambda: chain[1].target.repaired == 1)
+            await until(lambda: chain[1].target.repaired_chunks == 1)
             assert await chain.read(1) == (2, CONTENT)
             assert (await chain.write(CONTENT, seq=2)).version == 2, "with its results"
 
@@ -246,7 +246,7 @@ def test_a_record_that_nobody_can_read_any_more_is_lost_until_it_is_overwritten(
             assert last.version > 1 << 32, "a version that never was"
             assert not lost(chain, 1)
             chain.change((1, SERVING), (2, SYNCING))
-            await until(lambda: chain[2].target.complete_in == chain.version)
+            await until(lambda: chain[2].target.synced_in_version == chain.version)
             assert chain[2].committed() == last.version
 
     run(test)
@@ -309,12 +309,12 @@ def test_a_pending_version_that_cannot_be_read_makes_its_target_leave(tmp_path: 
             await flip_pending(chain[1])
             chain[1].peers.before = None
             chain.change((1, SERVING), (2, SERVING), (3, SERVING))
-            await until(lambda: chain[1].target.left)
+            await until(lambda: chain[1].target.leaving)
             chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
-            await until(lambda: not chain[1].target.left)
+            await until(lambda: not chain[1].target.leaving)
             chain[1].target.leased_until = float("inf")
             chain.change((2, SERVING), (3, SERVING), (1, SYNCING))
-            await until(lambda: chain[1].target.complete_in == chain.version)
+            await until(lambda: chain[1].target.synced_in_version == chain.version)
             assert chain[1].committed() == 1 and not chain[1].pending()
 
     run(test)
@@ -329,7 +329,7 @@ def test_a_pending_version_that_cannot_be_read_comes_from_a_member_that_has_it(t
             chain[2].peers.before = None
             chain.change((1, SERVING), (2, SERVING), (3, SERVING))
             await until(lambda: [chain[node].committed() for node in (1, 2, 3)] == [2, 2, 2])
-            assert not any(chain[node].target.left for node in (1, 2, 3))
+            assert not any(chain[node].target.leaving for node in (1, 2, 3))
             assert (await chain.read(2))[1] == CONTENT
 
     run(test)
@@ -435,7 +435,7 @@ def test_a_place_that_cannot_be_read_is_damage_of_one_chunk(node: int, tmp_path:
             with pytest.raises(DiskFailed):
                 await chain.read(node)
             await check_repaired(chain, node)
-            assert chain[node].target.engine.failure is None and not chain[node].target.left
+            assert chain[node].target.engine.failure is None and not chain[node].target.leaving
 
     run(test)
 
@@ -457,7 +457,7 @@ def test_a_write_that_must_copy_what_cannot_be_read_waits_for_the_repair(node: i
             while not await write():
                 await asyncio.sleep(0.05)
             target = chain[node].target
-            await until(lambda: target.repaired == 1 and not target.damaged)
+            await until(lambda: target.repaired_chunks == 1 and not target.damaged)
             for replica in (1, 2, 3):
                 _, content = await chain.read(replica)
                 assert content == CONTENT[:5] + b"XYZ" + CONTENT[8:]
@@ -483,10 +483,10 @@ def test_many_places_that_cannot_be_read_are_the_end_of_the_disk(tmp_path: Path)
             target.report = report
             chain[2].peers.before = refuse
             for chunk in chunks:
-                assert not target.broken
+                assert not target.has_failed
                 with pytest.raises(DiskFailed):
                     await chain.read(2, chunk)
-            assert target.broken and target.left and reported == 1
+            assert target.has_failed and target.leaving and reported == 1
             assert target.local_state is LocalState.OFFLINE
             with pytest.raises(NotServing):
                 await chain.read(2, chunks[0])

@@ -42,7 +42,7 @@ def test_a_full_head_gives_way_and_returns_behind_the_others(tmp_path: Path) -> 
         with small_disk(tmp_path / "node-1", _SMALL):
             async with chain_of(tmp_path) as chain:
                 written = await fill(chain)
-                assert written > 10 and chain[1].target.left, "the head has left its chain"
+                assert written > 10 and chain[1].target.leaving, "the head has left its chain"
                 chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
                 await chain.write(CONTENT, chunk=ChunkId(7, written))
                 assert await chain.read(3, ChunkId(7, written)) == (1, CONTENT)
@@ -59,7 +59,7 @@ def test_a_chain_that_is_full_says_so_in_words_of_its_user(tmp_path: Path) -> No
                 assert isinstance(error, NoSpace), error
                 assert "chain 1" in error.message and "remove files or add disks" in error.message
                 assert str(tmp_path) not in error.message
-                assert not chain[1].target.left and not chain[2].target.left, "and it keeps its replicas"
+                assert not chain[1].target.leaving and not chain[2].target.leaving, "and it keeps its replicas"
 
     run(test)
 
@@ -79,7 +79,7 @@ def test_a_write_waits_for_a_replica_with_room_that_will_serve(state: Any, tmp_p
                 else:
                     chain[1].peers.before = _only_space
                 chain.change((1, SERVING), (2, state))
-                assert isinstance(await refused(chain), Unavailable) and not chain[1].target.left
+                assert isinstance(await refused(chain), Unavailable) and not chain[1].target.leaving
                 chain.change((1, SERVING), (2, OFFLINE))
                 await until(lambda: not len(chain[1].target.locks))
 
@@ -95,9 +95,9 @@ def test_many_writes_ask_once(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path, 3) as chain:
             room = chain[1].storage._room
-            found = await asyncio.gather(*(room.look(chain[1].target, CHUNK_BYTES) for _ in range(5)))
+            found = await asyncio.gather(*(room.ask(chain[1].target, CHUNK_BYTES) for _ in range(5)))
             assert set(found) == {Found.TAKES_OVER}
             assert chain[1].peers.count(SPACE_INFO) == 2, "each of the others"
-            assert await room.look(chain[1].target, 1 << 60) is Found.TAKES_OVER, "an answer counts for a moment"
+            assert await room.ask(chain[1].target, 1 << 60) is Found.TAKES_OVER, "an answer counts for a moment"
 
     run(test)

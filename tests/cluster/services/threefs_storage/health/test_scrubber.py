@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.records import Version
 from threefs_storage.health.comparison import Comparison
-from threefs_storage.health.scrubber import Pace, Scrubber
+from threefs_storage.health.scrubber import Scrubber, ScrubRate
 
 from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, Gate, Replica, TestChain, chain_of, until
 from tests.harness.clocks import SteppedClock
@@ -41,14 +41,14 @@ def test_it_finds_what_nobody_reads_and_has_it_repaired(tmp_path: Path) -> None:
             with path.open("r+b") as file:
                 file.seek((committed.block.slot << committed.block.bits) + 3)
                 file.write(b"\xee")
-            scrubber = Scrubber(Pace(), comparison(chain, 2), clock=SteppedClock())
-            scrubber.begin([target])
+            scrubber = Scrubber(ScrubRate(), comparison(chain, 2), clock=SteppedClock())
+            scrubber.start([target])
             await pass_over(scrubber, 1)
-            assert target.damage_found == 2 and target.scrubbed >= len(CHUNKS)
+            assert target.damaged_chunks_found == 2 and target.scrubbed_chunks >= len(CHUNKS)
             (report,) = chain[2].targets.reports()
             assert report.scrub_passes >= 1
             assert report.scrubbed_bytes >= (len(CHUNKS) - 1) * 700, "all but the one whose length nobody knows"
-            await until(lambda: target.repaired == 2 and not target.damaged)
+            await until(lambda: target.repaired_chunks == 2 and not target.damaged)
             for chunk in CHUNKS:
                 assert await chain.read(2, chunk) == (1, b"content" * 100)
             await scrubber.stop()
@@ -63,8 +63,8 @@ def test_it_keeps_to_its_pace(tmp_path: Path) -> None:
                 await chain.write(bytes(100_000), chunk=chunk)
             clock = SteppedClock()
             began = clock.monotonic()
-            scrubber = Scrubber(Pace(bytes_per_s=100_000, interval_s=3600.0), comparison(chain, 1), clock=clock)
-            scrubber.begin([chain[1].target])
+            scrubber = Scrubber(ScrubRate(bytes_per_s=100_000, interval_s=3600.0), comparison(chain, 1), clock=clock)
+            scrubber.start([chain[1].target])
             await pass_over(scrubber, 1)
             assert clock.monotonic() - began >= len(CHUNKS)
             await pass_over(scrubber, 2)
@@ -82,22 +82,22 @@ def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None:
             await asyncio.gather(*(chain.write(b"x", chunk=chunk, client=bytes(15) + b"c") for chunk in chunks))
             await chain[1].storage._scrubber.stop()
             target = chain[1].target
-            target.engine.remember("scrub", None)
+            target.engine.put_note("scrub", None)
             clock = Stopping(300)
-            scrubber = Scrubber(Pace(), comparison(chain, 1), clock=clock)
-            scrubber.begin([target])
+            scrubber = Scrubber(ScrubRate(), comparison(chain, 1), clock=clock)
+            scrubber.start([target])
             await clock.stopped.wait()
             await scrubber.stop()
-            assert target.engine.recall("scrub") == chunks[255].key()
+            assert target.engine.note("scrub") == chunks[255].key()
             await chain[1].restart()
             await chain[1].storage._scrubber.stop()
             target = chain[1].target
-            target.scrubbed = 0
-            again = Scrubber(Pace(), comparison(chain, 1), clock=SteppedClock())
-            again.begin([target])
+            target.scrubbed_chunks = 0
+            again = Scrubber(ScrubRate(), comparison(chain, 1), clock=SteppedClock())
+            again.start([target])
             await pass_over(again, 1)
             await again.stop()
-            assert target.scrubbed == 600 - 256 and target.engine.recall("scrub") is None
+            assert target.scrubbed_chunks == 600 - 256 and target.engine.note("scrub") is None
 
     run(test)
 
@@ -107,12 +107,12 @@ class Stopping(SteppedClock):
 
     def __init__(self, sleeps: int) -> None:
         super().__init__()
-        self.left = sleeps
+        self.leaving = sleeps
         self.stopped = asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        self.left -= 1
-        if not self.left:
+        self.leaving -= 1
+        if not self.leaving:
             self.stopped.set()
             await asyncio.Event().wait()
 
@@ -123,11 +123,11 @@ def test_it_outlives_a_target_whose_store_is_opened_anew_during_a_read(tmp_path:
             await chain.write(bytes(100_000))
             target = chain[2].target
             hold = chain[2].disk.hold_read = Gate()
-            scrubber = Scrubber(Pace(1 << 30, 0.0), comparison(chain, 2), clock=SteppedClock())
-            scrubber.begin([target])
+            scrubber = Scrubber(ScrubRate(1 << 30, 0.0), comparison(chain, 2), clock=SteppedClock())
+            scrubber.start([target])
             await hold.reached.wait()
             chain.change((1, SERVING), (2, OFFLINE))
-            target.left = True
+            target.leaving = True
             await chain[2].targets.reopen(target)
             chain[2].disk.hold_read = None
             hold.open.set()
@@ -160,19 +160,19 @@ def test_a_target_that_is_behind_its_neighbours_leaves_and_is_made_equal(node: i
             await chain.write(b"NEW", chunk=CHUNKS[3])
             regress(chain[node], CHUNKS[3])
             targets = [replica.target for replica in chain.replicas]
-            scrubbers = [Scrubber(Pace(), comparison(chain, n), clock=SteppedClock()) for n in (1, 2, 3)]
+            scrubbers = [Scrubber(ScrubRate(), comparison(chain, n), clock=SteppedClock()) for n in (1, 2, 3)]
             for scrubber, target in zip(scrubbers, targets, strict=True):
-                scrubber.begin([target])
-            await until(lambda: targets[node - 1].left)
+                scrubber.start([target])
+            await until(lambda: targets[node - 1].leaving)
             for scrubber in scrubbers:
                 await scrubber.stop()
-            assert [target.left for target in targets].count(True) == 1, "only the one that is wrong"
+            assert [target.leaving for target in targets].count(True) == 1, "only the one that is wrong"
             others = [(n, SERVING) for n in (1, 2, 3) if n != node]
             chain.change(*others, (node, OFFLINE))
-            await until(lambda: not targets[node - 1].left)
+            await until(lambda: not targets[node - 1].leaving)
             targets[node - 1].leased_until = float("inf")
             chain.change(*others, (node, SYNCING))
-            await until(lambda: targets[node - 1].complete_in == chain.version)
+            await until(lambda: targets[node - 1].synced_in_version == chain.version)
             chain.change(*others, (node, SERVING))
             assert await chain.read(node, CHUNKS[3]) == (2, b"NEW")
 

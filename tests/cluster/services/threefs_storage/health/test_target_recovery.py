@@ -41,7 +41,7 @@ def test_a_full_replica_leaves_and_comes_back_by_resync(node: int, tmp_path: Pat
             fill(chain[node])
             target = chain[node].target
             write = asyncio.create_task(chain.write(b"x" * 70_000, seq=7))
-            await until(lambda: target.left)
+            await until(lambda: target.leaving)
             assert target.local_state is LocalState.OFFLINE and chain[node].targets.reports()[0].read_only
             others = [(n, SERVING) for n in (1, 2, 3) if n != node]
             chain.change(*others, (node, OFFLINE))
@@ -51,7 +51,7 @@ def test_a_full_replica_leaves_and_comes_back_by_resync(node: int, tmp_path: Pat
             assert not target.full
             target.leased_until = float("inf")
             chain.change(*others, (node, SYNCING))
-            await until(lambda: target.complete_in == chain.version)
+            await until(lambda: target.synced_in_version == chain.version)
             chain.change(*others, (node, SERVING))
             assert await chain.read(node) == (2, b"x" * 70_000)
 
@@ -66,7 +66,7 @@ def test_the_only_one_that_serves_stays_for_reads(tmp_path: Path) -> None:
             fill(chain[1])
             with pytest.raises(NoSpace):
                 await chain.write(b"x" * 70_000)
-            assert await chain.read(1) == (1, b"before") and not chain[1].target.left
+            assert await chain.read(1) == (1, b"before") and not chain[1].target.leaving
             free(chain[1])
             assert (await chain.write(b"x" * 70_000)).version == 2
 

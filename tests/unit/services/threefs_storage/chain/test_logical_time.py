@@ -31,9 +31,9 @@ def test_it_goes_on_from_a_later_time_and_not_from_an_earlier_one() -> None:
     clock = Clock()
     age = LogicalTime(clock, 7)
     clock.now += 59
-    age.seen(20)
+    age.observe(20)
     clock.now += 59
     assert age.now == 20, "no part of a minute is counted twice"
-    age.seen(3)
+    age.observe(3)
     clock.now += 1
     assert age.now == 21

@@ -23,17 +23,17 @@ def test_it_takes_room_only_where_there_is_plenty_and_gives_it_back() -> None:
         other = await disk.open(ROOT / "other")
         await other.allocate(0, 7 * MIB)
         ballast = Ballast(ROOT / "ballast", disk, 2 * MIB)
-        assert not await ballast.take() and not ballast.held, "less than twice as much is free"
+        assert not await ballast.allocate() and not ballast.allocated, "less than twice as much is free"
         assert disk.free_bytes() == 3 * MIB
         await other.release(0, MIB)
-        assert await ballast.take() and ballast.held
+        assert await ballast.allocate() and ballast.allocated
         assert disk.free_bytes() == 2 * MIB
-        await ballast.drop()
-        assert not ballast.held and disk.free_bytes() == 4 * MIB
-        assert await ballast.take()
+        await ballast.release()
+        assert not ballast.allocated and disk.free_bytes() == 4 * MIB
+        assert await ballast.allocate()
 
         again = Ballast(ROOT / "ballast", disk, 2 * MIB)
-        assert await again.take(), "after a restart it is still there"
+        assert await again.allocate(), "after a restart it is still there"
         assert disk.free_bytes() == 2 * MIB
         await again.close()
 
@@ -44,8 +44,8 @@ def test_without_a_size_it_needs_no_file() -> None:
     async def main() -> None:
         disk = new_disk(capacity_bytes=0)
         ballast = Ballast(ROOT / "ballast", disk, 0)
-        assert ballast.held and await ballast.take()
-        await ballast.drop()
+        assert ballast.allocated and await ballast.allocate()
+        await ballast.release()
         await ballast.close()
         assert not disk.files
 
@@ -83,6 +83,6 @@ def test_without_ballast_a_full_disk_is_told() -> None:
 
         for length in (0, 2 * MIB):
             with pytest.raises(NoSpace):
-                await Ballast(ROOT / "ballast", new_disk(capacity_bytes=MIB), length).opened(refuse)
+                await Ballast(ROOT / "ballast", new_disk(capacity_bytes=MIB), length).open_with_room(refuse)
 
     simulate(main())

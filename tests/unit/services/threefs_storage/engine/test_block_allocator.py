@@ -98,8 +98,8 @@ def test_holes_are_not_taken_until_they_are_filled() -> None:
     taken = [allocator.take(0) for _ in range(8)]
     for slot in (1, 2, 3, 6):
         allocator.free(slot, 1)
-    assert allocator.dig(0) == []
-    assert allocator.dig(1) == [(1, 3), (6, 1)]
+    assert allocator.punch_holes(0) == []
+    assert allocator.punch_holes(1) == [(1, 3), (6, 1)]
     assert taken == list(range(8))
     assert (allocator.used, allocator.holes, allocator.take(1)) == (4, 4, None)
     assert allocator.first_hole(2) == (1, 2)

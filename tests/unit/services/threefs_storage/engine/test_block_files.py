@@ -38,7 +38,7 @@ def test_files_grow_and_free_blocks_are_found_again_after_reopening() -> None:
 
         files = await opened(disk)
         files.claim(Block(20, 0))
-        await files.begin()
+        await files.prepare()
         assert await files.take(20, 0, reserve=False) == Block(20, 1)
         assert files.used_bytes() == 2 * MIB
         assert files.used_bytes() + files.unused_bytes() == files.file(Block(20, 0)).size()
@@ -78,7 +78,7 @@ def test_pins_keep_a_freed_block() -> None:
         block = await files.take(16, 0, reserve=False)
         files.pin(block)
         files.free(block, 0)
-        assert files.waiting()
+        assert files.has_freed_blocks()
         assert await files.take(16, 0, reserve=False) != block
         files.unpin(block)
         assert await files.take(16, 0, reserve=False) == block
@@ -90,7 +90,7 @@ def test_a_block_of_a_lost_file_can_be_claimed() -> None:
     async def main() -> None:
         files = await opened(new_disk())
         files.claim(Block(18, 3))
-        await files.begin()
+        await files.prepare()
         assert files.file(Block(18, 3)).read_now(3 << 18, memoryview(bytearray(10))) == 0
 
     simulate(main())
@@ -115,7 +115,7 @@ def test_free_blocks_of_one_size_make_room_for_another_and_can_be_used_again() -
         files = await opened(disk)
         for block in small[:10] + large[:10]:
             files.claim(block)
-        await files.begin()
+        await files.prepare()
         again = [await files.take(20, 0, reserve=False) for _ in range(40)]
         assert not set(again) & set(small[:10])
         assert files.used_bytes() == 90 * MIB

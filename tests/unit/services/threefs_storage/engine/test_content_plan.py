@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_storage.engine.content_plan import (
+    ContentPlan,
     Kind,
-    Plan,
     Update,
     covering,
     expected_checksum,
@@ -33,18 +33,18 @@ def test_kinds_are_those_of_the_wire() -> None:
 @pytest.mark.parametrize(
     ("kind", "offset", "length", "expected"),
     [
-        (Kind.WRITE, 0, 10, Plan(100, 100, 0, 10)),
-        (Kind.WRITE, 95, 10, Plan(105, 100, 95, 10)),
-        (Kind.WRITE, 200, 10, Plan(210, 100, 200, 10)),
-        (Kind.TRUNCATE, 0, 40, Plan(40, 40, 0, 0)),
-        (Kind.TRUNCATE, 0, 140, Plan(140, 100, 0, 0)),
-        (Kind.EXTEND, 0, 40, Plan(100, 100, 0, 0)),
-        (Kind.EXTEND, 0, 140, Plan(140, 100, 0, 0)),
-        (Kind.REMOVE, 0, 0, Plan(0, 0, 0, 0)),
-        (Kind.REPLACE, 0, 7, Plan(7, 0, 0, 7)),
+        (Kind.WRITE, 0, 10, ContentPlan(100, 100, 0, 10)),
+        (Kind.WRITE, 95, 10, ContentPlan(105, 100, 95, 10)),
+        (Kind.WRITE, 200, 10, ContentPlan(210, 100, 200, 10)),
+        (Kind.TRUNCATE, 0, 40, ContentPlan(40, 40, 0, 0)),
+        (Kind.TRUNCATE, 0, 140, ContentPlan(140, 100, 0, 0)),
+        (Kind.EXTEND, 0, 40, ContentPlan(100, 100, 0, 0)),
+        (Kind.EXTEND, 0, 140, ContentPlan(140, 100, 0, 0)),
+        (Kind.REMOVE, 0, 0, ContentPlan(0, 0, 0, 0)),
+        (Kind.REPLACE, 0, 7, ContentPlan(7, 0, 0, 7)),
     ],
 )
-def test_plans(kind: Kind, offset: int, length: int, expected: Plan) -> None:
+def test_plans(kind: Kind, offset: int, length: int, expected: ContentPlan) -> None:
     assert plan(100, Update(kind, 1, 1, offset, length)) == expected
 
 

@@ -12,7 +12,7 @@ from threefs_storage.engine.exactly_once import (
     NOTHING_FORGOTTEN,
     Entry,
     Forgotten,
-    may_have_ended,
+    may_be_forgotten,
     remember,
 )
 
@@ -43,9 +43,9 @@ def test_of_too_many_in_too_short_a_time_the_oldest_are_forgotten_and_that_is_kn
     entries, forgotten = remembered([entry(n, stamp=7) for n in range(1, MOST_ENTRIES + 4)])
     assert len(entries) == MOST_ENTRIES and entries[0].version == 4
     assert forgotten == Forgotten(3, 7)
-    assert may_have_ended(forgotten, 2, 7) and may_have_ended(forgotten, 0, 7 + LIFETIME_MIN)
-    assert not may_have_ended(forgotten, 3, 7), "a write made when version 3 was known is none of them"
-    assert not may_have_ended(forgotten, 0, 8 + LIFETIME_MIN), "nothing of that time is on its way any more"
+    assert may_be_forgotten(forgotten, 2, 7) and may_be_forgotten(forgotten, 0, 7 + LIFETIME_MIN)
+    assert not may_be_forgotten(forgotten, 3, 7), "a write made when version 3 was known is none of them"
+    assert not may_be_forgotten(forgotten, 0, 8 + LIFETIME_MIN), "nothing of that time is on its way any more"
 
 
 def test_one_channel_has_one_entry() -> None:
@@ -66,7 +66,7 @@ class _Chunk:
         found = next((e for e in self.entries if e.client == client.to_bytes(16, "big")), None)
         if found is not None and found.seq >= (first or seq):
             return "stale" if found.seq > seq else "done"
-        if found is None and may_have_ended(self.forgotten, known, now):
+        if found is None and may_be_forgotten(self.forgotten, known, now):
             return "unknown" if again or first else "anew"
         self.version += 1
         self.applied[client, write] = self.applied.get((client, write), 0) + 1
@@ -142,9 +142,9 @@ def test_without_a_rule_some_are(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
         write = _Chunk.write
         monkeypatch.setattr(_Chunk, "write", lambda chunk, client, first, *rest: write(chunk, client, 0, *rest))
     elif bug == "nothing is forgotten":
-        monkeypatch.setitem(globals(), "may_have_ended", lambda *_: False)
+        monkeypatch.setitem(globals(), "may_be_forgotten", lambda *_: False)
     else:
         monkeypatch.setitem(
-            globals(), "may_have_ended", lambda f, known, now: exactly_once.may_have_ended(f, known + 3, now)
+            globals(), "may_be_forgotten", lambda f, known, now: exactly_once.may_be_forgotten(f, known + 3, now)
         )
     assert any(max(_run(random.Random(seed), LIFETIME_MIN).applied.values()) > 1 for seed in range(300))

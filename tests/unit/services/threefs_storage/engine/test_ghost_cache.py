@@ -1,4 +1,4 @@
-from threefs_storage.engine.ghost_cache import Ghosts
+from threefs_storage.engine.ghost_cache import GhostCache
 from threefs_storage.engine.records import Block, Version
 
 
@@ -7,26 +7,26 @@ def version(slot: int, number: int = 1) -> Version:
 
 
 def test_what_is_wanted_again_is_cached() -> None:
-    ghosts = Ghosts()
+    ghosts = GhostCache()
     assert not ghosts.cached(version(1), 0)
-    assert not ghosts.seen(version(1), 0)
+    assert not ghosts.note_read(version(1), 0)
     assert not ghosts.cached(version(1), 0)
-    assert ghosts.seen(version(1), 0)
+    assert ghosts.note_read(version(1), 0)
     assert ghosts.cached(version(1), 0)
 
 
 def test_other_parts_blocks_and_versions_are_apart() -> None:
-    ghosts = Ghosts()
-    ghosts.seen(version(1), 0)
-    assert not ghosts.seen(version(1), 512 << 10)
-    assert not ghosts.seen(version(2), 0)
-    assert not ghosts.seen(version(1, number=2), 0)
+    ghosts = GhostCache()
+    ghosts.note_read(version(1), 0)
+    assert not ghosts.note_read(version(1), 512 << 10)
+    assert not ghosts.note_read(version(2), 0)
+    assert not ghosts.note_read(version(1, number=2), 0)
 
 
 def test_it_is_bounded_and_forgets_what_is_old() -> None:
-    ghosts = Ghosts(most=4)
+    ghosts = GhostCache(most=4)
     for slot in range(100):
-        assert not ghosts.seen(version(slot), 0)
-    assert not ghosts.seen(version(0), 0)
-    assert ghosts.seen(version(99), 0)
+        assert not ghosts.note_read(version(slot), 0)
+    assert not ghosts.note_read(version(0), 0)
+    assert ghosts.note_read(version(99), 0)
     assert len(ghosts._young) + len(ghosts._old) <= 4

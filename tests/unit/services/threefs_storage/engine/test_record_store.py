@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.record_store import RecordStore, living
+from threefs_storage.engine.record_store import RecordStore, live_version
 from threefs_storage.engine.records import Record, Version
 
 from tests.harness.simulated_disk import new_disk, new_table, simulate
@@ -84,24 +84,24 @@ def test_durability_is_that_of_the_table() -> None:
 
 
 def test_living() -> None:
-    assert living(None) is None
-    assert living(Record()) is None
-    assert living(record(1, removed=True)) is None
-    assert living(record(1)) == record(1).committed
+    assert live_version(None) is None
+    assert live_version(Record()) is None
+    assert live_version(record(1, removed=True)) is None
+    assert live_version(record(1)) == record(1).committed
 
 
 def test_what_found_no_room_is_kept_before_any_other_change_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         store = RecordStore(await open_table(new_disk(), Path("/records")), 4)
-        await store.keep("chain", b"one")
-        assert store.durable == 1 and store.recall("chain") == b"one"
+        await store.keep_note("chain", b"one")
+        assert store.durable == 1 and store.note("chain") == b"one"
         table = store._table
         table.failure = NoSpace("full")
         with pytest.raises(NoSpace):
-            await store.keep("chain", b"two")
+            await store.keep_note("chain", b"two")
         with pytest.raises(NoSpace):
-            await store.keep("chain", b"three")
-        assert store.recall("chain") == b"one"
+            await store.keep_note("chain", b"three")
+        assert store.note("chain") == b"one"
         order: list[bytes] = []
         write = table.write
 
@@ -111,8 +111,8 @@ def test_what_found_no_room_is_kept_before_any_other_change_is_taken(monkeypatch
 
         monkeypatch.setattr(table, "write", watched)
         await store.reopen()
-        assert store.recall("chain") == b"three" and order == [b"three"] and store.durable == table.written
-        await store.keep("chain", b"four")
+        assert store.note("chain") == b"three" and order == [b"three"] and store.durable == table.written
+        await store.keep_note("chain", b"four")
         table.failure = NoSpace("full")
         await store.reopen()
         assert order == [b"three", b"four"], "once"
