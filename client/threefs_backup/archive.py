@@ -31,7 +31,7 @@ _PARTIAL = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class Snapshot:
     """A snapshot of a store."""
 
     directory: Path
@@ -68,21 +68,23 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def claim(directory: Path, cluster_id: str) -> None:
+def begin_or_continue(directory: Path, cluster_id: str) -> None:
     """Begin a backup of that cluster, or go on with it. Raises AlreadyExists if something else is there."""
     file = directory / "backup.json"
     if file.exists():
-        found = cluster_of(directory)
+        found = cluster_id_of(directory)
         if found != cluster_id:
             raise AlreadyExists(f"{directory} is a backup of cluster {found}, not of {cluster_id}; choose another one")
         return
-    strange = sorted(entry.name for entry in directory.iterdir() if entry.name != "lock")
-    if strange:
-        raise AlreadyExists(f"{directory} is not empty and holds no backup (there is {strange[0]}); choose another one")
+    unexpected = sorted(entry.name for entry in directory.iterdir() if entry.name != "lock")
+    if unexpected:
+        raise AlreadyExists(
+            f"{directory} is not empty and holds no backup (there is {unexpected[0]}); choose another one"
+        )
     write_json(file, {"format": _FORMAT, "cluster_id": cluster_id})
 
 
-def cluster_of(directory: Path) -> str:
+def cluster_id_of(directory: Path) -> str:
     """Raises NotFound, Corrupt."""
     file = directory / "backup.json"
     if not file.is_file():
@@ -90,21 +92,21 @@ def cluster_of(directory: Path) -> str:
     return str(_json(file, ("format", "cluster_id"))["cluster_id"])
 
 
-def newest(directory: Path, role: str) -> Base | None:
+def newest(directory: Path, role: str) -> Snapshot | None:
     """The newest whole snapshot of a store. Raises Corrupt."""
     whole = sorted(path for path in (directory / role).glob("[0-9]*") if path.name.isdecimal())
     if not whole:
         return None
     found = _json(whole[-1] / "info.json", ("lineage", "change", "taken_ns", "records", "length_bytes"))
-    base = Base(whole[-1], **found)
-    expected = file_bytes(Content(base.records, base.length_bytes))
-    length = base.dump.stat().st_size if base.dump.exists() else 0
+    snapshot = Snapshot(whole[-1], **found)
+    expected = file_bytes(Content(snapshot.records, snapshot.length_bytes))
+    length = snapshot.dump.stat().st_size if snapshot.dump.exists() else 0
     if length != expected:
-        raise Corrupt(f"{base.dump} has {length} bytes, and should have {expected}")
-    return base
+        raise Corrupt(f"{snapshot.dump} has {length} bytes, and should have {expected}")
+    return snapshot
 
 
-class BaseWriter:
+class SnapshotWriter:
     """Writes a snapshot."""
 
     def __init__(self, directory: Path, role: str) -> None:
@@ -123,14 +125,14 @@ class BaseWriter:
     def put(self, pair: Pair) -> None:
         self._dump.put(pair)
 
-    def finish(self, lineage: str, change: int, taken_ns: int) -> Base:
+    def finish(self, lineage: str, change: int, taken_ns: int) -> Snapshot:
         """Whole and durable when it returns; the older ones are gone."""
         content = self._dump.end()
         self._out.flush()
         os.fsync(self._out.fileno())
         self._out.close()
-        base = Base(self._final, lineage, change, taken_ns, content.records, content.length_bytes)
-        info = {name: value for name, value in asdict(base).items() if name != "directory"}
+        snapshot = Snapshot(self._final, lineage, change, taken_ns, content.records, content.length_bytes)
+        info = {name: value for name, value in asdict(snapshot).items() if name != "directory"}
         write_json(self._partial / "info.json", info)
         os.close(os.open(self._partial / "log", os.O_WRONLY | os.O_CREAT, 0o600))
         _sync(self._partial)
@@ -139,7 +141,7 @@ class BaseWriter:
         for old in self._store.iterdir():
             if old.name != self._final.name:
                 shutil.rmtree(old)
-        return base
+        return snapshot
 
     def abandon(self) -> None:
         self._out.close()

@@ -10,7 +10,7 @@ from threefs.kv.engine_api import Pair
 from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method, Rep, Req
 from threefs.wire import backup_pb2 as pb
 from threefs_backup import archive
-from threefs_backup.archive import Base, BaseWriter
+from threefs_backup.archive import Snapshot, SnapshotWriter
 from threefs_backup.log_file import LogFile
 
 _CALL_S = 30.0
@@ -31,7 +31,7 @@ class Follower:
         role: str,
         service: Service,
         *,
-        tell: Callable[[str], None] = lambda line: None,
+        progress: Callable[[str], None] = lambda line: None,
         clock: Clock = CLOCK,
     ) -> None:
         """What is there already, and is damaged, gives way to a new snapshot when that is whole."""
@@ -39,16 +39,16 @@ class Follower:
         self.failure = ""  # why the last round did not succeed
         self._directory = directory
         self._service = service
-        self._tell = tell
+        self._progress = progress
         self._clock = clock
-        self._why = "there is none yet"  # a snapshot has to be taken
-        self._base: Base | None = None
+        self._snapshot_reason = "there is none yet"  # a snapshot has to be taken
+        self._snapshot: Snapshot | None = None
         self._log: LogFile | None = None
         try:
-            self._base = archive.newest(directory, role)
-            self._log = self._open() if self._base else None
+            self._snapshot = archive.newest(directory, role)
+            self._log = self._open() if self._snapshot else None
         except Corrupt as error:
-            self._why = f"what was there is damaged: {error}"
+            self._snapshot_reason = f"what was there is damaged: {error}"
 
     @property
     def as_of_ns(self) -> int:
@@ -57,16 +57,16 @@ class Follower:
 
     @property
     def length_bytes(self) -> int:
-        return (self._base.length_bytes if self._base else 0) + (self._log.length_bytes if self._log else 0)
+        return (self._snapshot.length_bytes if self._snapshot else 0) + (self._log.length_bytes if self._log else 0)
 
     async def catch_up(self) -> None:
         """Copy all that had been acknowledged before the call. Raises what the service or the disk raises."""
         if self._log is None or self._is_long():
-            await self._take_base(self._why if self._log is None else "the log has become long")
+            await self._take_snapshot(self._snapshot_reason if self._log is None else "the log has become long")
         try:
             await self._read_log()
         except (TooOld, Corrupt) as error:
-            await self._take_base(str(error))
+            await self._take_snapshot(str(error))
             await self._read_log()
 
     def close(self) -> None:
@@ -74,39 +74,39 @@ class Follower:
             self._log.close()
 
     def _is_long(self) -> bool:
-        assert self._base is not None and self._log is not None
-        return self._log.length_bytes > max(_LONG_LOG_BYTES, 2 * self._base.length_bytes)
+        assert self._snapshot is not None and self._log is not None
+        return self._log.length_bytes > max(_LONG_LOG_BYTES, 2 * self._snapshot.length_bytes)
 
     def _open(self) -> LogFile:
-        assert self._base is not None
-        return LogFile(self._base.log, self._base.change, self._base.taken_ns)
+        assert self._snapshot is not None
+        return LogFile(self._snapshot.log, self._snapshot.change, self._snapshot.taken_ns)
 
-    async def _take_base(self, why: str) -> None:
+    async def _take_snapshot(self, reason: str) -> None:
         """The one before stays until the new one is whole."""
-        self._tell(f"{self.role}: taking a snapshot ({why})")
-        began_ns = self._clock.wall_ns()
-        writer = BaseWriter(self._directory, self.role)
+        self._progress(f"{self.role}: taking a snapshot ({reason})")
+        start_ns = self._clock.wall_ns()
+        writer = SnapshotWriter(self._directory, self.role)
         try:
             page = await read_snapshot(self._service, writer.put)
-            base = writer.finish(page.lineage, page.sequence, began_ns)
+            snapshot = writer.finish(page.lineage, page.sequence, start_ns)
         except BaseException:
             writer.abandon()
             raise
         if self._log is not None:
             self._log.close()
-        self._base = base
+        self._snapshot = snapshot
         self._log = self._open()
-        self._tell(f"{self.role}: the snapshot has {base.records} records, {base.length_bytes} bytes")
+        self._progress(f"{self.role}: the snapshot has {snapshot.records} records, {snapshot.length_bytes} bytes")
 
     async def _read_log(self) -> None:
-        assert self._base is not None and self._log is not None
+        assert self._snapshot is not None and self._log is not None
         more = True
         while more:
-            began_ns = self._clock.wall_ns()
-            request = pb.ReadLogRequest(lineage=self._base.lineage, after=self._log.change)
+            start_ns = self._clock.wall_ns()
+            request = pb.ReadLogRequest(lineage=self._snapshot.lineage, after=self._log.change)
             reply = await self._service.call(READ_LOG, request, timeout_s=_CALL_S)
             more = reply.more and bool(reply.writes)
-            self._log.append(reply.writes, None if more else began_ns)
+            self._log.append(reply.writes, None if more else start_ns)
 
 
 async def read_snapshot(service: Service, put: Callable[[Pair], None]) -> pb.ReadSnapshotReply:

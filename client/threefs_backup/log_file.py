@@ -20,7 +20,7 @@ _MAGIC = b"3fsL"
 _HEAD = struct.Struct("<4sQIIq")
 _CRC = struct.Struct("<I")
 _HEAD_BYTES = _HEAD.size + _CRC.size
-_MOST_BYTES = 64 << 20  # of one batch
+_MAX_BATCH_BYTES = 64 << 20  # of one batch
 _PIECE_BYTES = 4 << 20
 
 
@@ -34,7 +34,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LogState:
     """Of a log, as far as it can be read."""
 
     change: int  # the newest
@@ -46,51 +46,51 @@ def frames(path: Path, after: int, *, up_to_damage: bool = False) -> Iterator[Fr
     """From the first on, up to an end that is cut off. `after` is the change before the first. Raises Corrupt, unless
     what lies before the damage is all that is wanted."""
     with path.open("rb") as log:
-        place = 0
-        while (frame := _read(log.fileno(), place)) is not None:
+        offset = 0
+        while (frame := _read(log.fileno(), offset)) is not None:
             if frame.first != after + 1:
                 if up_to_damage:
                     return
                 raise Corrupt(f"{path} goes from change {after} to {frame.first}")
             after += frame.changes
-            place = frame.end
+            offset = frame.end
             yield frame
-        if not up_to_damage and _readable_behind(log.fileno(), place + 1):
-            raise Corrupt(f"{path} is damaged at byte {place}, and goes on behind it")
+        if not up_to_damage and _has_frame_after(log.fileno(), offset + 1):
+            raise Corrupt(f"{path} is damaged at byte {offset}, and goes on behind it")
 
 
-def _read(descriptor: int, place: int) -> Frame | None:
-    head = os.pread(descriptor, _HEAD_BYTES, place)
+def _read(descriptor: int, offset: int) -> Frame | None:
+    head = os.pread(descriptor, _HEAD_BYTES, offset)
     if len(head) < _HEAD_BYTES:
         return None
     magic, first, changes, length, time_ns = _HEAD.unpack_from(head)
-    if magic != _MAGIC or length > _MOST_BYTES:
+    if magic != _MAGIC or length > _MAX_BATCH_BYTES:
         return None
-    batch = os.pread(descriptor, length, place + _HEAD_BYTES)
+    batch = os.pread(descriptor, length, offset + _HEAD_BYTES)
     if len(batch) < length or _CRC.unpack_from(head, _HEAD.size)[0] != crc32c(head[: _HEAD.size] + batch):
         return None
-    return Frame(first, changes, time_ns, batch, place + _HEAD_BYTES + length)
+    return Frame(first, changes, time_ns, batch, offset + _HEAD_BYTES + length)
 
 
-def _readable_behind(descriptor: int, place: int) -> bool:
+def _has_frame_after(descriptor: int, offset: int) -> bool:
     """Whether any whole frame lies there."""
-    while piece := os.pread(descriptor, _PIECE_BYTES, place):
+    while piece := os.pread(descriptor, _PIECE_BYTES, offset):
         at = -1
         while (at := piece.find(_MAGIC, at + 1)) >= 0:
-            if _read(descriptor, place + at) is not None:
+            if _read(descriptor, offset + at) is not None:
                 return True
         if len(piece) < _PIECE_BYTES:
             return False
-        place += len(piece) - len(_MAGIC) + 1
+        offset += len(piece) - len(_MAGIC) + 1
     return False
 
 
-def state(path: Path, after: int, taken_ns: int) -> State:
+def log_state(path: Path, after: int, taken_ns: int) -> LogState:
     """What the log ends with. Raises Corrupt."""
-    found = State(after, taken_ns, 0)
+    found = LogState(after, taken_ns, 0)
     for frame in frames(path, after):
         as_of_ns = found.as_of_ns if frame.changes else frame.time_ns
-        found = State(found.change + frame.changes, as_of_ns, frame.end)
+        found = LogState(found.change + frame.changes, as_of_ns, frame.end)
     return found
 
 
@@ -101,7 +101,7 @@ class LogFile:
         """`after` and `taken_ns` are those of the snapshot below. Raises Corrupt."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            found = state(path, after, taken_ns)
+            found = log_state(path, after, taken_ns)
             os.ftruncate(self._descriptor, found.length_bytes)
             os.lseek(self._descriptor, found.length_bytes, os.SEEK_SET)
         except BaseException:

@@ -61,9 +61,9 @@ async def measure(
         for entries in sizes:
             progress(f"a directory of {entries:,} entries")
             await _fill(fs, top, there, entries - SAMPLE)
-            found.append(await _look(fs, top, entries, service))
+            found.append(await _measure_size(fs, top, entries, service))
             if mount is not None:
-                await _look_through(mount, top, found[-1])
+                await _measure_through_mount(mount, top, found[-1])
             there = entries
         await fs.remove(top, recursive=True)  # at once; the space is freed in the background
     return found
@@ -71,18 +71,18 @@ async def measure(
 
 async def _fill(fs: threefs_client.AsyncFileSystem, top: str, begin: int, end: int) -> None:
     for first in range(begin, end, _BATCH):
-        await _make(fs, top, first, min(first + _BATCH, end))
+        await _create_files(fs, top, first, min(first + _BATCH, end))
 
 
-async def _make(fs: threefs_client.AsyncFileSystem, top: str, begin: int, end: int) -> None:
+async def _create_files(fs: threefs_client.AsyncFileSystem, top: str, begin: int, end: int) -> None:
     for made in await fs.create_many([f"{top}/{number:08}" for number in range(begin, end)], exclusive=True):
         if isinstance(made, ThreefsError):
             raise made
 
 
-async def _look(fs: threefs_client.AsyncFileSystem, top: str, entries: int, service: int) -> Size:
+async def _measure_size(fs: threefs_client.AsyncFileSystem, top: str, entries: int, service: int) -> Size:
     begin, busy, own = CLOCK.monotonic(), busy_s(), process_cpu_s(service)
-    await _make(fs, top, entries - SAMPLE, entries - _LOOKUPS)
+    await _create_files(fs, top, entries - SAMPLE, entries - _LOOKUPS)
     made = SAMPLE - _LOOKUPS
     seconds, busy, own = CLOCK.monotonic() - begin, busy_s() - busy, process_cpu_s(service) - own
     single = [
@@ -108,7 +108,7 @@ async def _look(fs: threefs_client.AsyncFileSystem, top: str, entries: int, serv
     return size
 
 
-async def _look_through(mount: Mount, top: str, size: Size) -> None:
+async def _measure_through_mount(mount: Mount, top: str, size: Size) -> None:
     """As `ls -U` does: names alone."""
     thread = ThreadWorker("scandir")
     try:

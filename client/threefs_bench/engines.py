@@ -42,21 +42,21 @@ async def measure(url: str, *, seconds: float = SECONDS) -> list[Rate]:
         for what, step in (("create", _create), ("commit", _commit), ("get", _get)):
             for tasks in IN_FLIGHT:
                 busy = busy_s()
-                took = sorted(await _during(engine, step, tasks, seconds)) or [seconds]
-                middle, high = took[len(took) // 2], took[int(len(took) * 0.99)]
-                cpu_us = (busy_s() - busy) / len(took) * 1e6
-                rates.append(Rate(shown, what, tasks, len(took) / seconds, middle * 1e3, high * 1e3, cpu_us))
+                latencies = sorted(await _measure_latencies(engine, step, tasks, seconds)) or [seconds]
+                middle, high = latencies[len(latencies) // 2], latencies[int(len(latencies) * 0.99)]
+                cpu_us = (busy_s() - busy) / len(latencies) * 1e6
+                rates.append(Rate(shown, what, tasks, len(latencies) / seconds, middle * 1e3, high * 1e3, cpu_us))
         await _empty(engine)
         return rates
     finally:
         await engine.close()
 
 
-async def _during(engine: Engine, step: Callable[..., Awaitable[None]], tasks: int, s: float) -> list[float]:
+async def _measure_latencies(engine: Engine, step: Callable[..., Awaitable[None]], tasks: int, s: float) -> list[float]:
     """How long each transaction took that ended within the time."""
     end = CLOCK.monotonic() + s
     numbers = iter(range(10**9))
-    took: list[float] = []
+    latencies: list[float] = []
 
     async def work() -> None:
         while (begin := CLOCK.monotonic()) < end:
@@ -64,10 +64,10 @@ async def _during(engine: Engine, step: Callable[..., Awaitable[None]], tasks: i
             await retry.run(engine, once, timeout_s=_TIMEOUT_S, replayable=True)
             now = CLOCK.monotonic()
             if now < end:
-                took.append(now - begin)
+                latencies.append(now - begin)
 
     await asyncio.gather(*(work() for _ in range(tasks)))
-    return took
+    return latencies
 
 
 async def _create(tx: Transaction, number: int) -> None:

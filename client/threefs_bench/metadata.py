@@ -75,11 +75,11 @@ class _Bench:
     async def run(self, in_flight: int) -> list[Figure]:
         fs, top = self._fs, self._top
         seen = [f"{top}/seen/{number}" for number in range(_FILES)]
-        _all_well(await fs.create_many(seen, parents=True))
+        _raise_first_error(await fs.create_many(seen, parents=True))
         for name in ("single", "many"):
             await fs.mkdir(f"{top}/{name}")
         single, many = _numbered(f"{top}/single/"), _numbered(f"{top}/many/")
-        looked = _around(seen)
+        looked = _repeat(seen)
 
         async def create() -> int:
             await fs.create(next(single))
@@ -95,7 +95,7 @@ class _Bench:
             return PER_CALL
 
         async def create_many() -> int:
-            _all_well(await fs.create_many([next(many) for _ in range(PER_CALL)]))
+            _raise_first_error(await fs.create_many([next(many) for _ in range(PER_CALL)]))
             return PER_CALL
 
         async def list_all() -> int:
@@ -115,18 +115,18 @@ class _Bench:
             return 1
 
         operations = int(made.rpartition("/")[2])
-        return [*figures, await self._figure("remove", in_flight, remove, most=operations)]
+        return [*figures, await self._figure("remove", in_flight, remove, limit=operations)]
 
-    async def _figure(self, what: str, in_flight: int, step: Step, *, most: int = 1 << 62) -> Figure:
-        begun = done = 0
+    async def _figure(self, what: str, in_flight: int, step: Step, *, limit: int = 1 << 62) -> Figure:
+        started = done = 0
         client, server = process_cpu_s(os.getpid()), sum(map(process_cpu_s, self._meta_pids))
         start = CLOCK.monotonic()
         end = start + self._seconds
 
         async def work() -> None:
-            nonlocal begun, done
-            while begun < most and CLOCK.monotonic() < end:
-                begun += 1
+            nonlocal started, done
+            while started < limit and CLOCK.monotonic() < end:
+                started += 1
                 operations = await step()  # others go on meanwhile: not to be written as one statement
                 done += operations
 
@@ -141,12 +141,12 @@ def _numbered(prefix: str) -> Iterator[str]:
     return (f"{prefix}{number}" for number in count())
 
 
-def _around(names: Sequence[str]) -> Iterator[str]:
+def _repeat(names: Sequence[str]) -> Iterator[str]:
     while True:
         yield from names
 
 
-def _all_well(outcomes: Sequence[object]) -> None:
+def _raise_first_error(outcomes: Sequence[object]) -> None:
     """Raise the first error among them."""
     for outcome in outcomes:
         if isinstance(outcome, ThreefsError):

@@ -137,7 +137,7 @@ def _step(
     for number in range(times):
         if number:
             _pause(_PAUSE_S)
-        answers, took, used = _together(action, items, cap_s)
+        answers, took, used = _run_together(action, items, cap_s)
         latencies += [one for answer in answers for one in answer]
         seconds, busy = seconds + took, busy + used
     latencies.sort()
@@ -147,7 +147,9 @@ def _step(
     return row, [len(answer) for answer in answers]
 
 
-def _together(action: Action, items: Sequence[Sequence[str]], cap_s: float) -> tuple[list[list[float]], float, float]:
+def _run_together(
+    action: Action, items: Sequence[Sequence[str]], cap_s: float
+) -> tuple[list[list[float]], float, float]:
     """What each operation of each process took, what all took, and what that cost the machine, in seconds."""
     _forget_caches()
     fork = multiprocessing.get_context("fork")

@@ -26,7 +26,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass
-class Systems:
+class Comparison:
     """`rounds` has the rows of each system of each round, `failures` why a system has none of some round."""
 
     rounds: dict[str, list[list[Row]]] = field(default_factory=dict)
@@ -76,9 +76,9 @@ def _mounted(place: Path) -> Iterator[Path]:
 def mounted(address: str, point: Path) -> Iterator[int]:
     """A cluster at a new directory; the process behind it. Raises PeerFailedError."""
     point.mkdir()
-    said = json.loads(_threefs("mount", "--address", address, "--json", str(point)))
+    printed = json.loads(_threefs("mount", "--address", address, "--json", str(point)))
     try:
-        yield int(said["pid"])
+        yield int(printed["pid"])
     finally:
         _threefs("umount", str(point))
 
@@ -94,32 +94,32 @@ def _threefs(*words: str) -> str:
 
 def measure(
     peers: Sequence[str], harness: Harness | None, scratch: Path, progress: Progress, *, rounds: int, files: int
-) -> Systems:
+) -> Comparison:
     """Without a harness threefs alone, by the measurement of threefs_bench.mount."""
-    found = Systems()
+    found = Comparison()
     if harness is not None:
         for name in peers:
             progress(f"installing {name}")
-            _unless_failed(found, name, partial(harness.install, name))
+            _record_failure(found, name, partial(harness.install, name))
     able = [THREEFS, *(name for name in peers if harness is not None and name not in found.failures)]
     for number in range(rounds):
         for system in able:  # what failed in one round may do better in the next
             progress(f"round {number + 1} of {rounds}: {system}")
-            _unless_failed(found, system, partial(_round, found, system, harness, scratch, files))
+            _record_failure(found, system, partial(_round, found, system, harness, scratch, files))
     return found
 
 
-def _round(found: Systems, system: str, harness: Harness | None, scratch: Path, files: int) -> None:
+def _round(found: Comparison, system: str, harness: Harness | None, scratch: Path, files: int) -> None:
     if system == THREEFS:
         with mounted_threefs(scratch) as point:
-            rows = harness.measure(point, system) if harness is not None else _own(point, files)
+            rows = harness.measure(point, system) if harness is not None else _measure_threefs(point, files)
     else:
         assert harness is not None
         rows = harness.measure_peer(system)
     found.rounds.setdefault(system, []).append(rows)
 
 
-def _own(point: Path, files: int) -> list[Row]:
+def _measure_threefs(point: Path, files: int) -> list[Row]:
     """In a process of its own, which has no threads and may fork."""
     command = [sys.executable, "-m", "threefs_bench", "mount", str(point), "--files", str(files), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_MEASURE_S)
@@ -128,14 +128,14 @@ def _own(point: Path, files: int) -> list[Row]:
     return [Row(**row) for row in json.loads(done.stdout)]
 
 
-def _unless_failed(found: Systems, system: str, work: Callable[[], None]) -> None:
+def _record_failure(found: Comparison, system: str, work: Callable[[], None]) -> None:
     try:
         work()
     except (PeerFailedError, OSError) as error:  # the others go on
         found.failures[system] = str(error)
 
 
-def table(found: Systems) -> str:
+def table(found: Comparison) -> str:
     """Markdown: rates, and CPU seconds of the whole machine per 1000 operations, of each system."""
     medians = found.medians()
     systems = list(medians)

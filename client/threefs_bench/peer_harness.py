@@ -58,8 +58,8 @@ class Harness:
         """With many calls in flight: that the harness does not measure."""
         command = [sys.executable, "-m", "threefs_bench", "mount", str(mount), "--apart", "--json"]
         command += ["--files", "1000"] if self.quick else []
-        said = _run([*inside, *command], self.timeout_s, {"PYTHONPATH": os.pathsep.join(sys.path)})
-        return [Row(**row) for row in json.loads(said)]
+        printed = _run([*inside, *command], self.timeout_s, {"PYTHONPATH": os.pathsep.join(sys.path)})
+        return [Row(**row) for row in json.loads(printed)]
 
     def install(self, name: str) -> None:
         """Once; it is kept for later runs. Raises PeerFailedError."""

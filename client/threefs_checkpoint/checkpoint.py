@@ -96,7 +96,7 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
 def _write(
     fs: FileSystem, file: Any, arrays: Mapping[str, NDArray[Any]], contents: dict[str, memoryview], chunk_bytes: int
 ) -> None:
-    offsets, end = format.place({name: len(content) for name, content in contents.items()}, chunk_bytes)
+    offsets, end = format.lay_out({name: len(content) for name, content in contents.items()}, chunk_bytes)
     if end > format.MAX_FILE_BYTES:
         raise InvalidArgument(f"a checkpoint of {end} bytes is larger than {format.MAX_FILE_BYTES}")
     ordered = sorted(((offset, contents[name]) for name, offset in offsets.items()), key=lambda piece: piece[0])
@@ -117,15 +117,15 @@ def _whole_chunks(ordered: Iterable[Piece], chunk_bytes: int) -> Iterator[Piece]
     shared = bytearray()  # a chunk that several small arrays share, as far as it is filled
     start = 0
     for offset, content in ordered:
-        for place, piece in _pieces(offset, content, chunk_bytes):
-            if shared and place // chunk_bytes != start // chunk_bytes:
+        for position, piece in _pieces(offset, content, chunk_bytes):
+            if shared and position // chunk_bytes != start // chunk_bytes:
                 yield start, memoryview(shared)
                 shared = bytearray()
             if len(piece) == chunk_bytes:
-                yield place, piece
+                yield position, piece
             else:
-                start = place if not shared else start
-                shared += bytes(place - start - len(shared))
+                start = position if not shared else start
+                shared += bytes(position - start - len(shared))
                 shared += piece
     if shared:
         yield start, memoryview(shared)

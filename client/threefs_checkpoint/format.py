@@ -76,17 +76,17 @@ def check_name(name: object) -> None:
         raise InvalidArgument(f"the name of an array must be text of 1 to {MAX_NAME_BYTES} bytes, not {name!r}")
 
 
-def place(sizes: dict[str, int], chunk_bytes: int) -> tuple[dict[str, int], int]:
+def lay_out(sizes: dict[str, int], chunk_bytes: int) -> tuple[dict[str, int], int]:
     """Offsets of arrays of these sizes, in the order in which they stand in the file, and where the index begins."""
     offsets: dict[str, int] = {}
     end = chunk_bytes  # the header has the first chunk for itself: it is written last
     for name, size in sorted(sizes.items(), key=lambda item: item[1] < chunk_bytes):
-        offsets[name] = _up(end, chunk_bytes if size >= chunk_bytes else SMALL_ALIGNMENT_BYTES)
+        offsets[name] = _round_up(end, chunk_bytes if size >= chunk_bytes else SMALL_ALIGNMENT_BYTES)
         end = offsets[name] + size
-    return offsets, _up(end, chunk_bytes)
+    return offsets, _round_up(end, chunk_bytes)
 
 
-def _up(offset: int, multiple: int) -> int:
+def _round_up(offset: int, multiple: int) -> int:
     return -(-offset // multiple) * multiple
 
 

@@ -11,7 +11,7 @@ import uvloop
 from threefs_backup import archive
 from threefs_backup.archive import ROLES
 from threefs_backup.follower import Follower, Service
-from threefs_backup.restore import Copy, find, restore
+from threefs_backup.restore import RestorePoint, find_restore_point, restore
 from threefs_backup.services import MetaServices, managers
 from threefs_client import AsyncFileSystem
 
@@ -24,19 +24,19 @@ from threefs.kv import engines
 from threefs.kv.dump import KEYS_END
 from threefs.kv.restore_mark import in_part
 from threefs_cli import cluster_file, output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.error_names import naming
 from threefs_cli.meta_commands import json_option
 
-ROUND_S = 1.0
+INTERVAL_S = 1.0
 #: What a backup promises to be behind at most.
-LATE_S = 10.0
+MAX_LAG_S = 10.0
 _STATUS_S = 5.0
 _MANAGER, _META = "manager", "meta"
 #: What a manager or meta service leaves in its data_dir; of a disk of its own also what the file system puts there.
-_OF_A_SERVICE = frozenset({"kv", "lock", "cluster_id", "incarnation", "routing_version", "lost+found"})
+_SERVICE_FILES = frozenset({"kv", "lock", "cluster_id", "incarnation", "routing_version", "lost+found"})
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @click.command(
@@ -49,33 +49,33 @@ Examples:
 )
 @click.argument("target", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--once", is_flag=True, help="Bring the backup up to date, and end.")
-@reaching
-def backup(reach: Reach, target: Path, once: bool) -> None:
+@cluster_options
+def backup(selector: ClusterSelector, target: Path, once: bool) -> None:
     """Copy the metadata and the manager's tables to DIRECTORY, and keep the copy at most 10 s behind.
 
     Nothing is stopped for it. DIRECTORY should be on another disk, better on another machine. Only embedded stores are
     copied: etcd and PostgreSQL have backups of their own. `threefs restore` makes new stores from it.
     """
-    tell: Tell = (lambda line: None) if reach.as_json else (lambda line: click.echo(line, err=True))
+    progress: Progress = (lambda line: None) if selector.as_json else (lambda line: click.echo(line, err=True))
 
     async def work(fs: AsyncFileSystem) -> None:
-        archive.claim(target, fs.context.cluster.routing.cluster_id)
-        services: dict[str, Service] = {_META: MetaServices(fs), _MANAGER: managers(fs, reach.url())}
-        followers = [Follower(target, role, services[role], tell=tell) for role in ROLES]
+        archive.begin_or_continue(target, fs.context.cluster.routing.cluster_id)
+        services: dict[str, Service] = {_META: MetaServices(fs), _MANAGER: managers(fs, selector.url())}
+        followers = [Follower(target, role, services[role], progress=progress) for role in ROLES]
         try:
-            await _follow(followers, _Report(as_json=reach.as_json, tell=tell), once=once)
+            await _follow(followers, _Report(as_json=selector.as_json, progress=progress), once=once)
         finally:
             for follower in followers:
                 follower.close()
 
     with archive.locked(target), contextlib.suppress(KeyboardInterrupt), naming(target):
-        reach.run(work)
+        selector.run(work)
 
 
 async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -> None:
     """Round after round. Raises what a single copy meets; else only what cannot become better."""
     while True:
-        began = CLOCK.monotonic()
+        start = CLOCK.monotonic()
         for follower in list(followers):
             try:
                 await follower.catch_up()
@@ -85,7 +85,7 @@ async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -
                 follower.close()
                 if not followers:
                     raise
-                report.tell(f"{follower.role}: {error}")
+                report.progress(f"{follower.role}: {error}")
             except OSError as error:  # of our own tree too
                 if once:
                     raise
@@ -93,45 +93,45 @@ async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -
         report.round(followers, last=once)
         if once:
             return
-        await CLOCK.sleep(max(0.0, began + ROUND_S - CLOCK.monotonic()))
+        await CLOCK.sleep(max(0.0, start + INTERVAL_S - CLOCK.monotonic()))
 
 
 class _Report:
     """Says how the backup is: to people when something changes, to programs every few seconds."""
 
-    def __init__(self, *, as_json: bool, tell: Tell) -> None:
-        self.tell = tell
+    def __init__(self, *, as_json: bool, progress: Progress) -> None:
+        self.progress = progress
         self._as_json = as_json
-        self._told: dict[str, str] = {}
+        self._last_states: dict[str, str] = {}
         self._printed_at = 0.0
 
     def round(self, followers: Sequence[Follower], *, last: bool) -> None:
         now_ns = CLOCK.wall_ns()
-        late = [one for one in followers if now_ns - one.as_of_ns > LATE_S * 1e9]
+        lagging = [one for one in followers if now_ns - one.as_of_ns > MAX_LAG_S * 1e9]
         for one in followers:
-            self._changed(one.role, _state(one, now_ns))
-        notify("READY=1" if not late else "", f"STATUS={'; '.join(_state(one, now_ns) for one in followers)}")
+            self._report_change(one.role, _state(one, now_ns))
+        notify("READY=1" if not lagging else "", f"STATUS={'; '.join(_state(one, now_ns) for one in followers)}")
         if self._as_json and (last or CLOCK.monotonic() - self._printed_at >= _STATUS_S):
             self._printed_at = CLOCK.monotonic()
             output.print_json_line({"stores": [describe(one, now_ns) for one in followers]})
 
-    def _changed(self, role: str, state: str) -> None:
-        if self._told.get(role) != state:
-            self._told[role] = state
-            self.tell(state)
+    def _report_change(self, role: str, state: str) -> None:
+        if self._last_states.get(role) != state:
+            self._last_states[role] = state
+            self.progress(state)
 
 
 def _state(follower: Follower, now_ns: int) -> str:
     """For people; the same as long as nothing has changed that they should know."""
     if not follower.failure:
         return f"{follower.role}: up to date"
-    return f"{follower.role}: behind since {output.moment(follower.as_of_ns)}: {follower.failure}"
+    return f"{follower.role}: behind since {output.timestamp(follower.as_of_ns)}: {follower.failure}"
 
 
 def describe(follower: Follower, now_ns: int) -> dict[str, Any]:
     return {
         "store": follower.role,
-        "as_of": output.moment(follower.as_of_ns) if follower.as_of_ns else None,
+        "as_of": output.timestamp(follower.as_of_ns) if follower.as_of_ns else None,
         "behind_s": round((now_ns - follower.as_of_ns) / 1e9, 1) if follower.as_of_ns else None,
         "length_bytes": follower.length_bytes,
         "failure": follower.failure,
@@ -174,65 +174,70 @@ def restore_command(
         raise InvalidArgument("--data-dir and --engine name one store: say which one by --store")
     if role and sum(bool(one) for one in (cluster, data_dir, engine)) > 1:
         raise InvalidArgument("give one of --dir, --data-dir and --engine")
-    cluster_id = archive.cluster_of(directory)
+    cluster_id = archive.cluster_id_of(directory)
     if data_dir or engine:
         assert role is not None
         data = data_dir.absolute() if data_dir else None
         url = engines.url_of(engine or "", (data or Path("/")) / "kv")
-        done = uvloop.run(_restore_one(find(directory, role, up_to_damage=up_to_damage), role, cluster_id, data, url))
+        done = uvloop.run(
+            _restore_one(find_restore_point(directory, role, up_to_damage=up_to_damage), role, cluster_id, data, url)
+        )
     else:
         home = (cluster or cluster_file.default_directory()).absolute()
         if cluster_file.load(home) is None:
             raise NotFound(f"{home} holds no cluster; name a service by --store and --data-dir")
-        found = partial(find, directory, up_to_damage=up_to_damage)
+        found = partial(find_restore_point, directory, up_to_damage=up_to_damage)
         done = uvloop.run(_restore_lost(found, cluster_id, home, (role,) if role else (_MANAGER, _META)))
     if as_json:
-        output.print_json({"restored": [_described(one, copy) for one, copy in done]})
+        output.print_json({"restored": [_described(one, point) for one, point in done]})
         return
-    for one, copy in done:
+    for one, point in done:
         click.echo(
-            f"restored the store of the {one}: {copy.base.records} records and {copy.change - copy.base.change} "
-            f"changes since, with all that had been acknowledged at {output.moment(copy.as_of_ns)}"
+            f"restored the store of the {one}: {point.snapshot.records} records and "
+            f"{point.change - point.snapshot.change} changes after them; it has everything that was acknowledged by "
+            f"{output.timestamp(point.as_of_ns)}"
         )
 
 
-def _described(role: str, copy: Copy) -> dict[str, Any]:
+def _described(role: str, point: RestorePoint) -> dict[str, Any]:
     return {
         "store": role,
-        "as_of": output.moment(copy.as_of_ns),
-        "records": copy.base.records,
-        "changes": copy.change - copy.base.change,
+        "as_of": output.timestamp(point.as_of_ns),
+        "records": point.snapshot.records,
+        "changes": point.change - point.snapshot.change,
     }
 
 
 async def _restore_one(
-    copy: Copy, role: str, cluster_id: str, data: Path | None, url: engines.EngineUrl
-) -> list[tuple[str, Copy]]:
+    point: RestorePoint, role: str, cluster_id: str, data: Path | None, url: engines.EngineUrl
+) -> list[tuple[str, RestorePoint]]:
     if data is not None:
-        _check_is_for_data(data)
-    with _taken(data, cluster_id):
+        _check_data_dir(data)
+    with _owned_data_dir(data, cluster_id):
         store = await engines.open_engine(url)
         try:
-            await restore(copy, store, alone=not url.shared)
+            await restore(point, store, exclusive=not url.shared)
         except AlreadyExists:
             raise AlreadyExists(f"{url} is not empty; move it away if it is really to be replaced") from None
         finally:
             await store.close()
-    return [(role, copy)]
+    return [(role, point)]
 
 
-def _check_is_for_data(data: Path) -> None:
+def _check_data_dir(data: Path) -> None:
     """Raises AlreadyExists: what lies there is not of a service, so the name may have been mistyped."""
-    strange = sorted(entry.name for entry in data.iterdir() if entry.name not in _OF_A_SERVICE) if data.is_dir() else []
-    if strange:
+    unexpected = (
+        sorted(entry.name for entry in data.iterdir() if entry.name not in _SERVICE_FILES) if data.is_dir() else []
+    )
+    if unexpected:
         raise AlreadyExists(
-            f"{data} holds other things (there is {strange[0]}); name the data_dir of the service, or one that is empty"
+            f"{data} holds other things (such as {unexpected[0]}); name the data_dir of the service, or an empty one"
         )
 
 
 async def _restore_lost(
-    found: Callable[..., Copy], cluster_id: str, home: Path, roles: Sequence[str]
-) -> list[tuple[str, Copy]]:
+    found: Callable[..., RestorePoint], cluster_id: str, home: Path, roles: Sequence[str]
+) -> list[tuple[str, RestorePoint]]:
     """Those whose store is gone, empty, or what an interrupted restore has left. Raises AlreadyExists if none is."""
     lost = [role for role in roles if await _is_lost(home / role / "data", cluster_id)]
     if not lost:
@@ -240,20 +245,20 @@ async def _restore_lost(
             f"no store is lost in {home}: {' and '.join(roles)} have theirs. Nothing was changed; move a store away if "
             "it is really to be replaced"
         )
-    copies = {role: found(role) for role in lost}
+    points = {role: found(role) for role in lost}
     if len(lost) > 1:  # what the metadata refers to must be in the manager's tables
-        copies[_META] = found(_META, copies[_MANAGER].as_of_ns)
+        points[_META] = found(_META, points[_MANAGER].as_of_ns)
     done = []
     for role in lost:
         data = home / role / "data"
         url = engines.url_of("", data / "kv")
-        with _taken(data, cluster_id):
+        with _owned_data_dir(data, cluster_id):
             store = await engines.open_engine(url)
             try:
-                await restore(copies[role], store, alone=True)
+                await restore(points[role], store, exclusive=True)
             finally:
                 await store.close()
-        done.append((role, copies[role]))
+        done.append((role, points[role]))
     return done
 
 
@@ -261,7 +266,7 @@ async def _is_lost(data: Path, cluster_id: str) -> bool:
     if not (data / "kv" / "CURRENT").is_file():
         return True
     try:
-        with _taken(data, cluster_id):
+        with _owned_data_dir(data, cluster_id):
             store = await engines.open_engine(engines.url_of("", data / "kv"))
             try:
                 tx = store.begin()
@@ -273,7 +278,7 @@ async def _is_lost(data: Path, cluster_id: str) -> bool:
 
 
 @contextlib.contextmanager
-def _taken(data: Path | None, cluster_id: str) -> Iterator[None]:
+def _owned_data_dir(data: Path | None, cluster_id: str) -> Iterator[None]:
     """The data directory of a service that does not run. Raises Unavailable if it does, WrongCluster."""
     if data is None:
         yield

@@ -11,9 +11,9 @@ from threefs.errors import InvalidArgument, NotFound
 from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD, GET_ROUTING, GET_STATUS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 
-_ANSWER_S = 10.0
+_CALL_TIMEOUT_S = 10.0
 
 
 @click.group()
@@ -32,21 +32,21 @@ Examples:
 )
 @click.argument("count", type=click.IntRange(1, 16))
 @click.option("--table", "table_id", type=click.IntRange(1), default=1, show_default=True, help="Chain table.")
-@reaching
-def min_replicas(reach: Reach, count: int, table_id: int) -> None:
+@cluster_options
+def min_replicas(selector: ClusterSelector, count: int, table_id: int) -> None:
     """Set how many copies must be there for a write to be taken.
 
     A chain with fewer serving targets than COUNT can still be read, and brings its other targets up to date; its writes
     wait. With 1, a write may be on a single disk when it is acknowledged.
     """
-    url = reach.url()
+    url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> None:
         request = pb.SetMinReplicasRequest(table_id=table_id, min_replicas=count)
-        await _managers(fs, url).call(SET_MIN_REPLICAS, request, timeout_s=_ANSWER_S)
+        await _managers(fs, url).call(SET_MIN_REPLICAS, request, timeout_s=_CALL_TIMEOUT_S)
 
-    reach.run(work)
-    if reach.as_json:
+    selector.run(work)
+    if selector.as_json:
         output.print_json({"table_id": table_id, "min_replicas": count})
     else:
         click.echo(f"writes to chains of table {table_id} need {output.count_of(count, 'copy', 'copies')} from now on")
@@ -63,15 +63,15 @@ Examples:
 )
 @click.argument("nodes", type=click.IntRange(1), nargs=-1, required=True, metavar="NODE...")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@reaching
-def accept_unheard(reach: Reach, nodes: tuple[int, ...], yes: bool) -> None:
+@cluster_options
+def accept_unheard(selector: ClusterSelector, nodes: tuple[int, ...], yes: bool) -> None:
     """Let a manager that was restored from a backup go on without what these storage nodes know.
 
     It serves nothing before all storage nodes have told which replicas served last (`threefs status` shows the awaited
     ones). If their disks can be brought back, bring them back instead. Where only their copy was up to date, an older
     one is served then.
     """
-    url = reach.url()
+    url = selector.url()
     if not yes:
         click.confirm(
             f"The chains go on without what node {', '.join(map(str, nodes))} knows. Bytes that were written since the "
@@ -82,10 +82,10 @@ def accept_unheard(reach: Reach, nodes: tuple[int, ...], yes: bool) -> None:
 
     async def work(fs: AsyncFileSystem) -> list[int]:
         request = pb.AcceptUnheardRequest(nodes=nodes)
-        return list((await _managers(fs, url).call(ACCEPT_UNHEARD, request, timeout_s=_ANSWER_S)).awaited_nodes)
+        return list((await _managers(fs, url).call(ACCEPT_UNHEARD, request, timeout_s=_CALL_TIMEOUT_S)).awaited_nodes)
 
-    awaited = reach.run(work)
-    if reach.as_json:
+    awaited = selector.run(work)
+    if selector.as_json:
         output.print_json({"given_up": list(nodes), "awaited": awaited})
     elif awaited:
         click.echo(f"awaited still: node {', '.join(map(str, awaited))}")
@@ -117,15 +117,15 @@ Examples:
 @click.argument("chain_id", type=click.IntRange(1), metavar="CHAIN")
 @click.option("--target", "target_id", type=click.IntRange(1), help="Whose copy is kept.  [default: the fullest]")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@reaching
-def accept_loss(reach: Reach, chain_id: int, target_id: int | None, yes: bool) -> None:
+@cluster_options
+def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None, yes: bool) -> None:
     """Let a chain go on without the disks that served it last: what only they had is lost.
 
     Such a chain waits for them (`threefs status` shows them as lastsrv) and is neither read nor written. If a disk can
     be brought back, bring it back instead. Afterwards a disk that returns is overwritten.
     """
-    url = reach.url()
-    found, candidates = reach.run(lambda fs: _look(fs, url, chain_id))
+    url = selector.url()
+    found, candidates = selector.run(lambda fs: _find_candidates(fs, url, chain_id))
     chosen = choose(candidates, target_id)
     if not yes:
         for candidate in candidates:
@@ -139,10 +139,10 @@ def accept_loss(reach: Reach, chain_id: int, target_id: int | None, yes: bool) -
 
     async def work(fs: AsyncFileSystem) -> pb.AcceptLossReply:
         request = pb.AcceptLossRequest(chain_id=chain_id, chain_version=found.version, target_id=chosen.target_id)
-        return await _managers(fs, url).call(ACCEPT_LOSS, request, timeout_s=_ANSWER_S)
+        return await _managers(fs, url).call(ACCEPT_LOSS, request, timeout_s=_CALL_TIMEOUT_S)
 
-    version = reach.run(work).chain.version
-    if reach.as_json:
+    version = selector.run(work).chain.version
+    if selector.as_json:
         output.print_json({"chain_id": chain_id, "version": version, "target_id": chosen.target_id})
     else:
         click.echo(
@@ -168,11 +168,11 @@ def describe(candidate: Candidate) -> str:
     return f"target {candidate.target_id} on {where} has {candidate.chunks} chunks{kind}"
 
 
-async def _look(fs: AsyncFileSystem, url: str, chain_id: int) -> tuple[pb.Chain, list[Candidate]]:
+async def _find_candidates(fs: AsyncFileSystem, url: str, chain_id: int) -> tuple[pb.Chain, list[Candidate]]:
     """The chain, and its targets whose processes live. Raises NotFound, InvalidArgument."""
     managers = _managers(fs, url)
-    status = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
-    routing = (await managers.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_ANSWER_S)).routing
+    status = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+    routing = (await managers.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)).routing
     found = next((one for one in status.chains if one.chain_id == chain_id), None)
     if found is None:
         raise NotFound(f"there is no chain {chain_id}; `threefs status --json` lists them")

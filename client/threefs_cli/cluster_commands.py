@@ -20,12 +20,12 @@ from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
 from threefs_cli import cluster_file, output
 from threefs_cli.cluster_file import ClusterFile, Plan
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.error_names import naming
 from threefs_cli.local_cluster import LocalCluster
 
-_ANSWER_S = 10.0
-_FIGURES_S = 2.0
+_CALL_TIMEOUT_S = 10.0
+_STATISTICS_TIMEOUT_S = 2.0
 
 directory_option = click.option(
     "--dir", "directory", type=click.Path(path_type=Path), help="Where the cluster and its data are."
@@ -68,20 +68,20 @@ def up(
     data and its addresses back.
     """
     cluster = LocalCluster(directory or cluster_file.default_directory())
-    plan = wanted_plan(cluster, storage, replicas, min_replicas)
+    plan = requested_plan(cluster, storage, replicas, min_replicas)
 
     async def work() -> None:
-        tell = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
-        state = await cluster.up(plan, port=port, tell=tell)
+        progress = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
+        state = await cluster.up(plan, port=port, progress=progress)
         _show_up(cluster, state, as_json)
         if foreground:
-            await _stay(cluster)
+            await _run_in_foreground(cluster)
 
     with naming(cluster.directory):
         uvloop.run(work())
 
 
-def wanted_plan(
+def requested_plan(
     cluster: LocalCluster, storage: int | None, replicas: int | None, min_replicas: int | None = None
 ) -> Plan | None:
     """The plan that the options make, over that of the cluster that is there; None leaves it alone."""
@@ -107,7 +107,7 @@ def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
         click.echo(f"{state.address} is up, in {cluster.directory}")
 
 
-async def _stay(cluster: LocalCluster) -> None:
+async def _run_in_foreground(cluster: LocalCluster) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -131,24 +131,24 @@ def down(directory: Path | None, as_json: bool) -> None:
 
 
 @click.command()
-@reaching
-def status(reach: Reach) -> None:
+@cluster_options
+def status(selector: ClusterSelector) -> None:
     """Show the nodes and chains of a cluster. Exit code 1 when a node does not answer."""
-    url = reach.url()
+    url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> dict[str, Any]:
         peers = fs.context.peers
         managers = Managers([FramedManager(peers, address) for address in addresses.parse(url)])
-        reply = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_ANSWER_S)
+        reply = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
         found = describe(url, reply)
-        asked = [node for node in found["nodes"] if node["kind"] == "meta" and node["alive"]]
-        figures = await asyncio.gather(*(meta_figures(peers, node["address"]) for node in asked))
-        for node, one in zip(asked, figures, strict=True):
+        meta_nodes = [node for node in found["nodes"] if node["kind"] == "meta" and node["alive"]]
+        statistics = await asyncio.gather(*(meta_statistics(peers, node["address"]) for node in meta_nodes))
+        for node, one in zip(meta_nodes, statistics, strict=True):
             node["meta"] = one
         return found
 
-    found = reach.run(work)
-    if reach.as_json:
+    found = selector.run(work)
+    if selector.as_json:
         output.print_json(found)
     else:
         print_status(found)
@@ -227,10 +227,10 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
     }
 
 
-async def meta_figures(peers: ConnectionPool, address: str) -> dict[str, Any] | None:
+async def meta_statistics(peers: ConnectionPool, address: str) -> dict[str, Any] | None:
     """What a meta service has done; None if it does not answer now."""
     try:
-        reply = await peers.call(address, STATISTICS, meta_pb2.StatisticsRequest(), timeout_s=_FIGURES_S)
+        reply = await peers.call(address, STATISTICS, meta_pb2.StatisticsRequest(), timeout_s=_STATISTICS_TIMEOUT_S)
     except ThreefsError:
         return None
     return {
@@ -267,7 +267,7 @@ def print_status(found: dict[str, Any]) -> None:
         )
     output.print_table(table)
     for node in found["nodes"]:
-        for line in _news(node):
+        for line in _node_messages(node):
             click.echo(f"node {node['node_id']}: {line}")
     states = Counter(member["state"] for chain in found["chains"] for member in chain["members"])
     shown = ", ".join(f"{count} {state}" for state, count in states.items())
@@ -278,9 +278,9 @@ def print_status(found: dict[str, Any]) -> None:
             f"{output.printable(found['failure'])}"
         )
     if found["awaited_nodes"]:
-        click.echo(_awaited(found["awaited_nodes"]))
+        click.echo(_awaited_message(found["awaited_nodes"]))
         return
-    for line in _troubles(found["chains"]):
+    for line in _chain_warnings(found["chains"]):
         click.echo(line)
 
 
@@ -296,7 +296,7 @@ def state_of(node: dict[str, Any]) -> str:
     return f"not heard since the manager began, {seconds:.1f} s ago"
 
 
-def _awaited(nodes: list[int]) -> str:
+def _awaited_message(nodes: list[int]) -> str:
     awaited = ", ".join(map(str, nodes))
     return (
         "the manager was restored from a backup, and nothing is served before all storage nodes have said what they "
@@ -305,7 +305,7 @@ def _awaited(nodes: list[int]) -> str:
     )
 
 
-def _troubles(chains: list[dict[str, Any]]) -> Iterator[str]:
+def _chain_warnings(chains: list[dict[str, Any]]) -> Iterator[str]:
     """Chains that cannot be written, or not even be read."""
     for chain in chains:
         copies = f"chain {chain['chain_id']} has {chain['serving']} of {len(chain['members'])} copies"
@@ -319,10 +319,10 @@ def _troubles(chains: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{copies}, and a write needs {chain['min_replicas']}: it is read, and its writes wait"
 
 
-def _news(node: dict[str, Any]) -> Iterator[str]:
+def _node_messages(node: dict[str, Any]) -> Iterator[str]:
     """What a person should know of a node that is not in the table."""
     if "meta" in node:
-        yield _work(node["meta"])
+        yield _meta_activity(node["meta"])
     for resync in node["resync"]:
         yield (
             f"target {resync['target_id']} brings its successor up to date: "
@@ -337,13 +337,13 @@ def _news(node: dict[str, Any]) -> Iterator[str]:
         yield output.printable(failure)
 
 
-def _work(figures: dict[str, Any] | None) -> str:
-    if figures is None:
+def _meta_activity(statistics: dict[str, Any] | None) -> str:
+    if statistics is None:
         return "it does not say what it does"
-    waiting = f"{figures['removals_waiting']} removals wait" if figures["removals_waiting"] else "nothing waits"
+    waiting = f"{statistics['removals_waiting']} removals wait" if statistics["removals_waiting"] else "nothing waits"
     return (
-        f"{figures['names_per_s']:,.0f} names/s, {figures['transactions_per_s']:,.0f} transactions/s, "
-        f"{figures['again_per_s']:,.1f}/s tried again; {waiting}"
+        f"{statistics['names_per_s']:,.0f} names/s, {statistics['transactions_per_s']:,.0f} transactions/s, "
+        f"{statistics['again_per_s']:,.1f}/s tried again; {waiting}"
     )
 
 

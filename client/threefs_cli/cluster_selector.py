@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ClusterSelector:
     """What the user said about the cluster, and about the output."""
 
     address: str | None
     directory: Path | None
     as_json: bool
-    named_key_file: Path | None = None
+    key_file_option: Path | None = None
 
     def url(self) -> str:
         """Raises NotFound, which says how to name or start a cluster."""
@@ -48,8 +48,8 @@ class Reach:
 
     def key_file(self) -> str:
         """With the key of the cluster; empty: it is found without being named (`threefs_client.keyring`)."""
-        if self.named_key_file is not None:
-            return str(self.named_key_file)
+        if self.key_file_option is not None:
+            return str(self.key_file_option)
         if self.directory is not None and not self.address and (path := cluster_file.key_file(self.directory)).exists():
             return str(path)
         return ""
@@ -65,8 +65,8 @@ class Reach:
         return uvloop.run(connected())
 
 
-def reaching(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --address, --dir, --key-file and --json to a command, which gets them as its first argument, a Reach."""
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --address, --dir, --key-file and --json to a command; its first argument is a ClusterSelector."""
 
     @click.option("--address", metavar="URL", help="Cluster to use, threefs://host:port.")
     @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory of a local cluster.")
@@ -75,11 +75,11 @@ def reaching(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
-    def with_reach(
+    def with_selector(
         address: str | None, directory: Path | None, key_file: Path | None, as_json: bool, **rest: Any
     ) -> None:
         if address and directory:
             raise click.UsageError("--address and --dir both name a cluster; give one of them")
-        command(Reach(address, directory, as_json, key_file), **rest)
+        command(ClusterSelector(address, directory, as_json, key_file), **rest)
 
-    return with_reach
+    return with_selector

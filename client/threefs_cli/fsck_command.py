@@ -13,7 +13,7 @@ from threefs_fsck import Report, check
 
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_cli import output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 
 
 class _Failed(click.ClickException):
@@ -64,19 +64,19 @@ Exit codes, as of fsck(8):
 """,
 )
 @click.option("--repair", is_flag=True, help="Mend what is wrong. Without it nothing is changed.")
-@reaching
-def fsck(reach: Reach, repair: bool) -> None:
+@cluster_options
+def fsck(selector: ClusterSelector, repair: bool) -> None:
     """Check names, links and queues of a cluster that is in use.
 
     What is found without a name goes to /lost+found. Everything is looked at twice before it is told or mended.
     """
 
     async def work(fs: AsyncFileSystem) -> Report:
-        with _progress(quiet=reach.as_json) as progress:
+        with _progress(quiet=selector.as_json) as progress:
             return await check(fs, repair=repair, progress=progress)
 
-    report = reach.run(work)
-    if reach.as_json:
+    report = selector.run(work)
+    if selector.as_json:
         output.print_json(describe(report))
     else:
         for line in lines(report):

@@ -16,7 +16,7 @@ from threefs.rpc.identity import Identity
 from threefs.rpc.methods import INIT
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 
 _NODES = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?:@(\S+))?")
 _MOST_NODES = 10_000
@@ -31,7 +31,7 @@ Examples:
   threefs init --address threefs://10.0.0.1:7000,10.0.0.2:7000 1-8@machine-1 9-16@machine-2 17-24@machine-3
 """
 )
-@reaching
+@cluster_options
 @click.argument("nodes", nargs=-1, required=True, metavar="ID[-ID][@DOMAIN]...")
 @click.option("--replicas", type=click.IntRange(1, 16), default=3, show_default=True, help="Copies of every chunk.")
 @click.option(
@@ -48,7 +48,7 @@ Examples:
 )
 @click.option("--lease", "lease_s", type=click.FloatRange(0.5, 600), help="T in seconds.  [default: the manager's]")
 def init(
-    reach: Reach,
+    selector: ClusterSelector,
     nodes: tuple[str, ...],
     replicas: int,
     targets_per_disk: int,
@@ -68,10 +68,10 @@ def init(
         min_replicas=min_replicas or 0,
         lease_ms=round(lease_s * 1000) if lease_s else 0,
     )
-    managers = addresses.parse(reach.url())
-    key, _ = keyring.find(managers, key_file=reach.key_file())
+    managers = addresses.parse(selector.url())
+    key, _ = keyring.find(managers, key_file=selector.key_file())
     cluster_id = uvloop.run(_init(managers, key, request))
-    if reach.as_json:
+    if selector.as_json:
         output.print_json({"cluster_id": cluster_id, "storage": len(request.storage), "replicas": replicas})
     else:
         click.echo(f"cluster {cluster_id}: {len(request.storage)} storage nodes, {replicas} copies of every chunk")

@@ -7,7 +7,7 @@ from rich.table import Table
 from threefs_client import AsyncFileSystem, Attributes, Usage
 
 from threefs_cli import output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 
 
 @click.command(
@@ -20,16 +20,16 @@ Examples:
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("-l", "--long", is_flag=True, help="Permissions, links, owner, length, time.")
-@reaching
-def ls(reach: Reach, paths: tuple[str, ...], long: bool) -> None:
+@cluster_options
+def ls(selector: ClusterSelector, paths: tuple[str, ...], long: bool) -> None:
     """List directories; a file lists itself. Without a path, the root."""
-    wanted = paths or ("/",)
+    listed = paths or ("/",)
 
     async def work(fs: AsyncFileSystem) -> list[tuple[str, list[tuple[str, Attributes]]]]:
-        return [(path, await _entries(fs, path)) for path in wanted]
+        return [(path, await _entries(fs, path)) for path in listed]
 
-    found = reach.run(work)
-    if reach.as_json:
+    found = selector.run(work)
+    if selector.as_json:
         rows = [
             {"name": name, **output.attributes_json(_below(path, name), entry)}
             for path, entries in found
@@ -62,35 +62,35 @@ def _below(path: str, name: str) -> str:
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@reaching
-def stat(reach: Reach, paths: tuple[str, ...]) -> None:
+@cluster_options
+def stat(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
     """Show all that is known of files, directories or links."""
 
     async def work(fs: AsyncFileSystem) -> list[dict[str, Any]]:
         return [output.attributes_json(path, await fs.stat(path, follow=False)) for path in paths]
 
-    found = reach.run(work)
-    if reach.as_json:
+    found = selector.run(work)
+    if selector.as_json:
         output.print_json(found)
         return
     for row in found:
         for name, value in row.items():
-            shown = f"{value} ({output.moment(value)})" if name.endswith("_ns") else output.printable(str(value))
+            shown = f"{value} ({output.timestamp(value)})" if name.endswith("_ns") else output.printable(str(value))
             click.echo(f"{name:>13}  {shown}")
 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@reaching
-def du(reach: Reach, paths: tuple[str, ...]) -> None:
+@cluster_options
+def du(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
     """Sum up trees: files, directories, bytes of one copy."""
-    wanted = paths or ("/",)
+    listed = paths or ("/",)
 
     async def work(fs: AsyncFileSystem) -> list[Usage]:
-        return [await fs.usage(path) for path in wanted]
+        return [await fs.usage(path) for path in listed]
 
-    found = list(zip(wanted, reach.run(work), strict=True))
-    if reach.as_json:
+    found = list(zip(listed, selector.run(work), strict=True))
+    if selector.as_json:
         output.print_json(
             [
                 {
@@ -112,8 +112,8 @@ def du(reach: Reach, paths: tuple[str, ...]) -> None:
 
 
 @click.command()
-@reaching
-def df(reach: Reach) -> None:
+@cluster_options
+def df(selector: ClusterSelector) -> None:
     """Show the space of the cluster's disks. Each stored byte takes as many as there are replicas."""
 
     async def work(fs: AsyncFileSystem) -> dict[str, int]:
@@ -126,8 +126,8 @@ def df(reach: Reach) -> None:
             "replicas": space.replicas,
         }
 
-    found = reach.run(work)
-    if reach.as_json:
+    found = selector.run(work)
+    if selector.as_json:
         output.print_json(found)
         return
     table = Table("disks", "used", "free", "free for files", "replicas", "inodes")

@@ -43,9 +43,9 @@ _LOG_TAIL_BYTES = 2000
 _JOINED_NAME = "cluster_id"
 
 #: A group may be let in to the key by hand; others never, and nobody else writes here.
-_FORBIDDEN = 0o027
+_FORBIDDEN_MODE = 0o027
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class LocalCluster:
@@ -62,7 +62,9 @@ class LocalCluster:
         found = self.load()
         return [program for program in found.programs if program.runs] if found else []
 
-    async def up(self, wanted: Plan | None = None, *, port: int = 0, tell: Tell = lambda line: None) -> ClusterFile:
+    async def up(
+        self, plan: Plan | None = None, *, port: int = 0, progress: Progress = lambda line: None
+    ) -> ClusterFile:
         """Start what does not run yet, and wait until all of it serves. The data of an earlier start is kept.
 
         Raises InvalidArgument for another plan than that of the cluster that is there, Unavailable for a program that
@@ -70,17 +72,17 @@ class LocalCluster:
         have other copies, or wait for what an administrator decides, who can ask and tell only a manager that runs.
         """
         with self._lock():
-            state = self._planned(wanted)
-            self._give_key(state, tell)
+            state = self._load_or_plan(plan)
+            self._ensure_key(state, progress)
             before = {program.name for program in state.programs if program.runs}
-            made = self._made(state)
+            initialized = self._is_initialized(state)
             try:
                 _check_port(state, port)
-                self._check_manager_is_there(state)
-                state = await self._start(state, ("manager",), port, tell)
-                self._note_key(state)
+                self._check_manager_store(state)
+                state = await self._start(state, ("manager",), port, progress)
+                self._record_key(state)
                 await self._init(state)
-                state, failures = await self._start_rest(state, port, tell, all_needed=not made)
+                state, failures = await self._start_rest(state, port, progress, all_needed=not initialized)
             except BaseException:
                 await self._stop([program for program in self.running() if program.name not in before])
                 raise
@@ -103,15 +105,15 @@ class LocalCluster:
 
     async def kill(self, name: str) -> None:
         """kill -9, and wait until it is gone. For demonstrations."""
-        await self._end([program for program in self.running() if program.name == name], signal.SIGKILL)
+        await self._signal_and_wait([program for program in self.running() if program.name == name], signal.SIGKILL)
 
-    async def watch(self, tell: Tell, stopped: Callable[[], bool]) -> None:
+    async def watch(self, progress: Progress, stopped: Callable[[], bool]) -> None:
         """Tell of each program that ends, until `stopped` or until all have ended."""
         running = {program.name for program in self.running()}
         while running and not stopped():
             now = {program.name for program in self.running()}
             for name in sorted(running - now):
-                tell(f"{name} has ended; its log is {self._log(name)}")
+                progress(f"{name} has ended; its log is {self._log(name)}")
             running = now
             await self._clock.sleep(0.25)
 
@@ -125,8 +127,8 @@ class LocalCluster:
         except FileExistsError:
             raise NotADirectory(f"{self.directory} is a file; name a directory, or one that is to be made") from None
         mode = stat.S_IMODE(self.directory.stat().st_mode)
-        if mode & _FORBIDDEN:
-            self.directory.chmod(mode & ~_FORBIDDEN)
+        if mode & _FORBIDDEN_MODE:
+            self.directory.chmod(mode & ~_FORBIDDEN_MODE)
         lock = self.directory / _LOCK_NAME
         lock.touch(mode=0o600)
         with lock.open("wb") as file:
@@ -136,37 +138,37 @@ class LocalCluster:
                 raise Unavailable(f"another threefs command is at work in {self.directory}") from None
             yield
 
-    def _planned(self, wanted: Plan | None) -> ClusterFile:
+    def _load_or_plan(self, plan: Plan | None) -> ClusterFile:
         state = self.load()
         if state is None:
-            strange = [entry.name for entry in self.directory.iterdir() if entry.name != _LOCK_NAME]
-            if strange:
+            unexpected = [entry.name for entry in self.directory.iterdir() if entry.name != _LOCK_NAME]
+            if unexpected:
                 raise AlreadyExists(f"{self.directory} is not empty and holds no cluster; choose another directory")
-            state = cluster_file.fresh(wanted or Plan())
+            state = cluster_file.fresh(plan or Plan())
             cluster_file.save(self.directory, state)
-        elif wanted is not None and wanted != state.plan:
-            if self._made(state):
-                if dataclasses.replace(wanted, min_replicas=state.plan.min_replicas) == state.plan:
+        elif plan is not None and plan != state.plan:
+            if self._is_initialized(state):
+                if dataclasses.replace(plan, min_replicas=state.plan.min_replicas) == state.plan:
                     raise InvalidArgument(
                         f"the cluster in {self.directory} is made already; `threefs chain min-replicas "
-                        f"{wanted.min_replicas}` changes how many copies a write needs"
+                        f"{plan.min_replicas}` changes how many copies a write needs"
                     )
                 raise InvalidArgument(
                     f"the cluster in {self.directory} has {state.plan.storage} storage processes and "
                     f"{state.plan.replicas} replicas, and that cannot be changed"
                 )
-            state = dataclasses.replace(cluster_file.fresh(wanted), programs=self._kept(state, wanted))
+            state = dataclasses.replace(cluster_file.fresh(plan), programs=self._replanned_programs(state, plan))
             cluster_file.save(self.directory, state)
         return state
 
-    def _made(self, state: ClusterFile) -> bool:
+    def _is_initialized(self, state: ClusterFile) -> bool:
         """Whether the cluster has been given its plan: each program that has joined it says so in its data."""
         return any((self.directory / program.name / "data" / _JOINED_NAME).exists() for program in state.programs)
 
-    def _kept(self, state: ClusterFile, wanted: Plan) -> tuple[Program, ...]:
+    def _replanned_programs(self, state: ClusterFile, plan: Plan) -> tuple[Program, ...]:
         """The programs of another plan; those that a first start has launched keep their process and addresses."""
         before = {program.name: program for program in state.programs}
-        return tuple(before.get(program.name, program) for program in cluster_file.fresh(wanted).programs)
+        return tuple(before.get(program.name, program) for program in cluster_file.fresh(plan).programs)
 
     @property
     def key_file(self) -> Path:
@@ -175,25 +177,25 @@ class LocalCluster:
     def _key(self) -> str:
         return keys.read(self.key_file) if self.key_file.exists() else ""
 
-    def _give_key(self, state: ClusterFile, tell: Tell) -> None:
+    def _ensure_key(self, state: ClusterFile, progress: Progress) -> None:
         """See to it that the cluster has a key: the one that it had, $THREEFS_TOKEN, or a new one."""
-        wanted = os.environ.get(keyring.TOKEN_VARIABLE, "")
+        named = os.environ.get(keyring.TOKEN_VARIABLE, "")
         if self.key_file.exists():
-            if wanted not in ("", self._key()):
+            if named not in ("", self._key()):
                 raise InvalidArgument(f"${keyring.TOKEN_VARIABLE} is not the key of the cluster in {self.directory}")
             return
         running = [program.name for program in state.programs if program.runs]
-        had = self._token_of_old()
-        if running and not had:
-            tell(f"{', '.join(running)} run without a key: until all are stopped, anybody here may use the cluster")
+        legacy = self._legacy_token()
+        if running and not legacy:
+            progress(f"{', '.join(running)} run without a key: until all are stopped, anybody here may use the cluster")
             return
-        if wanted and had and wanted != had:
+        if named and legacy and named != legacy:
             raise InvalidArgument(f"${keyring.TOKEN_VARIABLE} is not the token of the cluster in {self.directory}")
-        if given := had or wanted:
+        if given := legacy or named:
             keys.checked(given, f"${keyring.TOKEN_VARIABLE}")
         keys.make(self.key_file, given)
 
-    def _token_of_old(self) -> str:
+    def _legacy_token(self) -> str:
         """What was a token in the settings of the manager before there were key files."""
         try:
             settings = tomllib.loads((self.directory / "manager" / "settings.toml").read_text(encoding="utf-8"))
@@ -201,18 +203,18 @@ class LocalCluster:
             return ""
         return str(settings.get("token", ""))
 
-    def _note_key(self, state: ClusterFile) -> None:
+    def _record_key(self, state: ClusterFile) -> None:
         if self.key_file.exists():
             keyring.remember(state.program("manager").addresses[0], self.key_file)
 
-    async def _start(self, state: ClusterFile, names: Sequence[str], port: int, tell: Tell) -> ClusterFile:
+    async def _start(self, state: ClusterFile, names: Sequence[str], port: int, progress: Progress) -> ClusterFile:
         state, started = self._launch_all(state, names, port)
         for name in started:
-            state = await self._serving(state, name, START_S, tell)
+            state = await self._await_serving(state, name, START_S, progress)
         return state
 
     async def _start_rest(
-        self, state: ClusterFile, port: int, tell: Tell, *, all_needed: bool
+        self, state: ClusterFile, port: int, progress: Progress, *, all_needed: bool
     ) -> tuple[ClusterFile, list[str]]:
         """All but the manager, and why some storage does not start. Raises Unavailable for what is needed."""
         state, started = self._launch_all(state, [p.name for p in state.programs if p.name != "manager"], port)
@@ -220,7 +222,7 @@ class LocalCluster:
         deadline = self._clock.monotonic() + START_S
         for name in started:
             try:
-                state = await self._serving(state, name, deadline - self._clock.monotonic(), tell)
+                state = await self._await_serving(state, name, deadline - self._clock.monotonic(), progress)
                 deadline = self._clock.monotonic() + START_S
             except Unavailable as error:
                 if all_needed or state.program(name).module != "threefs_storage":
@@ -239,17 +241,17 @@ class LocalCluster:
                 started.append(name)
         return state, started
 
-    async def _serving(self, state: ClusterFile, name: str, timeout_s: float, tell: Tell) -> ClusterFile:
-        addresses = await self._ready(state.program(name), timeout_s)
+    async def _await_serving(self, state: ClusterFile, name: str, timeout_s: float, progress: Progress) -> ClusterFile:
+        addresses = await self._await_ready(state.program(name), timeout_s)
         state = state.replace(dataclasses.replace(state.program(name), addresses=addresses))
         cluster_file.save(self.directory, state)
-        tell(f"{name} serves at {addresses[0]}")
+        progress(f"{name} serves at {addresses[0]}")
         return state
 
-    def _check_manager_is_there(self, state: ClusterFile) -> None:
+    def _check_manager_store(self, state: ClusterFile) -> None:
         """Without its store it would make a new cluster, to which none of the data belongs. Raises StrangeStore."""
         kv = self.directory / "manager" / "data" / "kv"
-        if self._made(state) and not (kv / "CURRENT").exists():
+        if self._is_initialized(state) and not (kv / "CURRENT").exists():
             raise StrangeStore(
                 f"the manager has lost its store: there is none in {kv}, but data of its cluster is there. Mount its "
                 "disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md)"
@@ -288,7 +290,7 @@ class LocalCluster:
             settings |= {"node_id": _node_id(program), "domain": program.name}
         return settings
 
-    async def _ready(self, program: Program, timeout_s: float) -> tuple[str, ...]:
+    async def _await_ready(self, program: Program, timeout_s: float) -> tuple[str, ...]:
         """Wait for its `ready` line: the addresses in it."""
         assert program.process is not None, "it was launched"
         deadline = self._clock.monotonic() + timeout_s
@@ -298,13 +300,14 @@ class LocalCluster:
                 return tuple(line.split()[1:])
             if not processes.alive(program.process):
                 raise Unavailable(
-                    f"{program.name} did not start: {self._last_words(program.name)} (log: {self._log(program.name)})"
+                    f"{program.name} did not start: {self._last_log_line(program.name)} "
+                    f"(log: {self._log(program.name)})"
                 )
             if self._clock.monotonic() > deadline:
                 break
             await self._clock.sleep(_POLL_S)
         raise Unavailable(
-            f"{program.name} was not ready after {START_S:.0f} s: {self._last_words(program.name)} (log: "
+            f"{program.name} was not ready after {START_S:.0f} s: {self._last_log_line(program.name)} (log: "
             f"{self._log(program.name)})"
         )
 
@@ -319,7 +322,7 @@ class LocalCluster:
             ],
             replicas=plan.replicas,
             targets_per_disk=plan.targets_per_disk,
-            min_replicas=0 if self._made(state) else plan.min_replicas,
+            min_replicas=0 if self._is_initialized(state) else plan.min_replicas,
         )
         peers = ConnectionPool(RealNet(), Identity("", RANDOM.token(16).hex(), self._key(), "threefs"))
         try:
@@ -333,17 +336,17 @@ class LocalCluster:
     def _log(self, name: str) -> Path:
         return self.directory / name / "log"
 
-    def _last_words(self, name: str) -> str:
+    def _last_log_line(self, name: str) -> str:
         lines = self._log(name).read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
-        return _in_words(lines[-1]) if lines else "it said nothing"
+        return _log_message(lines[-1]) if lines else "it said nothing"
 
     # ---- stopping ----
 
     async def _stop(self, programs: Sequence[Program]) -> None:
         """SIGTERM to all, and SIGKILL for what does not listen to it."""
-        await self._end(await self._end(programs, signal.SIGTERM), signal.SIGKILL)
+        await self._signal_and_wait(await self._signal_and_wait(programs, signal.SIGTERM), signal.SIGKILL)
 
-    async def _end(self, programs: Sequence[Program], number: signal.Signals) -> list[Program]:
+    async def _signal_and_wait(self, programs: Sequence[Program], number: signal.Signals) -> list[Program]:
         """Signal, and wait; those that still run after a while."""
         for program in programs:
             if program.process is not None:
@@ -359,7 +362,7 @@ def toml(settings: dict[str, str | int]) -> str:
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
 
 
-def _in_words(line: str) -> str:
+def _log_message(line: str) -> str:
     """What a line of a log says."""
     try:
         entry = json.loads(line)

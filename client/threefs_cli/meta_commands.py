@@ -18,7 +18,7 @@ from threefs.kv import engines
 from threefs.kv.dump import Content
 from threefs.kv.engine_api import Durable
 from threefs_cli import output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.error_names import naming
 
 T = TypeVar("T")
@@ -55,8 +55,8 @@ Examples:
 )
 @click.option("--engine", metavar="URL", envvar=ENGINE_VARIABLE, show_envvar=True, help=_ENGINE_HELP)
 @file_argument
-@reaching
-def dump(reach: Reach, engine: str | None, file: Path) -> None:
+@cluster_options
+def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
     """Write all records of a store to FILE.
 
     They are of one moment. Without --engine a meta service that runs is asked for its embedded store; with it, etcd and
@@ -64,16 +64,16 @@ def dump(reach: Reach, engine: str | None, file: Path) -> None:
     """
     if file.exists():
         raise AlreadyExists(f"{file} exists already")
-    if engine and (reach.address or reach.directory):
+    if engine and (selector.address or selector.directory):
         raise click.UsageError("--engine names a store, --address and --dir a cluster; give one of them")
     unfinished = file.with_name(f"{file.name}.unfinished")
 
-    async def work(store: Durable) -> Content:
-        with _fresh(unfinished) as out:
+    async def dump_store(store: Durable) -> Content:
+        with _create_durable(unfinished) as out:
             return await dumps.dump(store, out)
 
-    async def ask(fs: AsyncFileSystem) -> Content:
-        with _fresh(unfinished) as out:
+    async def dump_running_service(fs: AsyncFileSystem) -> Content:
+        with _create_durable(unfinished) as out:
             writer = dumps.Writer(out)
             await read_snapshot(MetaServices(fs), writer.put)
             return writer.end()
@@ -81,19 +81,19 @@ def dump(reach: Reach, engine: str | None, file: Path) -> None:
     try:
         if engine:
             engines.require(engines.parse(engine))
-            content = _with_store(engine, work)
+            content = _with_store(engine, dump_store)
         else:
-            content = reach.run(ask)
+            content = selector.run(dump_running_service)
         if not content.records:
             raise NotFound(f"the store {engine and engines.parse(engine)} is empty; nothing was written")
         unfinished.rename(file)
     finally:
         unfinished.unlink(missing_ok=True)
-    _done("dumped", content, file, reach.as_json)
+    _done("dumped", content, file, selector.as_json)
 
 
 @contextlib.contextmanager
-def _fresh(file: Path) -> Iterator[BinaryIO]:
+def _create_durable(file: Path) -> Iterator[BinaryIO]:
     """Durable at the end."""
     with naming(file), os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         yield out
@@ -118,7 +118,7 @@ def load(engine: str, file: Path, as_json: bool) -> None:
     it is interrupted, empty the store and begin anew.
     """
 
-    async def work(store: Durable) -> Content:
+    async def load_store(store: Durable) -> Content:
         with file.open("rb") as source:
             try:
                 return await dumps.load(store, source)
@@ -127,7 +127,7 @@ def load(engine: str, file: Path, as_json: bool) -> None:
             except AlreadyExists as error:
                 raise AlreadyExists(f"{engines.parse(engine)}: {error}") from None
 
-    _done("loaded", _with_store(engine, work), file, as_json)
+    _done("loaded", _with_store(engine, load_store), file, as_json)
 
 
 def _with_store(engine: str, work: Callable[[Durable], Awaitable[T]]) -> T:

@@ -15,12 +15,12 @@ from threefs_mount.options import MountOptions
 from threefs.env.clock import CLOCK
 from threefs.errors import Unavailable
 from threefs_cli import output, processes
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.processes import Process
 
 STATE_VARIABLE = "XDG_STATE_HOME"
 _START_S = 60.0
-_END_S = 90.0
+_EXIT_TIMEOUT_S = 90.0
 _POLL_S = 0.02
 _LOG_TAIL_BYTES = 2000
 
@@ -40,9 +40,9 @@ Examples:
 @click.option("--private", is_flag=True, help="For this user only.")
 @click.option("--supervise", is_flag=True, help="Start the process behind it again if it dies.")
 @click.option("-o", "flags", help="Options of mount(8), with commas: ro, nosuid, noexec, ...")
-@reaching
+@cluster_options
 def mount(
-    reach: Reach,
+    selector: ClusterSelector,
     mountpoint: str,
     foreground: bool,
     cache_s: float,
@@ -55,14 +55,14 @@ def mount(
 
     Returns when it is mounted. The process behind it stays until `threefs umount`; its log is named by --json.
     """
-    url = reach.url()
-    others = not private and may_serve_others()
+    url = selector.url()
+    others = not private and may_allow_other()
     options = MountOptions(
         cache_s=cache_s,
         timeout_s=timeout_s,
         others=others,
         flags=tuple((flags or "rw").split(",")),
-        key_file=os.path.abspath(key_file) if (key_file := reach.key_file()) else "",
+        key_file=os.path.abspath(key_file) if (key_file := selector.key_file()) else "",
         supervise=supervise,
     )
     place = mountpoints.check(mountpoint)
@@ -73,7 +73,7 @@ def mount(
         os.execv(command[0], command)
     server = Server(place)
     pid = uvloop.run(server.start(command))
-    if reach.as_json:
+    if selector.as_json:
         output.print_json({"address": url, "mountpoint": place, "pid": pid, "log": str(server.log)})
     else:
         click.echo(f"{url} is mounted at {place}")
@@ -95,8 +95,10 @@ def umount(mountpoint: str, lazy: bool, as_json: bool) -> None:
     place = mountpoints.place_of(mountpoint)
     serving = [processes.of(pid) for pid in mountpoints.servers(place)]
     mountpoints.unmount(place, lazy=lazy)
-    if not lazy and not uvloop.run(ended(serving)):
-        raise Unavailable(f"{place} is unmounted, but the process behind it is still busy after {_END_S:.0f} s")
+    if not lazy and not uvloop.run(await_exit(serving)):
+        raise Unavailable(
+            f"{place} is unmounted, but the process behind it is still busy after {_EXIT_TIMEOUT_S:.0f} s"
+        )
     if as_json:
         output.print_json({"mountpoint": place, "lazy": lazy})
 
@@ -104,7 +106,7 @@ def umount(mountpoint: str, lazy: bool, as_json: bool) -> None:
 COMMANDS = (mount, umount)
 
 
-def may_serve_others() -> bool:
+def may_allow_other() -> bool:
     """Whether the kernel's helper lets us admit other users."""
     if os.geteuid() == 0:
         return True
@@ -151,11 +153,11 @@ class Server:
             if ready.read_bytes().startswith(b"ready "):
                 return process.pid
             if not processes.alive(process):
-                raise Unavailable(f"{self.place} was not mounted: {self._last_words()} (log: {self.log})")
+                raise Unavailable(f"{self.place} was not mounted: {self._last_log_line()} (log: {self.log})")
             await CLOCK.sleep(_POLL_S)
         raise Unavailable(f"{self.place} was not mounted after {_START_S:.0f} s (log: {self.log})")
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         lines = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
@@ -168,8 +170,8 @@ def environment() -> dict[str, str]:
     return {"MALLOC_MMAP_THRESHOLD_": str(8 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20), **found}
 
 
-async def ended(serving: list[Process]) -> bool:
-    deadline = CLOCK.monotonic() + _END_S
+async def await_exit(serving: list[Process]) -> bool:
+    deadline = CLOCK.monotonic() + _EXIT_TIMEOUT_S
     while any(processes.alive(process) for process in serving):
         if CLOCK.monotonic() > deadline:
             return False

@@ -19,8 +19,8 @@ from threefs.errors import InvalidArgument
 
 _USAGE = "usage: mount.threefs ADDRESS MOUNTPOINT [-o OPTION,...]"
 #: For mount(8), systemd and people; they say nothing about the file system.
-_FOR_OTHERS = {"defaults", "auto", "noauto", "nofail", "user", "nouser", "users", "owner", "group", "_netdev"}
-_FOR_OTHERS |= {
+_IGNORED_OPTIONS = {"defaults", "auto", "noauto", "nofail", "user", "nouser", "users", "owner", "group", "_netdev"}
+_IGNORED_OPTIONS |= {
     "relatime",
     "norelatime",
     "strictatime",
@@ -31,8 +31,8 @@ _FOR_OTHERS |= {
     "mand",
     "nomand",
 }
-_FOR_OTHERS |= {"allow_other", "default_permissions"}
-_OWN = {"cache": "--cache", "timeout": "--timeout", "key_file": "--key-file"}
+_IGNORED_OPTIONS |= {"allow_other", "default_permissions"}
+_VALUE_OPTIONS = {"cache": "--cache", "timeout": "--timeout", "key_file": "--key-file"}
 
 
 def main() -> None:
@@ -87,12 +87,12 @@ def _options(chosen: Sequence[str]) -> list[str]:
         name, _, value = option.partition("=")
         if option in HANDED_ON:
             flags.append(option)
-        elif name in _OWN and value:
-            words += [_OWN[name], value]
+        elif name in _VALUE_OPTIONS and value:
+            words += [_VALUE_OPTIONS[name], value]
         elif name == "token_file" and value:
             os.environ[TOKEN_VARIABLE] = Path(value).read_text(encoding="utf-8").strip()
         elif option in ("private", "supervise"):
             words.append(f"--{option}")
-        elif option not in _FOR_OTHERS and not name.startswith(("x-", "X-", "comment")):
+        elif option not in _IGNORED_OPTIONS and not name.startswith(("x-", "X-", "comment")):
             raise InvalidArgument(f"unknown option {option!r}")
     return [*words, *(("-o", ",".join(flags)) if flags else ())]

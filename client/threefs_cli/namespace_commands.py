@@ -6,7 +6,7 @@ from threefs_client.metadata.namespace import requested_layout
 
 from threefs.errors import IsADirectory, NotADirectory, NotFound
 from threefs_cli import output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.sizes import Size
 
 
@@ -22,8 +22,8 @@ Examples:
 @click.option("-p", "--parents", is_flag=True, help="Make missing directories above; one that exists is fine.")
 @click.option("--chunk", type=Size(), default=0, help="New files below have chunks of that size.")
 @click.option("--stripe", type=click.IntRange(0), default=0, help="New files below lie on so many chains.")
-@reaching
-def mkdir(reach: Reach, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int) -> None:
+@cluster_options
+def mkdir(selector: ClusterSelector, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int) -> None:
     """Make directories."""
     requested_layout(chunk, stripe)  # or nothing is made
 
@@ -36,8 +36,8 @@ def mkdir(reach: Reach, paths: tuple[str, ...], parents: bool, chunk: int, strip
             if chunk or stripe:
                 await fs.set_layout(path, chunk_bytes=chunk, stripe=stripe)
 
-    reach.run(work)
-    _done(reach, made=list(paths))
+    selector.run(work)
+    _print_json_facts(selector, made=list(paths))
 
 
 @click.command(
@@ -51,8 +51,8 @@ Examples:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
 @click.option("-f", "--force", is_flag=True, help="What does not exist is no error.")
-@reaching
-def rm(reach: Reach, paths: tuple[str, ...], recursive: bool, force: bool) -> None:
+@cluster_options
+def rm(selector: ClusterSelector, paths: tuple[str, ...], recursive: bool, force: bool) -> None:
     """Remove files and links; with -r also directories. A whole tree goes in one step."""
 
     async def work(fs: AsyncFileSystem) -> list[str]:
@@ -71,23 +71,23 @@ def rm(reach: Reach, paths: tuple[str, ...], recursive: bool, force: bool) -> No
                 raise IsADirectory(f"{error}; rm -r removes it with all that is in it") from None
         return removed
 
-    _done(reach, removed=reach.run(work))
+    _print_json_facts(selector, removed=selector.run(work))
 
 
 @click.command()
 @click.argument("source")
 @click.argument("destination")
 @click.option("-n", "--no-replace", is_flag=True, help="Fail if the destination exists.")
-@reaching
-def mv(reach: Reach, source: str, destination: str, no_replace: bool) -> None:
+@cluster_options
+def mv(selector: ClusterSelector, source: str, destination: str, no_replace: bool) -> None:
     """Rename a file or directory, in one step. Into DESTINATION if that is a directory."""
 
     async def work(fs: AsyncFileSystem) -> str:
-        target = await _into(fs, source, destination)
+        target = await _destination_in(fs, source, destination)
         await fs.rename(source, target, replace=not no_replace)
         return target
 
-    _done(reach, source=source, destination=reach.run(work))
+    _print_json_facts(selector, source=source, destination=selector.run(work))
 
 
 @click.command(
@@ -101,19 +101,19 @@ Examples:
 @click.argument("source")
 @click.argument("destination")
 @click.option("-s", "--symbolic", is_flag=True, help="A link that holds the path SOURCE, which need not exist.")
-@reaching
-def ln(reach: Reach, source: str, destination: str, symbolic: bool) -> None:
+@cluster_options
+def ln(selector: ClusterSelector, source: str, destination: str, symbolic: bool) -> None:
     """Give a file another name. Inside DESTINATION if that is a directory."""
 
     async def work(fs: AsyncFileSystem) -> str:
-        target = await _into(fs, source, destination)
+        target = await _destination_in(fs, source, destination)
         await (fs.symlink(source, target) if symbolic else fs.hard_link(source, target))
         return target
 
-    _done(reach, source=source, destination=reach.run(work))
+    _print_json_facts(selector, source=source, destination=selector.run(work))
 
 
-async def _into(fs: AsyncFileSystem, source: str, destination: str) -> str:
+async def _destination_in(fs: AsyncFileSystem, source: str, destination: str) -> str:
     """Where a thing goes that keeps its name when the destination is a directory."""
     (found,) = await fs.stat_many([destination])
     name = source.rstrip("/").rpartition("/")[2]
@@ -122,8 +122,8 @@ async def _into(fs: AsyncFileSystem, source: str, destination: str) -> str:
     return destination
 
 
-def _done(reach: Reach, **facts: object) -> None:
-    if reach.as_json:
+def _print_json_facts(selector: ClusterSelector, **facts: object) -> None:
+    if selector.as_json:
         output.print_json(facts)
 
 

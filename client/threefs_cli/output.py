@@ -46,7 +46,7 @@ def count_of(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def moment(time_ns: int) -> str:
+def timestamp(time_ns: int) -> str:
     """Seconds in UTC, as ISO 8601."""
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -85,4 +85,6 @@ def long_line(name: str, found: Attributes) -> str:
     """As `ls -l` shows it."""
     shown = printable(name) + (f" -> {printable(found.target)}" if found.is_symlink else "")
     mode = stat.filemode(found.st_mode)
-    return f"{mode} {found.nlink:>3} {found.uid:>5} {found.gid:>5} {found.length:>14} {moment(found.mtime_ns)} {shown}"
+    return (
+        f"{mode} {found.nlink:>3} {found.uid:>5} {found.gid:>5} {found.length:>14} {timestamp(found.mtime_ns)} {shown}"
+    )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_NOBODY = "ZX"  # states of a process that has ended
+_DEAD_STATES = "ZX"  # states of a process that has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def start(command: Sequence[str], *, output: Path, log: Path, environment: Mappi
 
 def of(pid: int) -> Process:
     """The process that has this pid now. Raises ProcessLookupError."""
-    found = _look(pid)
+    found = _read_stat(pid)
     if found is None:
         raise ProcessLookupError(f"there is no process {pid}")
     return Process(pid, found[1])
@@ -49,8 +49,8 @@ def alive(process: Process) -> bool:
     """Whether exactly this process still runs."""
     with contextlib.suppress(ChildProcessError):  # not a child of ours: somebody else reaps it
         os.waitpid(process.pid, os.WNOHANG)
-    found = _look(process.pid)
-    return found is not None and found[0] not in _NOBODY and found[1] == process.started_ticks
+    found = _read_stat(process.pid)
+    return found is not None and found[0] not in _DEAD_STATES and found[1] == process.started_ticks
 
 
 def send(process: Process, number: signal.Signals) -> bool:
@@ -70,7 +70,7 @@ def send(process: Process, number: signal.Signals) -> bool:
         os.close(handle)
 
 
-def _look(pid: int) -> tuple[str, int] | None:
+def _read_stat(pid: int) -> tuple[str, int] | None:
     """(state, ticks at its start) of whatever process has this pid now."""
     try:
         content = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

@@ -8,7 +8,7 @@ from threefs_client import AsyncFileSystem
 from threefs_client.metadata.quotas import Quota
 
 from threefs_cli import output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.sizes import Size
 
 
@@ -31,22 +31,24 @@ Examples:
 @click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
 @click.option("--bytes", "limit_bytes", type=Size(), default=0, help="Lengths of all files; 0: no limit.")
 @click.option("--inodes", "limit_inodes", type=click.IntRange(0), default=0, help="Files, directories, links.")
-@reaching
-def set_quota(reach: Reach, path: str | None, user: int | None, limit_bytes: int, limit_inodes: int) -> None:
+@cluster_options
+def set_quota(
+    selector: ClusterSelector, path: str | None, user: int | None, limit_bytes: int, limit_inodes: int
+) -> None:
     """Set or change a quota. What is there already is counted in the background."""
 
     async def work(fs: AsyncFileSystem) -> Quota | None:
         await fs.quotas.set(path, uid=user, limit_bytes=limit_bytes, limit_inodes=limit_inodes)
         return await fs.quotas.show(path, uid=user)
 
-    _print(reach, reach.run(work))
+    _print(selector, selector.run(work))
 
 
 @quota.command()
 @click.argument("path", required=False)
 @click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
-@reaching
-def show(reach: Reach, path: str | None, user: int | None) -> None:
+@cluster_options
+def show(selector: ClusterSelector, path: str | None, user: int | None) -> None:
     """Show the quota that PATH counts for, or a user's; without both, all quotas."""
 
     async def work(fs: AsyncFileSystem) -> Quota | list[Quota] | None:
@@ -54,21 +56,21 @@ def show(reach: Reach, path: str | None, user: int | None) -> None:
             return await fs.quotas.list()
         return await fs.quotas.show(path, uid=user)
 
-    _print(reach, reach.run(work))
+    _print(selector, selector.run(work))
 
 
 @quota.command()
 @click.argument("path", required=False)
 @click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
-@reaching
-def clear(reach: Reach, path: str | None, user: int | None) -> None:
+@cluster_options
+def clear(selector: ClusterSelector, path: str | None, user: int | None) -> None:
     """Take a quota away."""
-    reach.run(lambda fs: fs.quotas.clear(path, uid=user))
-    _print(reach, None)
+    selector.run(lambda fs: fs.quotas.clear(path, uid=user))
+    _print(selector, None)
 
 
-def _print(reach: Reach, found: Quota | list[Quota] | None) -> None:
-    if reach.as_json:
+def _print(selector: ClusterSelector, found: Quota | list[Quota] | None) -> None:
+    if selector.as_json:
         output.print_json(
             [dataclasses.asdict(one) for one in found]
             if isinstance(found, list)

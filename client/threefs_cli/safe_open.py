@@ -9,8 +9,8 @@ import stat
 
 from threefs.errors import NotSupported
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_file(top: str, path: str) -> int:
@@ -19,19 +19,19 @@ def open_file(top: str, path: str) -> int:
     Raises OSError, NotSupported for what is no file any more.
     """
     assert path.startswith(top), "the tree lies below its top"
-    above, _, name = path.rpartition("/") if path == top else (top, "", path[len(top) :])
+    parent, _, name = path.rpartition("/") if path == top else (top, "", path[len(top) :])
     *parts, name = [part for part in name.split("/") if part]
-    at = os.open(above or ("/" if path.startswith("/") else "."), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory = os.open(parent or ("/" if path.startswith("/") else "."), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
-            below = os.open(part, _DIRECTORY, dir_fd=at)
-            os.close(at)
-            at = below
-        file = os.open(name, _FILE, dir_fd=at)
+            below = os.open(part, _DIRECTORY_FLAGS, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        file = os.open(name, _FILE_FLAGS, dir_fd=directory)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
     finally:
-        os.close(at)
+        os.close(directory)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise NotSupported(f"{path} is no file any more")

@@ -15,13 +15,13 @@ from threefs_client import AsyncFileSystem
 from threefs.env.clock import CLOCK
 from threefs.errors import IsADirectory
 from threefs_cli import output, tree_copy
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.local_tree import LocalTree
 from threefs_cli.remote_tree import RemoteTree
-from threefs_cli.tree_copy import Moved
+from threefs_cli.tree_copy import CopyProgress
 
 _CAT_BYTES = 8 << 20
-_WARNED = 5
+_MAX_WARNINGS = 5
 
 
 @click.command(
@@ -37,8 +37,8 @@ Examples:
 @click.argument("sources", nargs=-1, required=True, metavar="LOCAL...")
 @click.argument("destination", metavar="PATH")
 @click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
-@reaching
-def put(reach: Reach, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
+@cluster_options
+def put(selector: ClusterSelector, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
     """Copy local files into the cluster; - is standard input.
 
     A file that exists there is replaced in one step, when the new one is whole. What a symbolic link below a directory
@@ -46,7 +46,7 @@ def put(reach: Reach, sources: tuple[str, ...], destination: str, recursive: boo
     behind.
     """
     if "-" in sources:
-        _put_standard_input(reach, sources, destination)
+        _put_standard_input(selector, sources, destination)
         return
 
     async def work(fs: AsyncFileSystem) -> LocalTree:
@@ -55,17 +55,17 @@ def put(reach: Reach, sources: tuple[str, ...], destination: str, recursive: boo
         into = found is not None and found.is_directory
         for source, target in tree_copy.destinations(sources, destination, into=into):
             tree.add(source, target, recursive=recursive)
-        await _copy(reach, tree, lambda moved: tree_copy.put(fs, tree, moved))
+        await _copy(selector, tree, lambda moved: tree_copy.put(fs, tree, moved))
         return tree
 
-    tree = reach.run(work)
-    for path in tree.skipped[:_WARNED]:
+    tree = selector.run(work)
+    for path in tree.skipped[:_MAX_WARNINGS]:
         click.echo(f"skipped {output.printable(path)}: neither a file nor a directory", err=True)
     if tree.skipped:
         raise click.ClickException(f"{len(tree.skipped)} things were not copied; everything else was")
 
 
-def _put_standard_input(reach: Reach, sources: tuple[str, ...], destination: str) -> None:
+def _put_standard_input(selector: ClusterSelector, sources: tuple[str, ...], destination: str) -> None:
     if len(sources) > 1:
         raise click.UsageError("standard input (-) is copied alone")
 
@@ -75,8 +75,8 @@ def _put_standard_input(reach: Reach, sources: tuple[str, ...], destination: str
             raise IsADirectory(f"{destination} is a directory; name the file that standard input becomes in it")
         return await tree_copy.put_stream(fs, sys.stdin.buffer, destination)
 
-    length = reach.run(work)
-    if reach.as_json:
+    length = selector.run(work)
+    if selector.as_json:
         output.print_json({"files": 1, "length_bytes": length})
 
 
@@ -92,17 +92,17 @@ Examples:
 @click.argument("sources", nargs=-1, required=True, metavar="PATH...")
 @click.argument("destination", metavar="LOCAL")
 @click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
-@reaching
-def get(reach: Reach, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
+@cluster_options
+def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
     """Copy files of the cluster to the local disk; to - is to standard output.
 
     A file that exists there is replaced in one step, when the new one is whole. Nothing below the destination is
     written through symbolic links. Permissions are those of the file less the umask; set-user-id bits stay behind.
     """
     if destination == "-":
-        if recursive or reach.as_json:
+        if recursive or selector.as_json:
             raise click.UsageError("to standard output (-) go files alone, without -r and --json")
-        reach.run(lambda fs: _write_out(fs, sources))
+        selector.run(lambda fs: _write_out(fs, sources))
         return
 
     async def work(fs: AsyncFileSystem) -> None:
@@ -110,17 +110,19 @@ def get(reach: Reach, sources: tuple[str, ...], destination: str, recursive: boo
         into = os.path.isdir(destination)
         for source, target in tree_copy.destinations(sources, destination, into=into):
             await tree.add(fs, source, target, recursive=recursive)
-        await _copy(reach, tree, lambda moved: tree_copy.get(fs, tree, moved, named_in_full=not into))
+        await _copy(selector, tree, lambda moved: tree_copy.get(fs, tree, moved, named_in_full=not into))
 
-    reach.run(work)
+    selector.run(work)
 
 
-async def _copy(reach: Reach, tree: LocalTree | RemoteTree, copy: Callable[[Moved], Awaitable[None]]) -> None:
+async def _copy(
+    selector: ClusterSelector, tree: LocalTree | RemoteTree, copy: Callable[[CopyProgress], Awaitable[None]]
+) -> None:
     """Copy with a progress bar, and say what was copied."""
-    began = CLOCK.monotonic()
-    with _progress(tree, quiet=reach.as_json) as moved:
+    start = CLOCK.monotonic()
+    with _progress(tree, quiet=selector.as_json) as moved:
         await copy(moved)
-    seconds = max(CLOCK.monotonic() - began, 1e-6)
+    seconds = max(CLOCK.monotonic() - start, 1e-6)
     directories = tree.directories if isinstance(tree.directories, int) else len(tree.directories)
     facts = {
         "files": len(tree.files),
@@ -129,7 +131,7 @@ async def _copy(reach: Reach, tree: LocalTree | RemoteTree, copy: Callable[[Move
         "length_bytes": tree.length_bytes,
         "seconds": round(seconds, 3),
     }
-    if reach.as_json:
+    if selector.as_json:
         output.print_json(facts)
     else:
         rate = output.size(tree.length_bytes / seconds)
@@ -146,7 +148,7 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[Moved]:
+def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[CopyProgress]:
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda files, size: None
@@ -173,8 +175,8 @@ def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[Moved]:
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@reaching
-def cat(reach: Reach, paths: tuple[str, ...]) -> None:
+@cluster_options
+def cat(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
     """Write the content of files to standard output. With --json, in base64."""
 
     async def whole(fs: AsyncFileSystem) -> list[dict[str, object]]:
@@ -184,10 +186,10 @@ def cat(reach: Reach, paths: tuple[str, ...]) -> None:
             rows.append({"path": path, "length_bytes": len(content), "base64": base64.b64encode(content).decode()})
         return rows
 
-    if reach.as_json:
-        output.print_json(reach.run(whole))
+    if selector.as_json:
+        output.print_json(selector.run(whole))
     else:
-        reach.run(lambda fs: _write_out(fs, paths))
+        selector.run(lambda fs: _write_out(fs, paths))
 
 
 async def _write_out(fs: AsyncFileSystem, paths: tuple[str, ...]) -> None:

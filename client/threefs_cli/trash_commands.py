@@ -9,7 +9,7 @@ from threefs_client import AsyncFileSystem
 from threefs_client.metadata.trash import Trashed
 
 from threefs_cli import output
-from threefs_cli.cluster_selector import Reach, reaching
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
@@ -27,7 +27,7 @@ class Duration(click.ParamType[int]):
         return int(found[1]) * _UNITS_S[found[2]] if found else 0
 
 
-def shown_time(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """In the largest unit that does not hide much of it."""
     for unit, size in reversed(_UNITS_S.items()):
         if seconds >= 2 * size or unit == "s":
@@ -53,27 +53,27 @@ Examples:
 @click.argument("path")
 @click.argument("time", type=Duration(), required=False)
 @click.option("--as-above", is_flag=True, help="No setting of its own: that of the directory above counts.")
-@reaching
-def set_trash(reach: Reach, path: str, time: int | None, as_above: bool) -> None:
+@cluster_options
+def set_trash(selector: ClusterSelector, path: str, time: int | None, as_above: bool) -> None:
     """Keep what is removed below PATH, from now on, for TIME: like 12h, 7d or off."""
     if (time is None) != as_above:
         raise click.UsageError("say a time, or --as-above")
-    reach.run(lambda fs: fs.trash.set(path, time))
-    if reach.as_json:
+    selector.run(lambda fs: fs.trash.set(path, time))
+    if selector.as_json:
         output.print_json({"path": path, "trash_s": time})
 
 
 @trash.command(name="list")
 @click.option("--user", type=click.IntRange(0), metavar="UID", help="Only what belongs to a user.")
-@reaching
-def list_trash(reach: Reach, user: int | None) -> None:
+@cluster_options
+def list_trash(selector: ClusterSelector, user: int | None) -> None:
     """Show what is in the trash, where it was, and how long it will stay."""
 
     async def work(fs: AsyncFileSystem) -> list[Trashed]:
         return [item async for item in fs.trash.list(user)]
 
-    found = reach.run(work)
-    if reach.as_json:
+    found = selector.run(work)
+    if selector.as_json:
         output.print_json([_as_json(item) for item in found])
         return
     if not found:
@@ -82,7 +82,7 @@ def list_trash(reach: Reach, user: int | None) -> None:
     for item in found:
         size = output.size(item.attributes.length) if item.attributes.is_file else item.attributes.kind
         where = output.printable(item.original) or "(unknown)"
-        table.add_row(where, output.printable(item.path), size, shown_time(item.left_s))
+        table.add_row(where, output.printable(item.path), size, format_duration(item.left_s))
     output.print_table(table)
 
 
@@ -104,8 +104,8 @@ Examples:
 @click.argument("paths", nargs=-1, required=True)
 @click.option("--to", metavar="PATH", help="Another place than the old one.")
 @click.option("-p", "--parents", is_flag=True, help="Make missing directories.")
-@reaching
-def restore(reach: Reach, paths: tuple[str, ...], to: str | None, parents: bool) -> None:
+@cluster_options
+def restore(selector: ClusterSelector, paths: tuple[str, ...], to: str | None, parents: bool) -> None:
     """Put back what `threefs trash list` shows as PATHS."""
     if to is not None and len(paths) > 1:
         raise click.UsageError("--to is for one thing only")
@@ -113,8 +113,8 @@ def restore(reach: Reach, paths: tuple[str, ...], to: str | None, parents: bool)
     async def work(fs: AsyncFileSystem) -> list[str]:
         return [await fs.trash.restore(path, to, parents=parents) for path in paths]
 
-    places = reach.run(work)
-    if reach.as_json:
+    places = selector.run(work)
+    if selector.as_json:
         output.print_json(places)
         return
     for place in places:
@@ -123,11 +123,11 @@ def restore(reach: Reach, paths: tuple[str, ...], to: str | None, parents: bool)
 
 @trash.command()
 @click.option("--user", type=click.IntRange(0), metavar="UID", help="Only what belongs to a user.")
-@reaching
-def empty(reach: Reach, user: int | None) -> None:
+@cluster_options
+def empty(selector: ClusterSelector, user: int | None) -> None:
     """Remove for good what is in the trash."""
-    count = reach.run(lambda fs: fs.trash.empty(user))
-    if reach.as_json:
+    count = selector.run(lambda fs: fs.trash.empty(user))
+    if selector.as_json:
         output.print_json({"removed": count})
 
 

@@ -14,7 +14,7 @@ from threefs_cli.bounded_gather import run_all
 from threefs_cli.local_tree import LocalFile, LocalTree
 from threefs_cli.remote_tree import RemoteFile, RemoteTree
 from threefs_cli.safe_open import open_file
-from threefs_cli.safe_write import Landing
+from threefs_cli.safe_write import SafeWriter
 
 PIECE_BYTES = 8 << 20
 FILES_AT_ONCE = 64
@@ -25,108 +25,115 @@ SMALL_BYTES = 1 << 20  # files up to this go in one piece, and are fetched many 
 BATCH_FILES = 256
 
 #: called with (files finished, bytes moved) since the last call
-Moved = Callable[[int, int], None]
+CopyProgress = Callable[[int, int], None]
 Job = Coroutine[Any, Any, None]
 
 
-async def put(fs: AsyncFileSystem, tree: LocalTree, moved: Moved) -> None:
+async def put(fs: AsyncFileSystem, tree: LocalTree, progress: CopyProgress) -> None:
     """Copy a local tree in. Existing files are replaced, each in one step when the new one is whole."""
     for number, level in enumerate(tree.levels):
-        await run_all((_make(fs, path, may_be_link=not number) for path in level), FILES_AT_ONCE)
+        await run_all((_make_directory(fs, path, allow_symlink=not number) for path in level), FILES_AT_ONCE)
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
-    await run_all((_put_small(fs, file, moved) for file in small), FILES_AT_ONCE)
-    await run_all((_put_large(fs, file, moved) for file in large), LARGE_AT_ONCE)
-    await run_all((_link(fs, *link, moved) for link in tree.symlinks), FILES_AT_ONCE)
+    await run_all((_put_small(fs, file, progress) for file in small), FILES_AT_ONCE)
+    await run_all((_put_large(fs, file, progress) for file in large), LARGE_AT_ONCE)
+    await run_all((_put_symlink(fs, *link, progress) for link in tree.symlinks), FILES_AT_ONCE)
 
 
 async def put_stream(fs: AsyncFileSystem, source: BinaryIO, destination: str) -> int:
     """Copy what comes until its end into a file, which replaces another one then; how many bytes."""
     length, mode = 0, ~_umask() & 0o666
-    async with _replacing(fs, destination) as fresh, await fs.open(fresh, "xb", permissions=mode) as remote:
+    async with (
+        _replace_atomically(fs, destination) as temporary,
+        await fs.open(temporary, "xb", permissions=mode) as remote,
+    ):
         while piece := source.read(PIECE_BYTES):
             await remote.write(piece)
             length += len(piece)
     return length
 
 
-async def get(fs: AsyncFileSystem, tree: RemoteTree, moved: Moved, *, named_in_full: bool = False) -> None:
+async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, named_in_full: bool = False) -> None:
     """Copy a tree of the cluster out. Existing files are replaced, each in one step when the new one is whole; a device
     is written to if it was `named_in_full`."""
-    landing = Landing(tree.base, specials=named_in_full and not tree.directories)
+    writer = SafeWriter(tree.base, special_files=named_in_full and not tree.directories)
     if tree.directories and tree.base:
         os.makedirs(tree.base, exist_ok=True)
     for path in tree.directories:
-        landing.make_directory(path)
+        writer.make_directory(path)
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
-    await run_all((_get_batch(fs, landing, batch, moved) for batch in _batches(small)), BATCHES_AT_ONCE)
-    await run_all((_get_large(fs, landing, file, moved) for file in large), LARGE_AT_ONCE)
+    await run_all((_get_batch(fs, writer, batch, progress) for batch in _batches(small)), BATCHES_AT_ONCE)
+    await run_all((_get_large(fs, writer, file, progress) for file in large), LARGE_AT_ONCE)
     for target, path in tree.symlinks:
-        landing.make_symlink(target, path)
-        moved(1, 0)
+        writer.make_symlink(target, path)
+        progress(1, 0)
 
 
-async def _make(fs: AsyncFileSystem, path: str, *, may_be_link: bool) -> None:
+async def _make_directory(fs: AsyncFileSystem, path: str, *, allow_symlink: bool) -> None:
     """A directory. Below what the user has named, somebody else's link to a directory is not gone through."""
     await fs.mkdir(path, parents=True)
-    if not may_be_link and not (await fs.stat(path, follow=False)).is_directory:
+    if not allow_symlink and not (await fs.stat(path, follow=False)).is_directory:
         raise NotADirectory(f"{path} is a symbolic link, and nothing is written through it; remove it first")
 
 
 @asynccontextmanager
-async def _replacing(fs: AsyncFileSystem, path: str) -> AsyncIterator[str]:
+async def _replace_atomically(fs: AsyncFileSystem, path: str) -> AsyncIterator[str]:
     """A name beside `path` for what is to take its place in the end; if that fails nothing is left of it."""
-    above, _, _ = path.rpartition("/")
-    fresh = f"{above}/.put-{RANDOM.token(8).hex()}"
+    parent, _, _ = path.rpartition("/")
+    temporary = f"{parent}/.put-{RANDOM.token(8).hex()}"
     try:
-        yield fresh
-        await fs.rename(fresh, path)
+        yield temporary
+        await fs.rename(temporary, path)
     except BaseException as error:
         with suppress(ThreefsError):
-            await fs.unlink(fresh)
-        name = fresh.rpartition("/")[2]
+            await fs.unlink(temporary)
+        name = temporary.rpartition("/")[2]
         if isinstance(error, ThreefsError) and name in error.message:  # instead of it the name that the user knows
-            hint = f"; `threefs mkdir -p {above}` makes its directory" if isinstance(error, NotFound) and above else ""
-            raise type(error)(error.message.replace(fresh, path).replace(name, path) + hint) from None
+            hint = (
+                f"; `threefs mkdir -p {parent}` makes its directory" if isinstance(error, NotFound) and parent else ""
+            )
+            raise type(error)(error.message.replace(temporary, path).replace(name, path) + hint) from None
         raise
 
 
-async def _link(fs: AsyncFileSystem, target: str, path: str, moved: Moved) -> None:
-    async with _replacing(fs, path) as fresh:
-        await fs.symlink(target, fresh)
-    moved(1, 0)
+async def _put_symlink(fs: AsyncFileSystem, target: str, path: str, progress: CopyProgress) -> None:
+    async with _replace_atomically(fs, path) as temporary:
+        await fs.symlink(target, temporary)
+    progress(1, 0)
 
 
-async def _put_small(fs: AsyncFileSystem, file: LocalFile, moved: Moved) -> None:
+async def _put_small(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgress) -> None:
     with open(open_file(file.top, file.source), "rb", buffering=0) as local:
         content = local.read()
     async with (
-        _replacing(fs, file.destination) as fresh,
-        await fs.open(fresh, "xb", permissions=file.mode) as remote,
+        _replace_atomically(fs, file.destination) as temporary,
+        await fs.open(temporary, "xb", permissions=file.mode) as remote,
     ):
         await remote.write(content)
-    moved(1, len(content))
+    progress(1, len(content))
 
 
-async def _put_large(fs: AsyncFileSystem, file: LocalFile, moved: Moved) -> None:
+async def _put_large(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgress) -> None:
     with open(open_file(file.top, file.source), "rb", buffering=0) as local:
         async with (
-            _replacing(fs, file.destination) as fresh,
-            await fs.open(fresh, "xb", permissions=file.mode) as remote,
+            _replace_atomically(fs, file.destination) as temporary,
+            await fs.open(temporary, "xb", permissions=file.mode) as remote,
         ):
             jobs = (
-                _put_piece(fs, remote, local.fileno(), offset, size, moved)
+                _put_piece(fs, remote, local.fileno(), offset, size, progress)
                 for offset, size in _pieces(file.length_bytes)
             )
             await run_all(jobs, PIECES_AT_ONCE)
-    moved(1, 0)
+    progress(1, 0)
 
 
-async def _put_piece(fs: AsyncFileSystem, remote: AsyncFile, local: int, offset: int, size: int, moved: Moved) -> None:
+async def _put_piece(
+    fs: AsyncFileSystem, remote: AsyncFile, local: int, offset: int, size: int, progress: CopyProgress
+) -> None:
     piece = os.pread(local, size, offset)
     await fs.write_batch([(remote, offset, piece)])
-    moved(0, len(piece))
+    progress(0, len(piece))
 
 
 def _batches(files: list[RemoteFile]) -> Iterator[list[RemoteFile]]:
@@ -143,24 +150,28 @@ def _batches(files: list[RemoteFile]) -> Iterator[list[RemoteFile]]:
         yield batch
 
 
-async def _get_batch(fs: AsyncFileSystem, landing: Landing, batch: list[RemoteFile], moved: Moved) -> None:
+async def _get_batch(fs: AsyncFileSystem, writer: SafeWriter, batch: list[RemoteFile], progress: CopyProgress) -> None:
     views = await fs.read_batch([(file.source, 0, file.length_bytes) for file in batch])
     for file, view in zip(batch, views, strict=True):
-        with landing.new_file(file.destination, file.mode) as local:
+        with writer.new_file(file.destination, file.mode) as local:
             _write_all(local, view)
-        moved(1, len(view))
+        progress(1, len(view))
 
 
-async def _get_large(fs: AsyncFileSystem, landing: Landing, file: RemoteFile, moved: Moved) -> None:
+async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, progress: CopyProgress) -> None:
     async with await fs.open(file.source) as remote:
-        with landing.new_file(file.destination, file.mode) as local:
-            jobs = (_get_piece(fs, remote, local, offset, size, moved) for offset, size in _pieces(file.length_bytes))
+        with writer.new_file(file.destination, file.mode) as local:
+            jobs = (
+                _get_piece(fs, remote, local, offset, size, progress) for offset, size in _pieces(file.length_bytes)
+            )
             width = PIECES_AT_ONCE if stat.S_ISREG(os.fstat(local).st_mode) else 1
             await run_all(jobs, width)
-    moved(1, 0)
+    progress(1, 0)
 
 
-async def _get_piece(fs: AsyncFileSystem, remote: AsyncFile, local: int, offset: int, size: int, moved: Moved) -> None:
+async def _get_piece(
+    fs: AsyncFileSystem, remote: AsyncFile, local: int, offset: int, size: int, progress: CopyProgress
+) -> None:
     (view,) = await fs.read_batch([(remote, offset, size)])
     if stat.S_ISREG(os.fstat(local).st_mode):
         done = 0
@@ -168,7 +179,7 @@ async def _get_piece(fs: AsyncFileSystem, remote: AsyncFile, local: int, offset:
             done += os.pwrite(local, view[done:], offset + done)
     else:
         _write_all(local, view)
-    moved(0, len(view))
+    progress(0, len(view))
 
 
 def _write_all(file: int, view: memoryview) -> None:

@@ -71,7 +71,7 @@ class Dataset:
             if not 0 <= number < len(self):
                 raise InvalidArgument(f"there is no sample {number} among the {len(self)} of {self.path}")
         owners: list[int] = (np.searchsorted(self._firsts, np.asarray(numbers, np.int64), side="right") - 1).tolist()
-        self._need(set(owners))
+        self._open_shards(set(owners))
         rows: list[tuple[File, int, int]] = []
         crcs: list[int] = []
         for number, owner in zip(numbers, owners, strict=True):
@@ -89,7 +89,7 @@ class Dataset:
     def _file(self, shard: int) -> str:
         return f"{self.path}/{format.shard_name(shard)}"
 
-    def _need(self, numbers: set[int]) -> None:
+    def _open_shards(self, numbers: set[int]) -> None:
         """Have these shards open, and close others that have not been used for long."""
         for number in numbers & self._open.keys():
             self._open.move_to_end(number)

@@ -44,12 +44,12 @@ class DatasetWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._give_up()
+            self._abandon()
             return
         try:
             self._finish()
         except BaseException:
-            self._give_up()
+            self._abandon()
             raise
 
     def add(self, sample: Buffer) -> None:
@@ -94,7 +94,7 @@ class DatasetWriter:
             file.write(format.encode_index(self._shards))
         self._fs.rename(self._unfinished, self.path, replace=False)
 
-    def _give_up(self) -> None:
+    def _abandon(self) -> None:
         try:
             if self._file is not None:
                 self._file.close()

@@ -15,11 +15,11 @@ async def check(fs: AsyncFileSystem, *, repair: bool = False, progress: Progress
 
     Raises what the services raise when they cannot be asked.
     """
-    report = await _once(fs, repair, progress)
+    report = await _check_once(fs, repair, progress)
     for _ in range(_ROUNDS):
         if not repair or not any(finding.repaired for finding in report.findings):
             break
-        again = await _once(fs, repair, progress)
+        again = await _check_once(fs, repair, progress)
         report.findings = [one for one in report.findings if one.repaired] + again.findings
         report.complete = again.complete
         if not any(finding.repaired for finding in again.findings):
@@ -27,7 +27,7 @@ async def check(fs: AsyncFileSystem, *, repair: bool = False, progress: Progress
     return report
 
 
-async def _once(fs: AsyncFileSystem, repair: bool, progress: Progress) -> Report:
+async def _check_once(fs: AsyncFileSystem, repair: bool, progress: Progress) -> Report:
     report = Report()
     link = fs.context
     await MetadataCheck(link.meta, report, repair=repair, progress=progress).run()

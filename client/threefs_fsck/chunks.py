@@ -22,12 +22,12 @@ from threefs.wire import storage_pb2
 from threefs_fsck import replicas
 from threefs_fsck.findings import Finding, Report
 from threefs_fsck.metadata import CALL_S, MetaService, Progress
-from threefs_fsck.replicas import Sight
+from threefs_fsck.replicas import ReplicaStates
 
 _STATS = 1024
 #: A chain that changes is read anew.
 _ATTEMPTS = 5
-_LOOKS = 3
+_RECHECKS = 3
 _PAUSE_S = 0.3
 _TITLE = "chunks"
 
@@ -36,7 +36,7 @@ class ChunkCheck:
     def __init__(
         self,
         meta: MetaService,
-        calls: replicas.Calls,
+        calls: replicas.StorageCalls,
         cluster: RoutingSource,
         chunks: ChunkClient,
         report: Report,
@@ -62,10 +62,10 @@ class ChunkCheck:
             await self._check_length(inode, end)
 
     async def _check_chain(self, chain: ChainId) -> None:
-        told = len(self._report.findings)
+        findings_before = len(self._report.findings)
         for attempt in range(1, _ATTEMPTS + 1):
             routing = self._cluster.routing
-            del self._report.findings[told:]
+            del self._report.findings[findings_before:]
             try:
                 async for page in replicas.chunks(self._calls, routing, routing.chains[chain]):
                     self._progress(_TITLE, len(page))
@@ -74,24 +74,24 @@ class ChunkCheck:
                 return
             except (ChainChanged, NotServing, Unavailable) as error:
                 if attempt == _ATTEMPTS:
-                    self._tell("chain_unavailable", f"chain {chain} cannot be checked: {error}")
+                    self._add_finding("chain_unavailable", f"chain {chain} cannot be checked: {error}")
                 else:
                     await self._cluster.refresh(routing.version, _PAUSE_S * attempt)
                     await self._clock.sleep(_PAUSE_S)
 
-    async def _check_page(self, chain: ChainId, page: Mapping[ChunkId, Sight]) -> None:
-        for chunk, sight in page.items():
-            if not replicas.agree(sight):
+    async def _check_page(self, chain: ChainId, page: Mapping[ChunkId, ReplicaStates]) -> None:
+        for chunk, states in page.items():
+            if not replicas.are_consistent(states):
                 await self._check_replicas(chain, chunk)
-            if replicas.bad(sight):
-                await self._check_bytes(chain, chunk)
+            if replicas.damaged(states):
+                await self._check_damage(chain, chunk)
         inodes = await self._inodes(sorted({chunk.inode for chunk in page}))
-        for chunk, sight in page.items():
+        for chunk, states in page.items():
             inode = inodes[chunk.inode]
             if inode is None or inode.type != pb.FILE:
                 await self._check_orphan(chain, chunk)
             else:
-                await self._check_place(chain, chunk, inode, _length(sight))
+                await self._check_place(chain, chunk, inode, _length(states))
 
     async def _inodes(self, numbers: Sequence[int]) -> dict[int, pb.Inode | None]:
         """None: there is none."""
@@ -112,36 +112,42 @@ class ChunkCheck:
     # ---- one chunk ----
 
     async def _check_replicas(self, chain: ChainId, chunk: ChunkId) -> None:
-        before: Sight | None = None
-        for _ in range(_LOOKS):
+        before: ReplicaStates | None = None
+        for _ in range(_RECHECKS):
             await self._clock.sleep(_PAUSE_S)
             routing = self._cluster.routing
-            now = await replicas.sight(self._calls, routing, routing.chains[chain], chunk)
-            if replicas.agree(now) or not any(now.values()) or (before is not None and now != before):
+            now = await replicas.replica_states(self._calls, routing, routing.chains[chain], chunk)
+            if replicas.are_consistent(now) or not any(now.values()) or (before is not None and now != before):
                 return
             before = now
         assert before is not None, "it was looked at"
         versions = ", ".join(f"{target}: {row.version if row else 'none'}" for target, row in before.items())
         kind = "replica_differs" if all(before.values()) else "missing_chunk"
-        self._tell(kind, f"{_shown(chunk)} is not the same on all targets; versions {versions}", chunk.inode)
+        self._add_finding(
+            kind, f"{_description(chunk)} is not the same on all targets; versions {versions}", chunk.inode
+        )
 
-    async def _check_bytes(self, chain: ChainId, chunk: ChunkId) -> None:
+    async def _check_damage(self, chain: ChainId, chunk: ChunkId) -> None:
         """Damage that is known; it may be repaired in a moment."""
         await self._clock.sleep(_PAUSE_S)
         routing = self._cluster.routing
-        now = await replicas.sight(self._calls, routing, routing.chains[chain], chunk)
-        bad = replicas.bad(now)
-        if bad and len(bad) == len(now):
-            detail = f"{_shown(chunk)} cannot be read from any serving target: restore the file, or remove it"
-            self._tell("lost_chunk", detail, chunk.inode)
-        elif bad:
-            self._tell("damaged_replica", f"{_shown(chunk)} is damaged on targets {bad}, and not repaired", chunk.inode)
+        now = await replicas.replica_states(self._calls, routing, routing.chains[chain], chunk)
+        damaged = replicas.damaged(now)
+        if damaged and len(damaged) == len(now):
+            detail = f"{_description(chunk)} cannot be read from any serving target: restore the file, or remove it"
+            self._add_finding("lost_chunk", detail, chunk.inode)
+        elif damaged:
+            self._add_finding(
+                "damaged_replica",
+                f"{_description(chunk)} is damaged on targets {damaged}, and not repaired",
+                chunk.inode,
+            )
 
     async def _check_orphan(self, chain: ChainId, chunk: ChunkId) -> None:
-        if not await self._still_there(chain, chunk):
+        if not await self._exists(chain, chunk):
             return
         repaired = self._repair and await self._remove(chain, chunk)
-        self._tell("orphan_chunk", f"{_shown(chunk)} belongs to no file", chunk.inode, repaired)
+        self._add_finding("orphan_chunk", f"{_description(chunk)} belongs to no file", chunk.inode, repaired)
 
     async def _check_place(self, chain: ChainId, chunk: ChunkId, inode: pb.Inode, length: int) -> None:
         if not inode.HasField("layout"):
@@ -150,18 +156,18 @@ class ChunkCheck:
         own = self._chunks.chain_of(layout, chunk.number)
         if own != chain:
             # Bytes that lie only here may be all that is left of the file; else it is of a file that is gone.
-            surplus = chunk.number * layout.chunk_bytes >= inode.length or await self._still_there(own, chunk)
+            surplus = chunk.number * layout.chunk_bytes >= inode.length or await self._exists(own, chunk)
             repaired = self._repair and surplus and await self._remove(chain, chunk)
-            detail = f"{_shown(chunk)} lies on chain {chain}, where nobody looks"
-            self._tell("misplaced_chunk", detail, chunk.inode, repaired)
+            detail = f"{_description(chunk)} lies on chain {chain}, where nobody looks"
+            self._add_finding("misplaced_chunk", detail, chunk.inode, repaired)
             return
         end = end_of(layout.chunk_bytes, chunk.number, length)
         if length and end > inode.length:
             self._ends[chunk.inode] = max(end, self._ends.get(chunk.inode, 0))
 
-    async def _still_there(self, chain: ChainId, chunk: ChunkId) -> bool:
+    async def _exists(self, chain: ChainId, chunk: ChunkId) -> bool:
         routing = self._cluster.routing
-        return any((await replicas.sight(self._calls, routing, routing.chains[chain], chunk)).values())
+        return any((await replicas.replica_states(self._calls, routing, routing.chains[chain], chunk)).values())
 
     async def _remove(self, chain: ChainId, chunk: ChunkId) -> bool:
         update = ChunkUpdate(chain, chunk, storage_pb2.REMOVE, DEFAULT_CHUNK_BYTES)
@@ -175,23 +181,23 @@ class ChunkCheck:
 
     async def _check_length(self, number: int, end: int) -> None:
         """A truncate removes chunks before it changes the length: so look at the inode, the chains, the inode again."""
-        if not await self._is_short(number, end):
+        if not await self._recheck_length(number, end):
             return
         inode = (await self._inodes([number]))[number]
         if inode is None:
             return
         layout = from_wire(inode.layout)
         end = await self._chunks.file_length(layout, InodeId(number), timeout_s=CALL_S)
-        found = await self._is_short(number, end) if end else []
+        found = await self._recheck_length(number, end) if end else []
         for finding in found:
-            repaired = self._repair and await self._settle(inode)
-            self._tell("wrong_length", finding.detail, number, repaired)
+            repaired = self._repair and await self._sync_length(inode)
+            self._add_finding("wrong_length", finding.detail, number, repaired)
 
-    async def _is_short(self, number: int, end: int) -> Sequence[pb.FsckFinding]:
+    async def _recheck_length(self, number: int, end: int) -> Sequence[pb.FsckFinding]:
         request = pb.FsckRecheckRequest(subjects=[pb.FsckSubject(inode=number, end=end)])
         return (await self._meta.call(methods.FSCK_RECHECK, request, timeout_s=CALL_S)).findings
 
-    async def _settle(self, inode: pb.Inode) -> bool:
+    async def _sync_length(self, inode: pb.Inode) -> bool:
         request = pb.SyncRequest(
             mutation=self._meta.mutation(),
             inode=inode.inode,
@@ -204,14 +210,14 @@ class ChunkCheck:
             return False
         return True
 
-    def _tell(self, kind: str, detail: str, inode: int = 0, repaired: bool = False) -> None:
+    def _add_finding(self, kind: str, detail: str, inode: int = 0, repaired: bool = False) -> None:
         self._report.findings.append(Finding(kind, detail, inode, repaired=repaired))
 
 
-def _length(sight: Sight) -> int:
-    rows: Iterable[replicas.Row | None] = sight.values()
+def _length(states: ReplicaStates) -> int:
+    rows: Iterable[replicas.ReplicaState | None] = states.values()
     return max((row.length for row in rows if row is not None), default=0)
 
 
-def _shown(chunk: ChunkId) -> str:
+def _description(chunk: ChunkId) -> str:
     return f"chunk {chunk.number} of inode {chunk.inode}"

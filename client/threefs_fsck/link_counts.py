@@ -10,7 +10,7 @@ from threefs.ids import ROOT
 Numbers = NDArray[np.uint64]
 
 
-class NameCounts:
+class LinkCounts:
     """How many entries name each inode."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class NameCounts:
         return np.where(self._inodes[places] == wanted, self._counts[places], 0)
 
 
-class Parents:
+class ParentLinks:
     """Which directory lies in which."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Parents:
     def add(self, directories: Sequence[int], parents: Sequence[int]) -> None:
         self._pairs.append((np.asarray(directories, np.uint64), np.asarray(parents, np.uint64)))
 
-    def loops(self) -> list[int]:
+    def cycles(self) -> list[int]:
         """One directory of every loop.
 
         Every directory takes the step up at once, then steps of double length. Whoever has not come to an end after as
@@ -67,11 +67,11 @@ class Parents:
         found: list[int] = []
         seen: set[int] = set()
         for start in lost.tolist():
-            at, loop = int(start), set[int]()
-            while at not in seen and at not in loop:
-                loop.add(at)
+            at, cycle = int(start), set[int]()
+            while at not in seen and at not in cycle:
+                cycle.add(at)
                 at = int(up[at])
-            if at in loop:
-                found.append(int(directories[min(loop)]))
-            seen |= loop
+            if at in cycle:
+                found.append(int(directories[min(cycle)]))
+            seen |= cycle
         return found

@@ -14,17 +14,17 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_fsck import findings
 from threefs_fsck.findings import Report
-from threefs_fsck.link_counts import NameCounts, Parents
+from threefs_fsck.link_counts import LinkCounts, ParentLinks
 from threefs_fsck.usage import UsageCount
 
 PAGE_ROWS = 1024
-SUBJECTS = 64
-SUBJECT_NAMES = 16_384
-WANTED = 4096
+SUBJECTS_PER_REQUEST = 64
+NAMES_PER_REQUEST = 16_384
+INODES_PER_REQUEST = 4096
 #: For suspects that are changed meanwhile.
-WALKS = 4
+MAX_WALKS = 4
 #: In one run; a repaired cluster is checked again.
-MOST_SUSPECTS = 100_000
+MAX_SUSPECTS = 100_000
 CALL_S = 60.0
 
 T = TypeVar("T")
@@ -52,35 +52,35 @@ class MetadataCheck:
         self._suspects: dict[int, dict[tuple[int, bytes], None]] = {}  # inode -> its names, as gathered
 
     async def run(self) -> None:
-        counts = NameCounts()
+        counts = LinkCounts()
         await self._scan_queue()
         async for page in self._pages(pb.FSCK_ENTRIES):
             counts.add(page.inode)
             self._report.entries += page.rows
-            await self._examine(page.suspects)
+            await self._recheck(page.suspects)
         counts.close()
-        usage = await self._begin_count()
+        usage = await self._read_accounts()
         await self._scan_inodes(counts, usage)
         async for page in self._pages(pb.FSCK_ATTACHED):
-            await self._examine(page.suspects)
-        await self._examine_inodes()
+            await self._recheck(page.suspects)
+        await self._recheck_inodes()
         await self._check_usage(usage)
 
     async def _scan_queue(self) -> None:
         async for page in self._pages(pb.FSCK_QUEUE):
             self._in_queue.update(page.inode)
-            await self._examine([subject for subject in page.suspects if subject.key])
+            await self._recheck([subject for subject in page.suspects if subject.key])
             for subject in page.suspects:
                 if subject.inode:
                     self._named_in_queue.add(subject.inode)
                     self._suspect(subject.inode)
 
-    async def _scan_inodes(self, counts: NameCounts, usage: UsageCount) -> None:
-        parents = Parents()
+    async def _scan_inodes(self, counts: LinkCounts, usage: UsageCount) -> None:
+        parents = ParentLinks()
         async for page in self._pages(pb.FSCK_INODES):
             self._report.inodes += page.rows
             usage.add(page.usage)
-            await self._examine([subject for subject in page.suspects if subject.key])
+            await self._recheck([subject for subject in page.suspects if subject.key])
             for subject in page.suspects:
                 if subject.inode:
                     self._suspect(subject.inode)
@@ -94,17 +94,17 @@ class MetadataCheck:
                 if not nlink and inode not in self._in_queue:
                     self._suspect(inode)
             parents.add([inode for inode, _ in directories], [parent for _, parent in directories])
-        await self._examine([pb.FsckSubject(inode=inode, loop=True) for inode in parents.loops()])
+        await self._recheck([pb.FsckSubject(inode=inode, loop=True) for inode in parents.cycles()])
 
     def _suspect(self, inode: int) -> None:
-        if len(self._suspects) < MOST_SUSPECTS:
+        if len(self._suspects) < MAX_SUSPECTS:
             self._suspects.setdefault(inode, {})
         else:
             self._report.complete = False
 
     # ---- quotas ----
 
-    async def _begin_count(self) -> UsageCount:
+    async def _read_accounts(self) -> UsageCount:
         kept: list[pb.FsckUsage] = []
         async for page in self._pages(pb.FSCK_USAGE):
             kept += page.usage
@@ -115,24 +115,24 @@ class MetadataCheck:
         suspected = first.differences()
         if not suspected:
             return
-        again = await self._begin_count()
+        again = await self._read_accounts()
         async for page in self._pages(pb.FSCK_INODES):
             again.add(page.usage)
         differences = again.differences()
         accounts = sorted(account for account, cost in suspected.items() if differences.get(account) == cost)
-        await self._examine(again.subjects(accounts))
+        await self._recheck(again.subjects(accounts))
 
     # ---- looking again ----
 
-    async def _examine_inodes(self) -> None:
+    async def _recheck_inodes(self) -> None:
         """Gather the names of the suspects, and judge; those that were changed meanwhile again."""
-        for _ in range(WALKS):
+        for _ in range(MAX_WALKS):
             if not self._suspects:
                 return
             times = await self._change_times(sorted(self._suspects))
-            await self._gather()
-            for part in _parts(list(self._suspects.items())):
-                await self._examine([self._subject(inode, names, times[inode]) for inode, names in part])
+            await self._gather_names()
+            for part in _batches(list(self._suspects.items())):
+                await self._recheck([self._subject(inode, names, times[inode]) for inode, names in part])
             now = await self._change_times(sorted(self._suspects))
             changed = {inode for inode, ctime_ns in times.items() if now.get(inode, ctime_ns) != ctime_ns}
             self._suspects = {inode: {} for inode in self._suspects if inode in changed}
@@ -140,18 +140,18 @@ class MetadataCheck:
     async def _change_times(self, inodes: Sequence[int]) -> dict[int, int]:
         """0 for what cannot be read, or is not there; and for directories, which know their one place themselves."""
         found: dict[int, int] = {}
-        for start in range(0, len(inodes), WANTED):
-            part = inodes[start : start + WANTED]
+        for start in range(0, len(inodes), INODES_PER_REQUEST):
+            part = inodes[start : start + INODES_PER_REQUEST]
             request = pb.BatchStatRequest(places=[pb.Place(base=inode) for inode in part])
             reply = await self._meta.call(methods.BATCH_STAT, request, timeout_s=CALL_S)
             for inode, row in zip(part, reply.results, strict=True):
                 found[inode] = row.inode.ctime_ns if row.inode.type != pb.DIRECTORY else 0
         return found
 
-    async def _gather(self) -> None:
+    async def _gather_names(self) -> None:
         numbers = sorted(self._suspects)
-        for start in range(0, len(numbers), WANTED):
-            wanted = numbers[start : start + WANTED]
+        for start in range(0, len(numbers), INODES_PER_REQUEST):
+            wanted = numbers[start : start + INODES_PER_REQUEST]
             async for page in self._pages(pb.FSCK_ENTRIES, wanted):
                 for name in page.names:
                     self._suspects[name.inode][name.parent, name.name] = None
@@ -167,9 +167,9 @@ class MetadataCheck:
         queued = list(self._queued.get(inode, ()))
         return pb.FsckSubject(inode=inode, names=found, queued=queued, ctime_ns=ctime_ns)
 
-    async def _examine(self, subjects: Sequence[pb.FsckSubject]) -> None:
-        for start in range(0, len(subjects), SUBJECTS):
-            found = await self._call(subjects[start : start + SUBJECTS], repair=self._repair)
+    async def _recheck(self, subjects: Sequence[pb.FsckSubject]) -> None:
+        for start in range(0, len(subjects), SUBJECTS_PER_REQUEST):
+            found = await self._call(subjects[start : start + SUBJECTS_PER_REQUEST], repair=self._repair)
             self._report.findings += findings.of_wire(found)
 
     # ---- calls ----
@@ -199,14 +199,14 @@ _TITLES = {
 }
 
 
-def _parts(
+def _batches(
     suspects: list[tuple[int, dict[tuple[int, bytes], None]]],
 ) -> Iterator[list[tuple[int, dict[tuple[int, bytes], None]]]]:
     """So many at a time that a request stays small."""
     part: list[tuple[int, dict[tuple[int, bytes], None]]] = []
     names = 0
     for suspect in suspects:
-        if part and (len(part) == SUBJECTS or names + len(suspect[1]) > SUBJECT_NAMES):
+        if part and (len(part) == SUBJECTS_PER_REQUEST or names + len(suspect[1]) > NAMES_PER_REQUEST):
             yield part
             part, names = [], 0
         part.append(suspect)

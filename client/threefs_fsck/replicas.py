@@ -15,14 +15,14 @@ CALL_S = 20.0
 GOOD, DAMAGED, LOST = range(3)  # what a target knows of its copy; DAMAGED: not repaired yet
 
 
-class Calls(Protocol):
+class StorageCalls(Protocol):
     """What is needed of threefs.rpc.peers.Peers."""
 
     async def call(self, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReplicaState:
     """A chunk on one target. Version 0: nothing committed, or a record that cannot be read."""
 
     version: int
@@ -33,49 +33,49 @@ class Row:
 
 
 #: What each serving target has of a chunk; None: nothing.
-Sight = Mapping[TargetId, Row | None]
+ReplicaStates = Mapping[TargetId, ReplicaState | None]
 
 
 class _Replica:
     """One target's chunks in the order of their keys."""
 
-    def __init__(self, calls: Calls, address: str, target: TargetId, chain_version: int) -> None:
+    def __init__(self, calls: StorageCalls, address: str, target: TargetId, chain_version: int) -> None:
         self._calls = calls
         self._address = address
         self._target = target
         self._chain_version = chain_version
-        self._held: dict[ChunkId, Row] = {}
-        self._behind: ChunkId | None = None
+        self._fetched: dict[ChunkId, ReplicaState] = {}
+        self._after: ChunkId | None = None
         self._more = True
 
-    async def take(self, last: ChunkId | None) -> tuple[dict[ChunkId, Row], ChunkId | None]:
+    async def take(self, last: ChunkId | None) -> tuple[dict[ChunkId, ReplicaState], ChunkId | None]:
         """The chunks up to and with `last`; without one, a page. And up to which chunk these are all, None: all."""
-        while self._more and (last is None or self._behind is None or self._behind < last):
+        while self._more and (last is None or self._after is None or self._after < last):
             await self._fetch()
             if last is None:
                 break
         if last is None:
-            rows, self._held = self._held, {}
-            return rows, self._behind if self._more else None
-        rows = {chunk: row for chunk, row in self._held.items() if chunk <= last}
+            rows, self._fetched = self._fetched, {}
+            return rows, self._after if self._more else None
+        rows = {chunk: row for chunk, row in self._fetched.items() if chunk <= last}
         for chunk in rows:
-            del self._held[chunk]
+            del self._fetched[chunk]
         return rows, last
 
-    async def rest(self) -> dict[ChunkId, Row]:
+    async def rest(self) -> dict[ChunkId, ReplicaState]:
         while self._more:
             await self._fetch()
-        rows, self._held = self._held, {}
+        rows, self._fetched = self._fetched, {}
         return rows
 
     async def _fetch(self) -> None:
-        reply = await look(self._calls, self._address, self._target, self._chain_version, self._behind, PAGE_ROWS)
-        self._held |= _rows(reply)
+        reply = await scan(self._calls, self._address, self._target, self._chain_version, self._after, PAGE_ROWS)
+        self._fetched |= _rows(reply)
         self._more = reply.more
-        self._behind = ChunkId(reply.last_inode, reply.last_index)
+        self._after = ChunkId(reply.last_inode, reply.last_index)
 
 
-async def chunks(calls: Calls, routing: Routing, chain: Chain) -> AsyncIterator[dict[ChunkId, Sight]]:
+async def chunks(calls: StorageCalls, routing: Routing, chain: Chain) -> AsyncIterator[dict[ChunkId, ReplicaStates]]:
     """All chunks of a chain, in pages. The tail is read first: what it has committed the others get a moment later.
 
     Raises ChainChanged, NotServing, Unavailable.
@@ -98,18 +98,18 @@ async def chunks(calls: Calls, routing: Routing, chain: Chain) -> AsyncIterator[
         }
 
 
-async def sight(calls: Calls, routing: Routing, chain: Chain, chunk: ChunkId) -> Sight:
+async def replica_states(calls: StorageCalls, routing: Routing, chain: Chain, chunk: ChunkId) -> ReplicaStates:
     """What every serving target has of one chunk now."""
-    seen: dict[TargetId, Row | None] = {}
+    seen: dict[TargetId, ReplicaState | None] = {}
     for target in reversed(chain.serving):
         address = _address(routing, target)
-        reply = await look(calls, address, target, chain.version, _before(chunk), 1)
+        reply = await scan(calls, address, target, chain.version, _before(chunk), 1)
         seen[target] = _rows(reply).get(chunk)
     return seen
 
 
-async def look(
-    calls: Calls, address: str, target: TargetId, chain_version: int, behind: ChunkId | None, limit: int
+async def scan(
+    calls: StorageCalls, address: str, target: TargetId, chain_version: int, behind: ChunkId | None, limit: int
 ) -> pb.ScanChunksReply:
     request = pb.ScanChunksRequest(target=target, chain_version=chain_version, limit=limit)
     if behind is not None:
@@ -117,24 +117,24 @@ async def look(
     return await calls.call(address, SCAN_CHUNKS, request, timeout_s=CALL_S)
 
 
-def agree(sight: Sight) -> bool:
+def are_consistent(states: ReplicaStates) -> bool:
     """Whether all have the same, or will once what is on its way has arrived."""
-    rows: Sequence[Row | None] = list(sight.values())
+    rows: Sequence[ReplicaState | None] = list(states.values())
     if any(row is not None and row.pending for row in rows):
         return True
     return all(row is not None and row == rows[0] for row in rows)
 
 
-def bad(sight: Sight) -> list[TargetId]:
+def damaged(states: ReplicaStates) -> list[TargetId]:
     """Targets that know their copy to be damaged or lost."""
-    return [target for target, row in sight.items() if row is not None and row.health != GOOD]
+    return [target for target, row in states.items() if row is not None and row.health != GOOD]
 
 
-def _rows(reply: pb.ScanChunksReply) -> dict[ChunkId, Row]:
+def _rows(reply: pb.ScanChunksReply) -> dict[ChunkId, ReplicaState]:
     columns = zip(
         reply.inode, reply.index, reply.version, reply.length, reply.checksum, reply.pending, reply.health, strict=True
     )
-    return {ChunkId(inode, index): Row(*row) for inode, index, *row in columns}
+    return {ChunkId(inode, index): ReplicaState(*row) for inode, index, *row in columns}
 
 
 def _before(chunk: ChunkId) -> ChunkId | None:
@@ -144,7 +144,7 @@ def _before(chunk: ChunkId) -> ChunkId | None:
     return ChunkId(chunk.inode - 1, 0xFFFFFFFF) if chunk.inode else None
 
 
-def _replica(calls: Calls, routing: Routing, chain: Chain, target: TargetId) -> _Replica:
+def _replica(calls: StorageCalls, routing: Routing, chain: Chain, target: TargetId) -> _Replica:
     return _Replica(calls, _address(routing, target), target, chain.version)
 
 

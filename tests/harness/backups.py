@@ -6,7 +6,7 @@ from typing import Any
 
 from threefs_backup import restore as restoring
 from threefs_backup.follower import Follower
-from threefs_backup.restore import Copy
+from threefs_backup.restore import RestorePoint
 
 from threefs.backup_source import BackupSource
 from threefs.errors import ThreefsError
@@ -74,9 +74,9 @@ class Source:
         return Follower(archive, role, self, **options)
 
 
-async def restored(copy: Copy) -> Rows:
+async def restored(point: RestorePoint) -> Rows:
     """What a store holds that is made from the copy."""
     engine = MemoryEngine()
-    await restoring.restore(copy, engine)
+    await restoring.restore(point, engine)
     pairs = await engine.begin().get_range(b"", KEYS_END)
     return {key: value for key, value in pairs if key != RESTORE_KEY}

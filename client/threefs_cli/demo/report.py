@@ -50,11 +50,11 @@ class Report:
 
     @contextmanager
     def timed(self, step: Step) -> Iterator[None]:
-        began = self._clock.monotonic()
+        start = self._clock.monotonic()
         try:
             yield
         finally:
-            step.seconds += self._clock.monotonic() - began
+            step.seconds += self._clock.monotonic() - start
 
     def over_loopback(self, step: Step) -> float:
         return step.bytes_per_s / self.loopback_bytes_per_s if self.loopback_bytes_per_s else 0.0

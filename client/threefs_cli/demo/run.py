@@ -20,15 +20,15 @@ _KILLED = "storage-2"
 _LOOPBACK_S = 1.0
 _TIMEOUT_S = 60.0
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def run(directory: Path, tell: Tell, *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> Report:
+def run(directory: Path, progress: Progress, *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> Report:
     """Everything in a cluster of its own in `directory`. A step that fails ends it; the report says which."""
     report = Report()
     cluster = LocalCluster(directory)
     try:
-        _run(report, cluster, tell, checkpoint_bytes)
+        _run(report, cluster, progress, checkpoint_bytes)
     except ThreefsError as error:
         step = report.steps[-1] if report.steps else report.begin("demo")
         step.check(str(error), False)
@@ -37,10 +37,10 @@ def run(directory: Path, tell: Tell, *, checkpoint_bytes: int = CHECKPOINT_BYTES
     return report
 
 
-def _run(report: Report, cluster: LocalCluster, tell: Tell, checkpoint_bytes: int) -> None:
-    tell("measuring raw sockets on loopback")
+def _run(report: Report, cluster: LocalCluster, progress: Progress, checkpoint_bytes: int) -> None:
+    progress("measuring raw sockets on loopback")
     report.loopback_bytes_per_s = loopback.raw_rate(unix=False, seconds=_LOOPBACK_S)
-    tell(f"raw loopback: {output.size(report.loopback_bytes_per_s)}/s")
+    progress(f"raw loopback: {output.size(report.loopback_bytes_per_s)}/s")
     step = report.begin("start a cluster")
     with report.timed(step):
         state = uvloop.run(cluster.up(Plan(storage=3, replicas=3)))
@@ -50,18 +50,18 @@ def _run(report: Report, cluster: LocalCluster, tell: Tell, checkpoint_bytes: in
     samples = corpus.tokens(files)
     arrays = steps.make_arrays(checkpoint_bytes)
     with threefs_client.connect(state.address, timeout_s=_TIMEOUT_S) as fs:
-        tell(f"copying the standard library of Python in: {len(files)} files")
+        progress(f"copying the standard library of Python in: {len(files)} files")
         steps.copy_in(report, fs, sysconfig.get_paths()["stdlib"], files)
-        tell("reading it back")
+        progress("reading it back")
         steps.read_back(report, fs, files, "read files back")
-        tell("packing it into a dataset of tokens")
+        progress("packing it into a dataset of tokens")
         steps.pack_dataset(report, fs, samples)
-        tell(f"reading a shuffled epoch with {steps.WORKERS} worker processes")
+        progress(f"reading a shuffled epoch with {steps.WORKERS} worker processes")
         steps.read_epoch(report, fs, samples, "read shuffled epoch", steps.WORKERS)
-        tell(f"writing and loading a checkpoint of {output.size(checkpoint_bytes)}")
+        progress(f"writing and loading a checkpoint of {output.size(checkpoint_bytes)}")
         steps.save_checkpoint(report, fs, arrays)
         steps.load_checkpoint(report, fs, arrays, "load checkpoint")
-        tell(f"killing {_KILLED} with SIGKILL, and reading everything again")
+        progress(f"killing {_KILLED} with SIGKILL, and reading everything again")
         _kill(report, cluster)
         steps.read_back(report, fs, files, "read files, 2 of 3 left")
         steps.read_epoch(report, fs, samples, "read epoch, 2 of 3 left", 0)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from threefs_bench import mount_comparison
 from threefs_bench.mount import Row
-from threefs_bench.mount_comparison import Systems
+from threefs_bench.mount_comparison import Comparison
 from threefs_bench.peer_harness import Harness
 
 from tests.harness.mounts import need_mounts
@@ -13,7 +13,7 @@ def row(per_s: float, cpu_s: float) -> Row:
 
 
 def test_the_table_has_medians_and_reasons() -> None:
-    found = Systems({"threefs": [[row(1000, 0.1)], [row(3000, 0.3)], [row(2000, 0.9)]], "other": [[row(7, 1.5)]]})
+    found = Comparison({"threefs": [[row(1000, 0.1)], [row(3000, 0.3)], [row(2000, 0.9)]], "other": [[row(7, 1.5)]]})
     found.failures["third"] = "it does not start"
     assert mount_comparison.table(found).splitlines() == [
         "| operation | threefs | other |",
@@ -25,7 +25,7 @@ def test_the_table_has_medians_and_reasons() -> None:
 
 
 def test_the_table_says_who_was_not_measured_in_all_rounds() -> None:
-    found = Systems({"other": [[row(7, 1.5)]]}, {"other": "it does not start"})
+    found = Comparison({"other": [[row(7, 1.5)]]}, {"other": "it does not start"})
     assert mount_comparison.table(found).splitlines()[-1] == "other: not in all rounds, it does not start"
 
 

@@ -113,19 +113,19 @@ def test_recovery_damage_and_full_disks_are_told(capsys: pytest.CaptureFixture[s
 
 def test_fewer_storage_processes_bring_fewer_replicas(tmp_path: Path) -> None:
     fresh = LocalCluster(tmp_path)
-    assert cluster_commands.wanted_plan(fresh, None, None) is None
-    assert cluster_commands.wanted_plan(fresh, 1, None) == Plan(1, 1)
-    assert cluster_commands.wanted_plan(fresh, 5, None) == Plan(5, 3)
-    assert cluster_commands.wanted_plan(fresh, None, 2) == Plan(3, 2)
+    assert cluster_commands.requested_plan(fresh, None, None) is None
+    assert cluster_commands.requested_plan(fresh, 1, None) == Plan(1, 1)
+    assert cluster_commands.requested_plan(fresh, 5, None) == Plan(5, 3)
+    assert cluster_commands.requested_plan(fresh, None, 2) == Plan(3, 2)
 
 
 def test_what_meta_services_do_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     node = pb.Node(node_id=1001, kind=pb.META, address="h:1")
     found = cluster_commands.describe("threefs://h:0", pb.GetStatusReply(nodes=[pb.NodeStatus(node=node, alive=True)]))
-    figures = {"names_per_s": 1234.5, "transactions_per_s": 20.0, "again_per_s": 0.25, "removals_waiting": 0}
+    statistics = {"names_per_s": 1234.5, "transactions_per_s": 20.0, "again_per_s": 0.25, "removals_waiting": 0}
     for one, line in (
-        (figures, "node 1001: 1,234 names/s, 20 transactions/s, 0.2/s tried again; nothing waits"),
-        (figures | {"removals_waiting": 7}, "; 7 removals wait"),
+        (statistics, "node 1001: 1,234 names/s, 20 transactions/s, 0.2/s tried again; nothing waits"),
+        (statistics | {"removals_waiting": 7}, "; 7 removals wait"),
         (None, "node 1001: it does not say what it does"),
     ):
         found["nodes"][0]["meta"] = one

@@ -23,10 +23,10 @@ SMALL = Plan(storage=1, replicas=1)
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster(tmp_path / "cluster")
-    yield made
-    asyncio.run(made.down())
-    assert not made.running()
+    initialized = LocalCluster(tmp_path / "cluster")
+    yield initialized
+    asyncio.run(initialized.down())
+    assert not initialized.running()
 
 
 def names(cluster: LocalCluster) -> set[str]:
@@ -35,7 +35,7 @@ def names(cluster: LocalCluster) -> set[str]:
 
 def test_it_keeps_data_and_addresses_over_a_restart(local: LocalCluster) -> None:
     told: list[str] = []
-    first = asyncio.run(local.up(SMALL, tell=told.append))
+    first = asyncio.run(local.up(SMALL, progress=told.append))
     assert [line.split()[0] for line in told] == ["manager", "meta", "storage-1"]
     with threefs_client.connect(first.address) as fs:
         fs.write_file("/kept", b"content")
@@ -199,15 +199,15 @@ def test_storage_that_does_not_start_does_not_keep_a_cluster_with_data_from_runn
     plan = Plan(storage=2, replicas=2)
     asyncio.run(local.up(plan))
     asyncio.run(local.down())
-    (data, strange) = (local.directory / "storage-1" / "data", local.directory / "storage-1" / "elsewhere")
-    data.rename(strange)
+    (data, unexpected) = (local.directory / "storage-1" / "data", local.directory / "storage-1" / "elsewhere")
+    data.rename(unexpected)
     data.write_text("not a directory")
     with pytest.raises(Unavailable, match=r"storage-1 did not start: .*; the rest of the cluster runs") as refused:
         asyncio.run(local.up())
     assert "storage-2" not in str(refused.value), "it has its time all the same"
     assert names(local) == {"manager", "meta", "storage-2"}
     data.unlink()
-    strange.rename(data)
+    unexpected.rename(data)
     asyncio.run(local.up())
     assert names(local) == {"manager", "meta", "storage-1", "storage-2"}
 

@@ -47,8 +47,8 @@ def test_mounted_and_unmounted(cluster: LocalCluster, tmp_path: Path) -> None:
         busy = mount.threefs("umount", str(root))
         assert busy.returncode == 1 and "--lazy" in busy.stderr
         file.write(b"x")
-    ended = mount.threefs("umount", "--json", str(root))
-    assert json.loads(ended.stdout) == {"mountpoint": str(root), "lazy": False}
+    await_exit = mount.threefs("umount", "--json", str(root))
+    assert json.loads(await_exit.stdout) == {"mountpoint": str(root), "lazy": False}
     assert not os.path.ismount(root) and mountpoints.servers(str(root)) == []
     assert mount.threefs("umount", str(root)).returncode == 1
 

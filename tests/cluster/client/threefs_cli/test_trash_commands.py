@@ -1,6 +1,6 @@
 import click
 import pytest
-from threefs_cli.trash_commands import Duration, shown_time
+from threefs_cli.trash_commands import Duration, format_duration
 from threefs_client import FileSystem
 
 from tests.harness.command_line import CommandLine
@@ -45,4 +45,4 @@ def test_what_is_no_duration(text: str) -> None:
     ("seconds", "text"), [(0, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (86400, "24h"), (7 * 86400, "7d")]
 )
 def test_times_are_shown_in_a_fitting_unit(seconds: int, text: str) -> None:
-    assert shown_time(seconds) == text
+    assert format_duration(seconds) == text

@@ -38,20 +38,20 @@ def test_there_and_back_again(fs: FileSystem, tmp_path: Path) -> None:
     remote = AsyncFileSystem(fs._link())
     moved: list[tuple[int, int]] = []
 
-    def tell(files: int, size: int) -> None:
+    def count_progress(files: int, size: int) -> None:
         moved.append((files, size))
 
     for _ in range(2):  # the second time over what is there
         tree = LocalTree()
         tree.add(str(source), "/copying", recursive=True)
         moved.clear()
-        fs._run(tree_copy.put(remote, tree, tell))
+        fs._run(tree_copy.put(remote, tree, count_progress))
         assert sum(files for files, _ in moved) == len(contents) + 1
         assert sum(size for _, size in moved) == tree.length_bytes
         found = RemoteTree()
         fs._run(found.add(remote, "/copying", str(back), recursive=True))
         moved.clear()
-        fs._run(tree_copy.get(remote, found, tell))
+        fs._run(tree_copy.get(remote, found, count_progress))
         assert sum(files for files, _ in moved) == len(contents) + 1
         assert sum(size for _, size in moved) == tree.length_bytes
     for name, content in contents.items():

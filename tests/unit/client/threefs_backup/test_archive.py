@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 from threefs_backup import archive
-from threefs_backup.archive import BaseWriter
+from threefs_backup.archive import SnapshotWriter
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound, Unavailable
 from threefs.kv import dump
 
 
-def make(directory: Path, records: int = 3) -> archive.Base:
-    writer = BaseWriter(directory, "meta")
+def make(directory: Path, records: int = 3) -> archive.Snapshot:
+    writer = SnapshotWriter(directory, "meta")
     for number in range(records):
         writer.put((b"%d" % number, b"v"))
     return writer.finish("line", 17, 1000)
@@ -20,7 +20,7 @@ def test_the_newest_whole_snapshot_counts_and_the_older_ones_go(tmp_path: Path) 
     assert archive.newest(tmp_path, "meta") is None
     first = make(tmp_path)
     assert archive.newest(tmp_path, "meta") == first and first.records == 3 and first.change == 17
-    interrupted = BaseWriter(tmp_path, "meta")
+    interrupted = SnapshotWriter(tmp_path, "meta")
     interrupted.put((b"a", b"b"))
     assert archive.newest(tmp_path, "meta") == first
     interrupted._out.close()  # as the end of its process does
@@ -33,7 +33,7 @@ def test_the_newest_whole_snapshot_counts_and_the_older_ones_go(tmp_path: Path) 
 
 def test_one_that_is_abandoned_leaves_the_one_before(tmp_path: Path) -> None:
     first = make(tmp_path)
-    writer = BaseWriter(tmp_path, "meta")
+    writer = SnapshotWriter(tmp_path, "meta")
     writer.abandon()
     assert archive.newest(tmp_path, "meta") == first
     assert len(list((tmp_path / "meta").iterdir())) == 1
@@ -41,7 +41,7 @@ def test_one_that_is_abandoned_leaves_the_one_before(tmp_path: Path) -> None:
 
 def test_nobody_else_can_read_it(tmp_path: Path) -> None:
     with archive.locked(tmp_path / "backup"):
-        archive.claim(tmp_path / "backup", "c")
+        archive.begin_or_continue(tmp_path / "backup", "c")
         make(tmp_path / "backup")
     for path in [tmp_path / "backup", *(tmp_path / "backup").rglob("*")]:
         if path.name != "lock":
@@ -50,24 +50,24 @@ def test_nobody_else_can_read_it(tmp_path: Path) -> None:
 
 def test_a_directory_belongs_to_one_cluster_and_one_process(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="holds no backup"):
-        archive.cluster_of(tmp_path)
+        archive.cluster_id_of(tmp_path)
     with archive.locked(tmp_path):
-        archive.claim(tmp_path, "c")
-        archive.claim(tmp_path, "c")
+        archive.begin_or_continue(tmp_path, "c")
+        archive.begin_or_continue(tmp_path, "c")
         with pytest.raises(AlreadyExists, match="of cluster c, not of d"):
-            archive.claim(tmp_path, "d")
+            archive.begin_or_continue(tmp_path, "d")
         with pytest.raises(Unavailable, match="another"), archive.locked(tmp_path):
             pass
     other = tmp_path / "other"
     other.mkdir()
     (other / "photo").touch()
     with pytest.raises(AlreadyExists, match="there is photo"):
-        archive.claim(other, "c")
+        archive.begin_or_continue(other, "c")
 
 
 def test_a_damaged_description_is_told(tmp_path: Path) -> None:
-    base = make(tmp_path)
+    snapshot = make(tmp_path)
     for content in ("", "[]", "{}", '{"lineage": "x"}'):
-        (base.directory / "info.json").write_text(content)
+        (snapshot.directory / "info.json").write_text(content)
         with pytest.raises(Corrupt, match=r"info\.json"):
             archive.newest(tmp_path, "meta")

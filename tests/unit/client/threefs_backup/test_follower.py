@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from threefs_backup import archive, follower
-from threefs_backup.restore import find
+from threefs_backup.restore import find_restore_point
 
 from tests.harness.backups import Source, restored
 from threefs.env.clock import CLOCK
@@ -41,9 +41,9 @@ def test_a_backup_follows_over_logs_starts_and_lost_connections(tmp_path: Path) 
             before = CLOCK.wall_ns()
             await copying.catch_up()
             assert copying.as_of_ns >= before
-            copy = find(tmp_path / "backup", "meta")
-            assert copy.as_of_ns == copying.as_of_ns
-            assert await restored(copy) == source.state, turn
+            point = find_restore_point(tmp_path / "backup", "meta")
+            assert point.as_of_ns == copying.as_of_ns
+            assert await restored(point) == source.state, turn
         assert source.asked.count("ReadSnapshot") < 20, "one snapshot, some pages"
         copying.close()
         await source.stop()
@@ -65,7 +65,7 @@ def test_writes_go_on_while_a_snapshot_is_taken(tmp_path: Path) -> None:
         assert source.asked.count("ReadSnapshot") > 3
         await copying.catch_up()
         assert source.asked.count("ReadSnapshot") < 10
-        assert await restored(find(tmp_path / "backup", "meta")) == source.state
+        assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
         copying.close()
         await source.stop()
 
@@ -77,15 +77,15 @@ def test_another_store_or_an_older_copy_begins_a_new_snapshot(tmp_path: Path) ->
         source = await Source(tmp_path / "kv").start()
         await source.write({b"a": b"1"})
         told: list[str] = []
-        copying = source.follower(tmp_path / "backup", tell=told.append)
+        copying = source.follower(tmp_path / "backup", progress=told.append)
         await copying.catch_up()
         await source.stop()
         other = await Source(tmp_path / "other").start()
         await other.write({b"b": b"2"})
         copying.close()
-        copying = other.follower(tmp_path / "backup", tell=told.append)
+        copying = other.follower(tmp_path / "backup", progress=told.append)
         await copying.catch_up()
-        assert await restored(find(tmp_path / "backup", "meta")) == {b"b": b"2"}
+        assert await restored(find_restore_point(tmp_path / "backup", "meta")) == {b"b": b"2"}
         assert any("another store" in line for line in told)
         copying.close()
         await other.stop()
@@ -102,10 +102,10 @@ def test_a_long_log_gives_way_to_a_snapshot(tmp_path: Path, monkeypatch: pytest.
         for number in range(40):
             await source.write({b"key": b"%d" % number * 100})
             await copying.catch_up()
-        base = archive.newest(tmp_path / "backup", "meta")
-        assert base is not None and int(base.directory.name) > 1
+        snapshot = archive.newest(tmp_path / "backup", "meta")
+        assert snapshot is not None and int(snapshot.directory.name) > 1
         assert copying.length_bytes < 12_000
-        assert await restored(find(tmp_path / "backup", "meta")) == source.state
+        assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
         copying.close()
         await source.stop()
 
@@ -127,7 +127,7 @@ def test_a_snapshot_that_is_interrupted_leaves_the_one_before(tmp_path: Path) ->
             await taking
         assert archive.newest(tmp_path / "backup", "meta") is None and copying.as_of_ns == 0
         await copying.catch_up()
-        assert await restored(find(tmp_path / "backup", "meta")) == source.state
+        assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
         copying.close()
         await source.stop()
 
@@ -145,35 +145,35 @@ def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
             await copying.catch_up()
         copying.close()
 
-        def damage_log(base: archive.Base) -> None:
-            content = bytearray(base.log.read_bytes())
+        def damage_log(snapshot: archive.Snapshot) -> None:
+            content = bytearray(snapshot.log.read_bytes())
             content[len(content) // 2] ^= 1
-            base.log.write_bytes(content)
+            snapshot.log.write_bytes(content)
 
-        def cut_dump(base: archive.Base) -> None:
-            base.dump.write_bytes(base.dump.read_bytes()[:-1])
+        def cut_dump(snapshot: archive.Snapshot) -> None:
+            snapshot.dump.write_bytes(snapshot.dump.read_bytes()[:-1])
 
-        def remove_dump(base: archive.Base) -> None:
-            base.dump.unlink()
+        def remove_dump(snapshot: archive.Snapshot) -> None:
+            snapshot.dump.unlink()
 
-        def empty_info(base: archive.Base) -> None:
-            (base.directory / "info.json").write_bytes(b"")
+        def empty_info(snapshot: archive.Snapshot) -> None:
+            (snapshot.directory / "info.json").write_bytes(b"")
 
         for damage in (damage_log, cut_dump, remove_dump, empty_info):
-            base = archive.newest(tmp_path / "backup", "meta")
-            assert base is not None
+            snapshot = archive.newest(tmp_path / "backup", "meta")
+            assert snapshot is not None
             for _ in range(2):
                 await source.write({damage.__name__.encode(): b"x"})
                 copying = source.follower(tmp_path / "backup")
                 await copying.catch_up()
                 copying.close()
-            damage(base)
+            damage(snapshot)
             said: list[str] = []
-            copying = source.follower(tmp_path / "backup", tell=said.append)
+            copying = source.follower(tmp_path / "backup", progress=said.append)
             await copying.catch_up()
             copying.close()
             assert "what was there is damaged" in said[0], said
-            assert await restored(find(tmp_path / "backup", "meta")) == source.state
+            assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
         await source.stop()
 
     asyncio.run(main())

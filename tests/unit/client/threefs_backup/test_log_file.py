@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
-from threefs_backup.log_file import LogFile, frames, state
+from threefs_backup.log_file import LogFile, frames, log_state
 
 from threefs.errors import Corrupt
 from threefs.wire import backup_pb2 as pb
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 def test_what_was_appended_is_read(path: Path) -> None:
     found = [(frame.first, frame.changes, frame.time_ns, len(frame.batch)) for frame in frames(path, 10)]
     assert found == [(11, 3, 0, 5), (14, 1, 0, 5), (15, 0, 200, 0), (15, 1, 0, 3000), (16, 0, 300, 0)]
-    assert state(path, 10, 100).change == 15 and state(path, 10, 100).as_of_ns == 300
+    assert log_state(path, 10, 100).change == 15 and log_state(path, 10, 100).as_of_ns == 300
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -39,15 +39,15 @@ def test_it_goes_on_behind_an_end_that_is_cut_off_anywhere(path: Path) -> None:
         assert log.length_bytes == max(end for end in ends if end <= cut)
         log.append([write(log.change + 1)], 400)
         log.close()
-        assert state(path, 10, 100).as_of_ns == 400
+        assert log_state(path, 10, 100).as_of_ns == 400
 
 
 def test_damage_in_the_middle_is_told(path: Path) -> None:
     content = path.read_bytes()
     last = [frame.end for frame in frames(path, 10)][-2]
-    for place in range(0, last, 7):
+    for offset in range(0, last, 7):
         damaged = bytearray(content)
-        damaged[place] ^= 1
+        damaged[offset] ^= 1
         path.write_bytes(damaged)
         with pytest.raises(Corrupt, match=r"damaged at byte|goes from change"):
             list(frames(path, 10))
@@ -82,4 +82,4 @@ def test_a_full_disk_leaves_what_was_there(path: Path, monkeypatch: pytest.Monke
     assert path.read_bytes() == before
     log.append([write(16)], 400)
     log.close()
-    assert state(path, 10, 100).change == 16
+    assert log_state(path, 10, 100).change == 16

@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from threefs_backup.restore import Copy, find, restore
+from threefs_backup.restore import RestorePoint, find_restore_point, restore
 
 from tests.harness.backups import Source, restored
 from threefs.env.clock import CLOCK
@@ -31,11 +31,11 @@ def test_the_state_of_any_moment_since_the_snapshot_can_be_had(tmp_path: Path) -
     async def main() -> None:
         moments, backup = await backed_up(tmp_path)
         for now_ns, state in moments:
-            copy = find(backup, "meta", now_ns)
-            assert copy.as_of_ns <= now_ns and await restored(copy) == state
-        assert await restored(find(backup, "meta")) == moments[-1][1]
+            point = find_restore_point(backup, "meta", now_ns)
+            assert point.as_of_ns <= now_ns and await restored(point) == state
+        assert await restored(find_restore_point(backup, "meta")) == moments[-1][1]
         with pytest.raises(NotFound, match="store of the manager"):
-            find(backup, "manager")
+            find_restore_point(backup, "manager")
 
     asyncio.run(main())
 
@@ -43,35 +43,35 @@ def test_the_state_of_any_moment_since_the_snapshot_can_be_had(tmp_path: Path) -
 def test_a_restored_store_is_marked_with_its_moment_and_nothing_is_overwritten(tmp_path: Path) -> None:
     async def main() -> None:
         _, backup = await backed_up(tmp_path)
-        copy = find(backup, "meta")
+        point = find_restore_point(backup, "meta")
         engine = MemoryEngine()
-        await restore(copy, engine)
+        await restore(point, engine)
         mark = await read_mark(engine.begin())
-        assert mark is not None and mark.as_of_ns == copy.as_of_ns
+        assert mark is not None and mark.as_of_ns == point.as_of_ns
         rows = await engine.begin().get_range(b"", KEYS_END)
         with pytest.raises(AlreadyExists):
-            await restore(copy, engine)
+            await restore(point, engine)
         assert await engine.begin().get_range(b"", KEYS_END) == rows
 
     asyncio.run(main())
 
 
 def test_any_damage_is_found_before_anything_is_written(tmp_path: Path) -> None:
-    async def main() -> Copy:
+    async def main() -> RestorePoint:
         _, backup = await backed_up(tmp_path)
-        return find(backup, "meta")
+        return find_restore_point(backup, "meta")
 
-    copy = asyncio.run(main())
-    for file in (copy.base.dump, copy.base.log):
+    point = asyncio.run(main())
+    for file in (point.snapshot.dump, point.snapshot.log):
         content = file.read_bytes()
         for place in range(0, len(content) - 100, 11):
             damaged = bytearray(content)
             damaged[place] ^= 0x10
             file.write_bytes(damaged)
             with pytest.raises(Corrupt):
-                find(tmp_path / "backup", "meta")
+                find_restore_point(tmp_path / "backup", "meta")
         file.write_bytes(content)
-    assert find(tmp_path / "backup", "meta") == copy
+    assert find_restore_point(tmp_path / "backup", "meta") == point
 
 
 def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_path: Path) -> None:
@@ -85,18 +85,18 @@ def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_path: 
             states.append(dict(source.state))
         copying.close()
         await source.stop()
-        log = find(tmp_path / "backup", "meta").base.log
+        log = find_restore_point(tmp_path / "backup", "meta").snapshot.log
         content = log.read_bytes()
         for place in range(0, len(content) - 200, 17):
             damaged = bytearray(content)
             damaged[place] ^= 1
             log.write_bytes(damaged)
             with pytest.raises(Corrupt, match="--up-to-damage"):
-                find(tmp_path / "backup", "meta")
-            copy = find(tmp_path / "backup", "meta", up_to_damage=True)
-            assert copy.length_bytes <= place
-            assert await restored(copy) in states
+                find_restore_point(tmp_path / "backup", "meta")
+            point = find_restore_point(tmp_path / "backup", "meta", up_to_damage=True)
+            assert point.length_bytes <= place
+            assert await restored(point) in states
         log.write_bytes(content)
-        assert await restored(find(tmp_path / "backup", "meta", up_to_damage=True)) == states[-1]
+        assert await restored(find_restore_point(tmp_path / "backup", "meta", up_to_damage=True)) == states[-1]
 
     asyncio.run(main())

@@ -101,7 +101,7 @@ def test_random_bytes_are_refused(content: bytes) -> None:
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 1000), max_size=20))
 def test_arrays_do_not_overlap_and_large_ones_begin_a_chunk(sizes: dict[str, int]) -> None:
-    offsets, end = format.place(sizes, 256)
+    offsets, end = format.lay_out(sizes, 256)
     taken = 256
     for name in offsets:
         assert offsets[name] >= taken

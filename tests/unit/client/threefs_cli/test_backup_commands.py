@@ -26,7 +26,7 @@ def make_backup(directory: Path, source_directory: Path) -> None:
 
     async def work() -> None:
         with archive.locked(directory):
-            archive.claim(directory, "c" * 32)
+            archive.begin_or_continue(directory, "c" * 32)
             for role in archive.ROLES:
                 source = await Source(source_directory / role).start()
                 await source.write({role.encode(): b"kept"})
@@ -60,7 +60,7 @@ def backup(tmp_path: Path) -> Path:
 def test_one_store_is_restored_to_a_directory_and_never_over_another(backup: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     told = run("restore", str(backup), "--store", "meta", "--data-dir", str(data))
-    assert "restored the store of the meta" in told and "acknowledged at 20" in told
+    assert "restored the store of the meta" in told and "acknowledged by 20" in told
     assert rows(data / "kv")[b"meta"] == b"kept"
     assert "is not empty" in run("restore", str(backup), "--store", "meta", "--data-dir", str(data), code=1)
     (tmp_path / "strange").mkdir()
@@ -106,7 +106,7 @@ def test_a_place_that_was_mistyped_is_said(backup: Path, tmp_path: Path) -> None
     home.mkdir()
     (home / "thesis.txt").write_text("")
     told = run("restore", str(backup), "--store", "meta", "--data-dir", str(home), code=1)
-    assert "holds other things (there is thesis.txt)" in told and sorted(home.iterdir()) == [home / "thesis.txt"]
+    assert "holds other things (such as thesis.txt)" in told and sorted(home.iterdir()) == [home / "thesis.txt"]
     (tmp_path / "disk" / "lost+found").mkdir(parents=True)
     (tmp_path / "disk" / "cluster_id").write_text("c" * 32 + "\n")
     run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "disk"))

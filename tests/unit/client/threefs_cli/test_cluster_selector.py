@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from threefs_cli import cluster_file, processes
 from threefs_cli.cluster_file import Plan
-from threefs_cli.cluster_selector import ADDRESS_VARIABLE, Reach, reaching
+from threefs_cli.cluster_selector import ADDRESS_VARIABLE, ClusterSelector, cluster_options
 from threefs_client import keyring
 
 from threefs import keys
@@ -31,7 +31,7 @@ def cluster_at(directory: Path, address: str) -> None:
 
 
 def test_what_is_said_goes_before_what_lies_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    named = Reach(None, None, False)
+    named = ClusterSelector(None, None, False)
     with pytest.raises(NotFound, match=r"threefs up.*--address, --dir or \$THREEFS_ADDRESS"):
         named.url()
     cluster_at(cluster_file.default_directory(), "default:1")
@@ -39,26 +39,26 @@ def test_what_is_said_goes_before_what_lies_around(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(ADDRESS_VARIABLE, "threefs://variable:1")
     assert named.url() == "threefs://variable:1"
     cluster_at(tmp_path / "other", "other:1")
-    assert Reach(None, tmp_path / "other", False).url() == "threefs://other:1"
-    assert Reach("said:1", None, False).url() == "said:1"
+    assert ClusterSelector(None, tmp_path / "other", False).url() == "threefs://other:1"
+    assert ClusterSelector("said:1", None, False).url() == "said:1"
 
 
 def test_the_key_of_a_local_cluster_is_in_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cluster_at(tmp_path / "one", "one:1")
-    assert Reach(None, tmp_path / "one", False).key_file() == ""
+    assert ClusterSelector(None, tmp_path / "one", False).key_file() == ""
     keys.make(cluster_file.key_file(tmp_path / "one"))
-    assert Reach(None, tmp_path / "one", False).key_file() == str(tmp_path / "one" / "key")
-    assert Reach("one:1", None, False).key_file() == ""  # it is found by the address
-    assert Reach(None, tmp_path / "one", False, tmp_path / "said").key_file() == str(tmp_path / "said")
+    assert ClusterSelector(None, tmp_path / "one", False).key_file() == str(tmp_path / "one" / "key")
+    assert ClusterSelector("one:1", None, False).key_file() == ""  # it is found by the address
+    assert ClusterSelector(None, tmp_path / "one", False, tmp_path / "said").key_file() == str(tmp_path / "said")
     monkeypatch.setenv("THREEFS_DIR", str(tmp_path / "one"))
-    assert Reach(None, None, False).url() == "threefs://one:1"
+    assert ClusterSelector(None, None, False).url() == "threefs://one:1"
 
 
 def test_two_names_for_a_cluster_are_one_too_many() -> None:
     @click.command()
-    @reaching
-    def look(reach: Reach) -> None:
-        click.echo(f"{reach.address} {reach.as_json}")
+    @cluster_options
+    def look(selector: ClusterSelector) -> None:
+        click.echo(f"{selector.address} {selector.as_json}")
 
     runner = CliRunner()
     both = runner.invoke(look, ["--address", "h:1", "--dir", "d"])

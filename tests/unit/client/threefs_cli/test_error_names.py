@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 from threefs_cli.error_names import naming
 from threefs_cli.main import main
-from threefs_cli.safe_write import Landing
+from threefs_cli.safe_write import SafeWriter
 
 from threefs.errors import NotFound
 
@@ -24,8 +24,8 @@ def test_what_has_a_name_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_file_that_lands_on_a_full_disk(tmp_path: Path) -> None:
-    landing = Landing(str(tmp_path))
-    with pytest.raises(OSError, match=r"/back'$"), landing.new_file(str(tmp_path / "back"), 0o600):
+    writer = SafeWriter(str(tmp_path))
+    with pytest.raises(OSError, match=r"/back'$"), writer.new_file(str(tmp_path / "back"), 0o600):
         Path(FULL).write_text("x")
     assert not list(tmp_path.iterdir())
 

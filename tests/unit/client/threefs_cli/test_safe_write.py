@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from threefs_cli.safe_write import Landing
+from threefs_cli.safe_write import SafeWriter
 
 from threefs.errors import NotADirectory
 
 
 @pytest.fixture
-def landing(tmp_path: Path) -> Landing:
+def writer(tmp_path: Path) -> SafeWriter:
     (tmp_path / "out").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "victim").write_text("precious")
-    return Landing(str(tmp_path / "out"))
+    return SafeWriter(str(tmp_path / "out"))
 
 
 @pytest.fixture(autouse=True)
@@ -24,39 +24,39 @@ def mask() -> Iterator[None]:
     os.umask(before)
 
 
-def write(landing: Landing, path: Path, content: bytes = b"new", mode: int = 0o644) -> None:
-    with landing.new_file(str(path), mode) as file:
+def write(writer: SafeWriter, path: Path, content: bytes = b"new", mode: int = 0o644) -> None:
+    with writer.new_file(str(path), mode) as file:
         os.write(file, content)
 
 
-def test_permissions_are_those_of_the_file_less_the_umask(landing: Landing, tmp_path: Path) -> None:
+def test_permissions_are_those_of_the_file_less_the_umask(writer: SafeWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for mode, wanted in ((0o644, 0o640), (0o6777, 0o750), (0o4711, 0o710), (0o600, 0o600)):
-        write(landing, out / "file", mode=mode)
+        write(writer, out / "file", mode=mode)
         assert stat.S_IMODE((out / "file").stat().st_mode) == wanted
 
 
-def test_a_link_that_is_in_the_way_is_replaced_and_not_followed(landing: Landing, tmp_path: Path) -> None:
+def test_a_link_that_is_in_the_way_is_replaced_and_not_followed(writer: SafeWriter, tmp_path: Path) -> None:
     out, victim = tmp_path / "out", tmp_path / "elsewhere" / "victim"
     (out / "file").symlink_to(victim)
-    write(landing, out / "file")
+    write(writer, out / "file")
     assert victim.read_text() == "precious" and (out / "file").read_text() == "new" and not (out / "file").is_symlink()
-    landing.make_symlink("anywhere", str(out / "file"))
-    landing.make_symlink(str(victim), str(out / "file"))
+    writer.make_symlink("anywhere", str(out / "file"))
+    writer.make_symlink(str(victim), str(out / "file"))
     assert (out / "file").readlink() == victim and sorted(os.listdir(out)) == ["file"]
 
 
-def test_no_directory_is_reached_through_a_link(landing: Landing, tmp_path: Path) -> None:
+def test_no_directory_is_reached_through_a_link(writer: SafeWriter, tmp_path: Path) -> None:
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
-    landing.make_directory(str(out / "a"))
-    landing.make_directory(str(out / "a" / "b"))
-    landing.make_directory(str(out / "a" / "b"))
+    writer.make_directory(str(out / "a"))
+    writer.make_directory(str(out / "a" / "b"))
+    writer.make_directory(str(out / "a" / "b"))
     (out / "a" / "link").symlink_to(elsewhere)
     attempts: list[Callable[[], None]] = [
-        lambda: landing.make_directory(str(out / "a" / "link")),
-        lambda: landing.make_directory(str(out / "a" / "link" / "deep")),
-        lambda: write(landing, out / "a" / "link" / "victim"),
-        lambda: landing.make_symlink("x", str(out / "a" / "link" / "victim")),
+        lambda: writer.make_directory(str(out / "a" / "link")),
+        lambda: writer.make_directory(str(out / "a" / "link" / "deep")),
+        lambda: write(writer, out / "a" / "link" / "victim"),
+        lambda: writer.make_symlink("x", str(out / "a" / "link" / "victim")),
     ]
     for work in attempts:
         with pytest.raises(NotADirectory, match="symbolic link, and nothing is written through it"):
@@ -64,28 +64,28 @@ def test_no_directory_is_reached_through_a_link(landing: Landing, tmp_path: Path
     assert os.listdir(elsewhere) == ["victim"] and (elsewhere / "victim").read_text() == "precious"
     (out / "file").write_text("x")
     with pytest.raises(NotADirectory, match="file is a file"):
-        landing.make_directory(str(out / "file"))
+        writer.make_directory(str(out / "file"))
 
 
-def test_the_user_may_name_the_destination_through_a_link(landing: Landing, tmp_path: Path) -> None:
+def test_the_user_may_name_the_destination_through_a_link(writer: SafeWriter, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "out")
-    write(Landing(str(tmp_path / "link")), tmp_path / "link" / "file")
+    write(SafeWriter(str(tmp_path / "link")), tmp_path / "link" / "file")
     assert (tmp_path / "out" / "file").read_text() == "new"
 
 
-def test_a_failure_leaves_what_was_there_and_nothing_else(landing: Landing, tmp_path: Path) -> None:
+def test_a_failure_leaves_what_was_there_and_nothing_else(writer: SafeWriter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / "file").write_text("old")
-    with pytest.raises(RuntimeError), landing.new_file(str(out / "file"), 0o600) as file:
+    with pytest.raises(RuntimeError), writer.new_file(str(out / "file"), 0o600) as file:
         os.write(file, b"half of it")
         assert (out / "file").read_text() == "old"
         raise RuntimeError
     assert (out / "file").read_text() == "old" and os.listdir(out) == ["file"]
     (out / "directory").mkdir()
     with pytest.raises(IsADirectoryError):
-        write(landing, out / "directory")
+        write(writer, out / "directory")
     with pytest.raises(IsADirectoryError):
-        landing.make_symlink("x", str(out / "directory"))
+        writer.make_symlink("x", str(out / "directory"))
     assert sorted(os.listdir(out)) == ["directory", "file"]
 
 
@@ -94,8 +94,8 @@ def test_a_pipe_is_written_to_only_if_it_was_named_in_full(tmp_path: Path) -> No
     (tmp_path / "link").symlink_to("pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     for name in ("pipe", "link"):
-        write(Landing(str(tmp_path), specials=True), tmp_path / name)
+        write(SafeWriter(str(tmp_path), special_files=True), tmp_path / name)
         assert os.read(reader, 10) == b"new"
-    write(Landing(str(tmp_path)), tmp_path / "link")
+    write(SafeWriter(str(tmp_path)), tmp_path / "link")
     assert (tmp_path / "link").read_text() == "new" and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     os.close(reader)

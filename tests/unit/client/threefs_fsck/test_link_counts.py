@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_fsck.link_counts import NameCounts, Parents
+from threefs_fsck.link_counts import LinkCounts, ParentLinks
 
 from threefs.ids import ROOT
 
@@ -12,7 +12,7 @@ numbers = st.integers(0, 2**64 - 1) | st.integers(0, 5)
 
 @given(st.lists(st.lists(numbers)), st.lists(numbers))
 def test_names_are_counted_as_a_counter_does(pages: list[list[int]], wanted: list[int]) -> None:
-    counts = NameCounts()
+    counts = LinkCounts()
     for page in pages:
         counts.add(page)
     counts.close()
@@ -23,16 +23,16 @@ def test_names_are_counted_as_a_counter_does(pages: list[list[int]], wanted: lis
 @given(st.dictionaries(st.integers(2, 30), st.integers(1, 32)), st.randoms())
 def test_one_directory_of_every_loop_is_found(up: dict[int, int], random: object) -> None:
     """Judged by walking up from each directory."""
-    parents = Parents()
+    parents = ParentLinks()
     pairs = [(ROOT, ROOT), *up.items()]
     random.shuffle(pairs)  # type: ignore[attr-defined]
     half = len(pairs) // 2
     for part in (pairs[:half], pairs[half:]):
         parents.add([inode for inode, _ in part], [parent for _, parent in part])
-    loops = {frozenset(ring(up, inode)) for inode in up if on_loop(up, inode)}
-    found = parents.loops()
-    assert len(found) == len(loops)
-    assert {frozenset(ring(up, inode)) for inode in found} == loops
+    cycles = {frozenset(ring(up, inode)) for inode in up if on_loop(up, inode)}
+    found = parents.cycles()
+    assert len(found) == len(cycles)
+    assert {frozenset(ring(up, inode)) for inode in found} == cycles
 
 
 def on_loop(up: dict[int, int], inode: int) -> bool:
@@ -55,7 +55,7 @@ def ring(up: dict[int, int], inode: int) -> list[int]:
 
 
 def test_nothing_was_added() -> None:
-    counts = NameCounts()
+    counts = LinkCounts()
     counts.close()
     assert np.array_equal(counts.of([1, 2]), [0, 0])
-    assert Parents().loops() == []
+    assert ParentLinks().cycles() == []

@@ -428,8 +428,8 @@ def test_a_file_without_a_name_that_is_closed_during_the_check_is_right() -> Non
 
 
 def test_more_suspects_than_one_run_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "MOST_SUSPECTS", 2)
-    monkeypatch.setattr(metadata, "SUBJECTS", 1)
+    monkeypatch.setattr(metadata, "MAX_SUSPECTS", 2)
+    monkeypatch.setattr(metadata, "SUBJECTS_PER_REQUEST", 1)
 
     async def test(bench: MetaBench) -> None:
         for name in ("a", "b", "c", "d", "e"):
@@ -446,9 +446,9 @@ def test_more_suspects_than_one_run_takes(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_subjects_with_many_names_go_in_small_requests() -> None:
-    many = {(1, b"%d" % number): None for number in range(metadata.SUBJECT_NAMES)}
+    many = {(1, b"%d" % number): None for number in range(metadata.NAMES_PER_REQUEST)}
     few = {(1, b"x"): None}
-    parts = list(metadata._parts([(2, many), (3, few), (4, few)]))
+    parts = list(metadata._batches([(2, many), (3, few), (4, few)]))
     assert [[inode for inode, _ in part] for part in parts] == [[2], [3, 4]]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_fsck import replicas
-from threefs_fsck.replicas import Row
+from threefs_fsck.replicas import ReplicaState
 
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage
 from threefs.errors import Unavailable
@@ -23,13 +23,13 @@ def test_side_by_side(held: set[ChunkId], lacking: set[tuple[int, ChunkId]]) -> 
     storage.lacking = lacking
     routing = storage.cluster.routing
 
-    async def scene() -> dict[ChunkId, replicas.Sight]:
-        found: dict[ChunkId, replicas.Sight] = {}
+    async def scene() -> dict[ChunkId, replicas.ReplicaStates]:
+        found: dict[ChunkId, replicas.ReplicaStates] = {}
         async for page in replicas.chunks(storage, routing, routing.chains[ChainId(1)]):
             assert not found.keys() & page.keys(), "a chunk comes once"
             found |= page
-        for chunk, sight in found.items():
-            assert await replicas.sight(storage, routing, routing.chains[ChainId(1)], chunk) == sight
+        for chunk, states in found.items():
+            assert await replicas.replica_states(storage, routing, routing.chains[ChainId(1)], chunk) == states
         return found
 
     found = asyncio.run(scene())
@@ -40,14 +40,14 @@ def test_side_by_side(held: set[ChunkId], lacking: set[tuple[int, ChunkId]]) -> 
 
 
 def test_what_agrees() -> None:
-    a, b = Row(1, 2, 3, False), Row(2, 2, 3, False)
-    on_its_way = Row(1, 2, 3, True)
+    a, b = ReplicaState(1, 2, 3, False), ReplicaState(2, 2, 3, False)
+    on_its_way = ReplicaState(1, 2, 3, True)
     one, two = TargetId(1), TargetId(2)
-    assert replicas.agree({one: a, two: a})
-    assert not replicas.agree({one: a, two: b})
-    assert not replicas.agree({one: a, two: None})
-    assert replicas.agree({one: on_its_way, two: b})
-    assert replicas.agree({one: on_its_way, two: None})
+    assert replicas.are_consistent({one: a, two: a})
+    assert not replicas.are_consistent({one: a, two: b})
+    assert not replicas.are_consistent({one: a, two: None})
+    assert replicas.are_consistent({one: on_its_way, two: b})
+    assert replicas.are_consistent({one: on_its_way, two: None})
 
 
 def test_a_chain_without_targets() -> None:
