@@ -25,12 +25,12 @@ def _always(arguments: Arguments) -> bool:
     return True
 
 
-def _for_reading(arguments: Arguments) -> bool:
+def _opens_for_reading(arguments: Arguments) -> bool:
     flags: int = arguments[0]
     return not flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC)
 
 
-def _for_locking(arguments: Arguments) -> bool:
+def _locks(arguments: Arguments) -> bool:
     lock: Lock = arguments[2]
     return lock.type != fcntl.F_UNLCK
 
@@ -40,12 +40,12 @@ class Operation:
     """`take` gives the arguments of `method` behind inode and caller, `give` the answer for its result."""
 
     method: str
-    take: Callable[[memoryview], Arguments]
-    give: Callable[[Any], Parts] = replies.nothing
-    may_stop: Callable[[Arguments], bool] = _never  # whether a signal that ends the program may end it halfway
-    waits: bool = False  # for other programs: any signal may end that
+    decode: Callable[[memoryview], Arguments]
+    encode: Callable[[Any], Parts] = replies.nothing
+    cancellable: Callable[[Arguments], bool] = _never  # whether a signal that ends the program may end it halfway
+    blocking: bool = False  # for other programs: any signal may end that
     sized: bool = False  # the first argument is the room for the answer
-    at_once: bool = False  # the method is begun before there is a task for it, see threefs.env.begun
+    eager: bool = False  # the method is begun before there is a task for it, see threefs.env.begun
 
 
 def sized(room: int, parts: Parts) -> Parts:
@@ -64,41 +64,41 @@ def _page(body: memoryview, *, plus: bool) -> tuple[int, int, Page]:
 
 
 _TABLE: dict[int, Operation] = {
-    Op.LOOKUP: Operation("lookup", requests.name, replies.entry, _always, at_once=True),
-    Op.GETATTR: Operation("getattr", requests.getattr_, replies.attributes, _always, at_once=True),
-    Op.STATX: Operation("getattr", requests.statx, replies.more_attributes, _always, at_once=True),
+    Op.LOOKUP: Operation("lookup", requests.name, replies.entry, _always, eager=True),
+    Op.GETATTR: Operation("getattr", requests.getattr_, replies.attributes, _always, eager=True),
+    Op.STATX: Operation("getattr", requests.statx, replies.statx, _always, eager=True),
     Op.SETATTR: Operation("setattr", requests.setattr_, replies.attributes),
     Op.READLINK: Operation("readlink", requests.nothing, replies.plain, _always),
     Op.STATFS: Operation("statfs", requests.nothing, replies.space, _always),
-    Op.ACCESS: Operation("access", requests.access, may_stop=_always),
+    Op.ACCESS: Operation("access", requests.access, cancellable=_always),
     Op.SYMLINK: Operation("symlink", requests.symlink, replies.entry),
     Op.MKNOD: Operation("mknod", requests.mknod, replies.entry),
-    Op.MKDIR: Operation("mkdir", requests.mkdir, replies.entry, at_once=True),
-    Op.UNLINK: Operation("unlink", requests.name, at_once=True),
-    Op.RMDIR: Operation("rmdir", requests.name, at_once=True),
-    Op.RENAME: Operation("rename", requests.rename, at_once=True),
-    Op.RENAME2: Operation("rename", requests.rename2, at_once=True),
+    Op.MKDIR: Operation("mkdir", requests.mkdir, replies.entry, eager=True),
+    Op.UNLINK: Operation("unlink", requests.name, eager=True),
+    Op.RMDIR: Operation("rmdir", requests.name, eager=True),
+    Op.RENAME: Operation("rename", requests.rename, eager=True),
+    Op.RENAME2: Operation("rename", requests.rename2, eager=True),
     Op.LINK: Operation("link", requests.link, replies.entry),
-    Op.OPEN: Operation("open", requests.open_, replies.opened, _for_reading),
-    Op.CREATE: Operation("create", requests.create, replies.created, at_once=True),
+    Op.OPEN: Operation("open", requests.open_, replies.opened, _opens_for_reading),
+    Op.CREATE: Operation("create", requests.create, replies.created, eager=True),
     Op.TMPFILE: Operation("tmpfile", requests.create, replies.created),
     Op.READ: Operation("read", requests.read, replies.plain, _always),
     Op.WRITE: Operation("write", requests.write, replies.written),
     Op.FLUSH: Operation("flush", requests.flush),
-    Op.FSYNC: Operation("fsync", requests.fsync, may_stop=_always),
+    Op.FSYNC: Operation("fsync", requests.fsync, cancellable=_always),
     Op.RELEASE: Operation("release", requests.release),
     Op.FALLOCATE: Operation("fallocate", requests.fallocate),
     Op.LSEEK: Operation("lseek", requests.lseek, replies.offset, _always),
     Op.COPY_FILE_RANGE: Operation("copy_file_range", requests.copy_file_range, replies.written),
     Op.GETLK: Operation("getlk", requests.lock, replies.lock, _always),
     Op.SETLK: Operation("setlk", requests.lock),
-    Op.SETLKW: Operation("setlkw", requests.lock, may_stop=_for_locking, waits=True),
+    Op.SETLKW: Operation("setlkw", requests.lock, cancellable=_locks, blocking=True),
     Op.OPENDIR: Operation("opendir", requests.open_, replies.opened, _always),
-    Op.READDIR: Operation("readdir", functools.partial(_page, plus=False), replies.page, _always, at_once=True),
-    Op.READDIRPLUS: Operation("readdir", functools.partial(_page, plus=True), replies.page, _always, at_once=True),
+    Op.READDIR: Operation("readdir", functools.partial(_page, plus=False), replies.page, _always, eager=True),
+    Op.READDIRPLUS: Operation("readdir", functools.partial(_page, plus=True), replies.page, _always, eager=True),
     Op.RELEASEDIR: Operation("releasedir", requests.releasedir),
-    Op.FSYNCDIR: Operation("fsyncdir", requests.fsync, may_stop=_always),
-    Op.SYNCFS: Operation("syncfs", requests.nothing, may_stop=_always),
+    Op.FSYNCDIR: Operation("fsyncdir", requests.fsync, cancellable=_always),
+    Op.SYNCFS: Operation("syncfs", requests.nothing, cancellable=_always),
     Op.SETXATTR: Operation("setxattr", requests.setxattr),
     Op.GETXATTR: Operation("getxattr", requests.getxattr, replies.plain, _always, sized=True),
     Op.LISTXATTR: Operation("listxattr", requests.listxattr, replies.names, _always, sized=True),
@@ -106,7 +106,7 @@ _TABLE: dict[int, Operation] = {
 }
 
 
-def agreed(features: Feature) -> dict[int, Operation]:
+def negotiated_operations(features: Feature) -> dict[int, Operation]:
     """By the number of the operation."""
     if features & Feature.SETXATTR_EXT:
         return _TABLE

@@ -31,92 +31,92 @@ class FuseFileSystem:
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
         """Entry 0 if nothing has that name."""
-        raise _lacking()
+        raise _not_implemented()
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
         """The kernel does not know these inodes any more, so many answers of each."""
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
-        raise _lacking()
+        raise _not_implemented()
 
     def setattr(self, inode: int, caller: Caller, setting: Setting) -> Answer[Entry]:
-        raise _lacking()
+        raise _not_implemented()
 
     def readlink(self, inode: int, caller: Caller) -> Answer[bytes]:
-        raise _lacking()
+        raise _not_implemented()
 
     def statfs(self, inode: int, caller: Caller) -> Answer[Space]:
-        raise _lacking()
+        raise _not_implemented()
 
     def access(self, inode: int, caller: Caller, wanted: int) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     # ---- names ----
 
     def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Answer[Entry]:
-        raise _lacking()
+        raise _not_implemented()
 
     def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Answer[Entry]:
-        raise _lacking()
+        raise _not_implemented()
 
     def mkdir(self, parent: int, caller: Caller, name: bytes, mode: int, umask: int) -> Answer[Entry]:
-        raise _lacking()
+        raise _not_implemented()
 
     def unlink(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     def rmdir(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     def rename(
         self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Answer[Entry]:
-        raise _lacking()
+        raise _not_implemented()
 
     # ---- files ----
 
     def create(
         self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
     ) -> Answer[tuple[Entry, Opened]]:
-        raise _lacking()
+        raise _not_implemented()
 
     def tmpfile(
         self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
     ) -> Answer[tuple[Entry, Opened]]:
         """A file without a name; `name` means nothing."""
-        raise _lacking()
+        raise _not_implemented()
 
     def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Answer[Opened]:
-        raise _lacking()
+        raise _not_implemented()
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[Content]:
         """Fewer bytes only at the end of the file."""
-        raise _lacking()
+        raise _not_implemented()
 
     def write(
         self, inode: int, caller: Caller, handle: int, offset: int, data: memoryview, how: int, flags: int
     ) -> Answer[int]:
         """`data` is only there until the answer; `how` has WRITE_..., `flags` those of open(2)."""
-        raise _lacking()
+        raise _not_implemented()
 
     def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
         """A descriptor is closed."""
-        raise _lacking()
+        raise _not_implemented()
 
     def fsync(self, inode: int, caller: Caller, handle: int, only_data: bool) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     def fallocate(self, inode: int, caller: Caller, handle: int, offset: int, length: int, mode: int) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     def lseek(self, inode: int, caller: Caller, handle: int, offset: int, whence: int) -> Answer[int]:
-        raise _lacking()
+        raise _not_implemented()
 
     def copy_file_range(
         self,
@@ -129,21 +129,21 @@ class FuseFileSystem:
         to_offset: int,
         length: int,
     ) -> Answer[int]:
-        raise _lacking()
+        raise _not_implemented()
 
     # ---- locks ----
 
     def getlk(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[Lock]:
         """What is in the way of it; of type F_UNLCK if nothing is."""
-        raise _lacking()
+        raise _not_implemented()
 
     def setlk(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[None]:
         """EAGAIN if somebody else has it."""
-        raise _lacking()
+        raise _not_implemented()
 
     def setlkw(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[None]:
         """Wait for it."""
-        raise _lacking()
+        raise _not_implemented()
 
     # ---- directories ----
 
@@ -152,31 +152,31 @@ class FuseFileSystem:
 
     def readdir(self, inode: int, caller: Caller, handle: int, offset: int, page: Page) -> Answer[Page]:
         """Fill the page with what follows position `offset`; empty at the end."""
-        raise _lacking()
+        raise _not_implemented()
 
     def releasedir(self, inode: int, caller: Caller, handle: int) -> Answer[None]:
         return None
 
     def fsyncdir(self, inode: int, caller: Caller, handle: int, only_data: bool) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     def syncfs(self, inode: int, caller: Caller) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     # ---- extended attributes ----
 
     def getxattr(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
-        raise _lacking()
+        raise _not_implemented()
 
     def listxattr(self, inode: int, caller: Caller) -> Answer[Sequence[bytes]]:
-        raise _lacking()
+        raise _not_implemented()
 
     def setxattr(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
     def removexattr(self, inode: int, caller: Caller, name: bytes) -> Answer[None]:
-        raise _lacking()
+        raise _not_implemented()
 
 
-def _lacking() -> OSError:
+def _not_implemented() -> OSError:
     return OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

@@ -12,18 +12,18 @@ _LOW = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SessionOptions:
     features: Feature = Feature.ASYNC_READ | Feature.BIG_WRITES | Feature.PARALLEL_DIROPS
     background: int = 64  # so many requests that no program waits for (read-ahead, mostly) at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class Negotiated:
     minor: int
     features: Feature
 
 
-def answer(body: memoryview, wishes: Wishes) -> tuple[Agreed | None, bytes]:
+def answer(body: memoryview, options: SessionOptions) -> tuple[Negotiated | None, bytes]:
     """What holds, and how the kernel is told. None: it is asked for another version, and will try again.
 
     Raises Malformed, also for a kernel that is too old.
@@ -38,15 +38,15 @@ def answer(body: memoryview, wishes: Wishes) -> tuple[Agreed | None, bytes]:
     offered = low
     if low & Feature.INIT_EXT and len(body) >= requests.INIT.size + requests.FLAGS2.size:
         offered |= requests.FLAGS2.unpack_from(body, requests.INIT.size)[0] << 32
-    features = Feature(offered & (wishes.features | Feature.MAX_PAGES | Feature.INIT_EXT))
-    agreed = Agreed(min(minor, protocol.NEWEST_MINOR), features)
+    features = Feature(offered & (options.features | Feature.MAX_PAGES | Feature.INIT_EXT))
+    agreed = Negotiated(min(minor, protocol.NEWEST_MINOR), features)
     return agreed, _OUT.pack(
         protocol.MAJOR,
         agreed.minor,
         read_ahead,
         features & _LOW,
-        wishes.background,
-        wishes.background * 3 // 4,
+        options.background,
+        options.background * 3 // 4,
         protocol.MOST_PAYLOAD_BYTES,
         1,  # times are exact to the nanosecond
         protocol.MOST_PAGES,

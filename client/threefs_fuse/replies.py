@@ -31,10 +31,10 @@ _DEVICE = (1 << 32) - 1
 _NO_ENTRY = bytes(_ENTRY.size)
 _pack_entry = _ENTRY.pack
 #: An open file as the kernel treats it by itself.
-PLAINLY = OpenFlag(0)
+NO_FLAGS = OpenFlag(0)
 
 #: What is known of so many entries from a number on, packed.
-Shown: TypeAlias = Callable[[Dirents, int, int], Sequence[bytes | None]]
+PackedEntries: TypeAlias = Callable[[Dirents, int, int], Sequence[bytes | None]]
 #: Parts of an answer, sent one behind the other.
 Parts = tuple[bytes | bytearray | memoryview, ...]
 
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Opened:
     handle: int
-    flags: OpenFlag = PLAINLY
+    flags: OpenFlag = NO_FLAGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def attributes(result: Entry) -> Parts:
     return (_GETATTR.pack(seconds, rest_ns, 0) + packed(result)[_ATTRIBUTES_AT:],)
 
 
-def more_attributes(result: Entry) -> Parts:
+def statx(result: Entry) -> Parts:
     """As statx(2) wants them, with the time of birth."""
     seconds = int(result.attributes_s)
     return (
@@ -209,7 +209,7 @@ class Page:
         self._parts.append(dirent)
         return True
 
-    def fill(self, dirents: Dirents, number: int, shown: Shown | None = None) -> int:
+    def fill(self, dirents: Dirents, number: int, shown: PackedEntries | None = None) -> int:
         """Add entries from that number on; how many there was room for. `shown` knows attributes of some."""
         if not self.plus:
             part, count = dirents.part(number, self._room)

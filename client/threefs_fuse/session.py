@@ -19,7 +19,7 @@ from threefs.env.worker import ThreadWorker
 from threefs_fuse import dispatch, init_handshake, protocol, replies, requests, signals
 from threefs_fuse.dispatch import Arguments, Operation
 from threefs_fuse.filesystem import FuseFileSystem
-from threefs_fuse.init_handshake import Wishes
+from threefs_fuse.init_handshake import SessionOptions
 from threefs_fuse.protocol import Feature, Op
 from threefs_fuse.replies import Parts
 from threefs_fuse.requests import Caller
@@ -30,15 +30,15 @@ _BUFFER_BYTES = protocol.HEAD_BYTES + protocol.MOST_PAYLOAD_BYTES
 #: So many requests are read before the rest of the loop has its turn.
 _BURST = 64
 #: Writes that wait keep their buffer. With so many of them nothing is read until one has been answered.
-_MOST_BUFFERS = 64
-_KEPT_BUFFERS = 8
+_MAX_BUFFERS = 64
+_MAX_FREE_BUFFERS = 8
 #: A program that goes on waiting after a signal may get a deadly one.
-_LOOK_AGAIN_S = 0.5
-_NOTICES_AT_ONCE = 4
-_WITHOUT_ANSWER = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT)
+_SIGNAL_POLL_S = 0.5
+_MAX_NOTICES = 4
+_UNANSWERED = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT)
 
 
-_made = tuple.__new__  # three times as quick as the constructor of a named tuple
+_new_tuple = tuple.__new__  # three times as quick as the constructor of a named tuple
 
 
 class _Running(NamedTuple):
@@ -53,11 +53,11 @@ class _Running(NamedTuple):
 class Session:
     """Owns `fd`, an open /dev/fuse that is mounted. `ended` is done after the unmount, or with what went wrong."""
 
-    def __init__(self, fd: int, filesystem: FuseFileSystem, wishes: Wishes) -> None:
+    def __init__(self, fd: int, filesystem: FuseFileSystem, options: SessionOptions) -> None:
         self.features = Feature(0)
         self._fd = fd
         self._filesystem = filesystem
-        self._wishes = wishes
+        self._options = options
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._methods: dict[int, tuple[Operation, Callable[..., Any]]] = {}
@@ -65,8 +65,8 @@ class Session:
         self._free: list[bytearray] = []
         self._buffers = 0  # lent to writes
         self._reading = self._ending = self._draining = False
-        self._thread = ThreadWorker("notices", _NOTICES_AT_ONCE)  # for those that the kernel takes its time for
-        self._telling: set[asyncio.Task[None]] = set()
+        self._thread = ThreadWorker("notices", _MAX_NOTICES)  # for those that the kernel takes its time for
+        self._notifying: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         os.set_blocking(self._fd, False)
@@ -93,13 +93,13 @@ class Session:
     async def drain(self) -> None:
         """Take no more requests, and finish what has been begun."""
         self._ending = True
-        while self._telling and not self.ended.done():  # the kernel may wait for answers before it takes them
-            await asyncio.wait(self._telling)
+        while self._notifying and not self.ended.done():  # the kernel may wait for answers before it takes them
+            await asyncio.wait(self._notifying)
         self._draining = True
         self._pause()
         await asyncio.sleep(0)  # what was read last has begun then
         for running in list(self._running.values()):
-            if running.operation.may_stop(running.arguments):
+            if running.operation.cancellable(running.arguments):
                 running.task.cancel()
         await asyncio.gather(*(running.task for running in self._running.values()), return_exceptions=True)
 
@@ -107,7 +107,7 @@ class Session:
         """Let go of the kernel: who still waits there gets ENOTCONN."""
         await self.drain()
         os.close(self._fd)
-        if not self._telling:
+        if not self._notifying:
             await self._thread.close()
 
     def waiting(self, code: Op) -> int:
@@ -118,7 +118,7 @@ class Session:
 
     def _readable(self) -> None:
         for _ in range(_BURST):
-            if self._buffers >= _MOST_BUFFERS:
+            if self._buffers >= _MAX_BUFFERS:
                 self._pause()
                 return
             buffer = self._free.pop() if self._free else bytearray(_BUFFER_BYTES)
@@ -132,9 +132,9 @@ class Session:
                     continue  # the request was taken back in the same moment
                 self._end(None if error.errno in (errno.ENODEV, errno.ECONNABORTED) else error)
                 return
-            self._take(buffer, size)
+            self._handle_request(buffer, size)
 
-    def _take(self, buffer: bytearray, size: int) -> None:
+    def _handle_request(self, buffer: bytearray, size: int) -> None:
         """One request. The buffer is free again when a write is answered, and for all others at once."""
         length, code, number, inode, uid, gid, pid, extended, _ = requests.HEADER.unpack_from(buffer)
         kept = False
@@ -148,15 +148,15 @@ class Session:
                 view = view[: len(view) - 8 * extended]
             found = self._methods.get(code)
             if found is None:
-                self._other(code, number, inode, view)
+                self._handle_control(code, number, inode, view)
                 return
             operation, method = found
-            arguments = operation.take(view)
-            caller = _made(Caller, (uid, gid, pid, groups))
+            arguments = operation.decode(view)
+            caller = _new_tuple(Caller, (uid, gid, pid, groups))
             result = method(inode, caller, *(arguments[1:] if operation.sized else arguments))
             if type(result) is CoroutineType:  # quicker than to ask whether it is a Coroutine of any kind
                 work: Awaitable[Any] = result
-                if operation.at_once:  # what it asks for is on its way before a task is made
+                if operation.eager:  # what it asks for is on its way before a task is made
                     try:
                         work = Begun(result, result.send(None))
                     except StopIteration as done:
@@ -178,11 +178,11 @@ class Session:
                 self._give_back(buffer)
 
     def _give_back(self, buffer: bytearray) -> None:
-        if len(self._free) < _KEPT_BUFFERS:
+        if len(self._free) < _MAX_FREE_BUFFERS:
             self._free.append(buffer)
 
     def _parts(self, operation: Operation, arguments: Arguments, result: Any) -> Parts:
-        parts = operation.give(result)
+        parts = operation.encode(result)
         return dispatch.sized(arguments[0], parts) if operation.sized else parts
 
     async def _finish(
@@ -206,7 +206,7 @@ class Session:
                 self._give_back(buffer)
                 self._listen()
 
-    def _other(self, code: int, number: int, inode: int, body: memoryview) -> None:
+    def _handle_control(self, code: int, number: int, inode: int, body: memoryview) -> None:
         """What is not a call of a method."""
         if code == Op.INTERRUPT:
             # Not before the request has begun, or nobody would answer it.
@@ -216,7 +216,7 @@ class Session:
         elif code == Op.BATCH_FORGET:
             self._filesystem.forget(requests.batch_forget(body))
         elif code == Op.INIT and not self._methods:
-            self._greet(number, body)
+            self._handshake(number, body)
         elif code == Op.DESTROY:
             self._answer(number, ())
         else:
@@ -225,16 +225,16 @@ class Session:
     def _interrupt(self, number: int) -> None:
         """A program has got a signal. The kernel does not tell of the next one, so it is looked for."""
         found = self._running.get(number)
-        if found is None or not found.operation.may_stop(found.arguments):
+        if found is None or not found.operation.cancellable(found.arguments):
             return
-        if found.operation.waits or signals.is_dying(found.thread):
+        if found.operation.blocking or signals.is_dying(found.thread):
             found.task.cancel()
         else:
-            self._loop.call_later(_LOOK_AGAIN_S, self._interrupt, number)
+            self._loop.call_later(_SIGNAL_POLL_S, self._interrupt, number)
 
-    def _greet(self, number: int, body: memoryview) -> None:
+    def _handshake(self, number: int, body: memoryview) -> None:
         try:
-            agreed, answer = init_handshake.answer(body, self._wishes)
+            agreed, answer = init_handshake.answer(body, self._options)
         except requests.Malformed as error:
             self._fail(number, errno.EPROTO)
             self._end(OSError(errno.EPROTO, str(error)))
@@ -244,7 +244,7 @@ class Session:
             self.features = agreed.features
             self._methods = {
                 code: (operation, getattr(self._filesystem, operation.method))
-                for code, operation in dispatch.agreed(agreed.features).items()
+                for code, operation in dispatch.negotiated_operations(agreed.features).items()
             }
             self._filesystem.ready()
 
@@ -258,7 +258,7 @@ class Session:
         self._send(replies.HEADER.pack(replies.HEADER.size, -error, number), ())
 
     def _refuse(self, number: int, code: int | str, error: Exception) -> None:
-        if code in _WITHOUT_ANSWER:
+        if code in _UNANSWERED:
             _LOG.error("a note of the kernel could not be read", operation=code, error=repr(error))
         elif isinstance(error, requests.Malformed | struct.error):
             _LOG.error("a request could not be read", operation=code, error=str(error))
@@ -280,16 +280,16 @@ class Session:
 
     # ---- notices ----
 
-    async def tell_patiently(self, notice: bytes) -> None:
+    async def notify_and_wait(self, notice: bytes) -> None:
         """A notice that the kernel takes when requests have been answered. Raises OSError when none are any more."""
         if self._ending:
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-        task = self._loop.create_task(self._thread.run(self.tell, notice))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = self._loop.create_task(self._thread.run(self.notify, notice))
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
         await asyncio.shield(task)
 
-    def tell(self, notice: bytes) -> None:
+    def notify(self, notice: bytes) -> None:
         try:
             os.write(self._fd, notice)
         except OSError as error:

@@ -5,21 +5,21 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from threefs_fuse.filesystem import Answer
-from threefs_fuse.replies import Page, Shown
+from threefs_fuse.replies import PackedEntries, Page
 
-from threefs_mount.cache.cached_listing import FIRST_POSITION, SMALL, CachedListing
+from threefs_mount.cache.cached_listing import FIRST_POSITION, SMALL_DIRECTORY, CachedListing
 from threefs_mount.cache.dirent_columns import ListedAttributes
-from threefs_mount.cache.listing_cache import Begun
+from threefs_mount.cache.listing_cache import OpenedListing
 
 #: The entries of a directory, for a program.
-Begin = Callable[[int, int], Awaitable[Begun]]
+Begin = Callable[[int, int], Awaitable[OpenedListing]]
 
 
 class MetadataSource(Protocol):
     """What is known of names without asking, packed for the kernel."""
 
-    def names(self, directory: int, names: Iterable[bytes]) -> Sequence[bytes | None]: ...
-    def listed(self, listed: ListedAttributes, first: int, count: int) -> Sequence[bytes | None]: ...
+    def packed_entries(self, directory: int, names: Iterable[bytes]) -> Sequence[bytes | None]: ...
+    def packed_listing(self, listed: ListedAttributes, first: int, count: int) -> Sequence[bytes | None]: ...
 
 
 class OpenDirectory:
@@ -33,68 +33,68 @@ class OpenDirectory:
     with, so of a large directory the first page has none.
     """
 
-    def __init__(self, inode: int, program: int, begin: Begin, unasked: MetadataSource) -> None:
+    def __init__(self, inode: int, program: int, open_listing: Begin, metadata: MetadataSource) -> None:
         self.inode = inode
         self._program = program
-        self._begin = begin
-        self._unasked = unasked
+        self._open_listing = open_listing
+        self._metadata = metadata
         self._listing: CachedListing | None = None
-        self._listed: ListedAttributes | None = None  # attributes that came along
+        self._attributes: ListedAttributes | None = None  # attributes that came along
 
     def read(self, start: int, page: Page) -> Answer[Page]:
         """Positions 0 and 1 are "." and ".."; the entries follow."""
         if start >= FIRST_POSITION and self._listing is not None:
             number = start - FIRST_POSITION
-            if self._listing.ends_at(number):
+            if self._listing.is_end(number):
                 return page
-            shown = self._shown()
-            while (found := self._listing.at_once(number)) is not None and (count := page.fill(*found, shown)):
+            packed = self._packed_entries()
+            while (found := self._listing.cached_page(number)) is not None and (count := page.fill(*found, packed)):
                 number += count
             if number > start - FIRST_POSITION:
-                self._listing.passed(number)
+                self._listing.read_up_to(number)
                 return page
         return self._read(start, page)
 
     async def _read(self, start: int, page: Page) -> Page:
         if start == 0 or self._listing is None:
-            self._listing, self._listed = await self._begin(self.inode, self._program)
+            self._listing, self._attributes = await self._open_listing(self.inode, self._program)
         for position, name in enumerate((b".", b"..")):
             if position >= start and not page.add(name, position + 1, self.inode, stat.S_IFDIR):
                 return page
-        if start < FIRST_POSITION and page.plus and len(self._listing) > SMALL:
-            self._listing.passed(len(self._listing))
+        if start < FIRST_POSITION and page.plus and len(self._listing) > SMALL_DIRECTORY:
+            self._listing.read_up_to(len(self._listing))
             return page
-        shown = None if start < FIRST_POSITION and self._listed is None else self._shown()
+        packed = None if start < FIRST_POSITION and self._attributes is None else self._packed_entries()
         number = max(start - FIRST_POSITION, 0)
-        while (found := await self._listing.rest(number)) is not None:
+        while (found := await self._listing.load_page(number)) is not None:
             number, dirents, index = found
-            count = page.fill(dirents, index, shown)
+            count = page.fill(dirents, index, packed)
             number += count
-            self._listing.passed(number)
+            self._listing.read_up_to(number)
             if index + count < len(dirents):
                 break
         return page
 
-    def _shown(self) -> Shown:
-        inode, listed, unasked = self.inode, self._listed, self._unasked
+    def _packed_entries(self) -> PackedEntries:
+        inode, listed, metadata = self.inode, self._attributes, self._metadata
         if listed is not None:
-            return lambda dirents, number, count: unasked.listed(listed, number, count)
-        return lambda dirents, number, count: unasked.names(inode, dirents.names(number, count))
+            return lambda dirents, number, count: metadata.packed_listing(listed, number, count)
+        return lambda dirents, number, count: metadata.packed_entries(inode, dirents.names(number, count))
 
 
 class OpenDirectories:
     """By the numbers under which the kernel knows them."""
 
-    def __init__(self, begin: Begin, unasked: MetadataSource) -> None:
-        self._begin = begin
-        self._unasked = unasked
+    def __init__(self, open_listing: Begin, metadata: MetadataSource) -> None:
+        self._open_listing = open_listing
+        self._metadata = metadata
         self._open: dict[int, OpenDirectory] = {}
         self._next = 1
 
     def add(self, inode: int, program: int) -> int:
         number = self._next
         self._next += 1
-        self._open[number] = OpenDirectory(inode, program, self._begin, self._unasked)
+        self._open[number] = OpenDirectory(inode, program, self._open_listing, self._metadata)
         return number
 
     def get(self, number: int) -> OpenDirectory:

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 from threefs_client import connect_async, credentials
 from threefs_fuse import mounting
-from threefs_fuse.init_handshake import Wishes
+from threefs_fuse.init_handshake import SessionOptions
 from threefs_fuse.session import Session
 
 from threefs import background
@@ -63,25 +63,25 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             ready()
 
         files = OpenFileTable(fs.context, options.held_bytes, options.cache_s)
-        operations = ThreefsVfs(fs.context, files, options.cache_s, mounted)
+        vfs = ThreefsVfs(fs.context, files, options.cache_s, mounted)
         mountpoints.clear_dead(point)
         try:
             fd = mounting.mount(options.for_kernel(url, point))
         except OSError as error:
             raise Unavailable(f"the kernel does not mount it: {error.strerror}") from None
-        session = Session(fd, operations, Wishes(FEATURES))
-        operations.tell, operations.tell_patiently = session.tell, session.tell_patiently
+        session = Session(fd, vfs, SessionOptions(FEATURES))
+        vfs.notify, vfs.notify_and_wait = session.notify, session.notify_and_wait
         session.ended.add_done_callback(lambda _: stop.set())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         files.start()
         session.start()
-        operations.revalidator.start()
+        vfs.revalidator.start()
         try:
             await stop.wait()
             await session.drain()
         finally:
-            await operations.close()
+            await vfs.close()
             await files.stop()
             if not deaths and (not session.ended.done() or session.ended.exception() is not None):
                 with contextlib.suppress(OSError):  # somebody else has been faster

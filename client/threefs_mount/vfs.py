@@ -45,38 +45,38 @@ _LOG = structlog.get_logger()
 
 
 class ThreefsVfs(FuseFileSystem):
-    def __init__(self, link: ClientContext, files: OpenFileTable, cache_s: float, ready: Callable[[], None]) -> None:
+    def __init__(self, context: ClientContext, files: OpenFileTable, cache_s: float, ready: Callable[[], None]) -> None:
         self.ready = ready  # type: ignore[method-assign]
-        self.tell: Callable[[bytes], None] = lambda notice: None  # the kernel, once it is there
-        self.tell_patiently: Callable[[bytes], Awaitable[None]]
-        self._link = link
+        self.notify: Callable[[bytes], None] = lambda notice: None  # the kernel, once it is there
+        self.notify_and_wait: Callable[[bytes], Awaitable[None]]
+        self._context = context
         self._files = files
-        files.changed = self._changed
+        files.on_attributes_changed = self._notify_attributes
         self._cache_s = cache_s
-        drop_pages = lambda inode: self.tell_patiently(notifications.content_changed(inode))  # noqa: E731
-        self._renewals = LockRevalidation(files, self._stat, drop_pages)
-        files.lost = self._renewals.lost
-        self._locks = FileLocks(link, self._renewals.locked, files.locks_lost)
-        self.revalidator = Revalidator(link, files, drop_pages, cache_s)
-        self._prefetcher = Prefetcher(cache_s, partial(listing_rpc.attributes, link), link.clock)
-        self._ahead = self._prefetcher.ahead
-        self._listings = ListingCache(partial(listing_rpc.names, link, self._ahead))
-        self._prefetcher.walked = self._listings.expect
-        self._unasked = MetadataCache(link, files, self._ahead, cache_s)
-        self._directories = OpenDirectories(self._listings.begin, self._unasked)
-        files.touched = self._ahead.touch
-        self._known = DirectoryAttrCache(cache_s)
-        self._attributes = SingleFlight(self._getattr)
-        self._claimer = DelegationClient(link, cache_s)
-        self._claims = self._claimer.claims
-        self._xattrs = Xattrs(link, files, self._call, self._change_file)
+        drop_pages = lambda inode: self.notify_and_wait(notifications.content_changed(inode))  # noqa: E731
+        self._lock_revalidation = LockRevalidation(files, self._stat, drop_pages)
+        files.on_lost = self._lock_revalidation.on_lost
+        self._locks = FileLocks(context, self._lock_revalidation.on_locked, files.locks_lost)
+        self.revalidator = Revalidator(context, files, drop_pages, cache_s)
+        self._prefetcher = Prefetcher(cache_s, partial(listing_rpc.fetch_entries, context), context.clock)
+        self._statahead = self._prefetcher.statahead
+        self._listing_cache = ListingCache(partial(listing_rpc.fetch_names, context, self._statahead))
+        self._prefetcher.walked_to_end = self._listing_cache.prefetch
+        self._metadata = MetadataCache(context, files, self._statahead, cache_s)
+        self._directories = OpenDirectories(self._listing_cache.open, self._metadata)
+        files.on_invalidated = self._statahead.invalidate_inode
+        self._directory_attrs = DirectoryAttrCache(cache_s)
+        self._getattr_flight = SingleFlight(self._getattr)
+        self._delegation_client = DelegationClient(context, cache_s)
+        self._delegations = self._delegation_client.delegations
+        self._xattrs = Xattrs(context, files, self._call, self._change_file)
 
     async def close(self) -> None:
         """Nothing is asked any more."""
         await self.revalidator.close()
         await self._prefetcher.close()
-        await self._listings.close()
-        await self._claimer.close()
+        await self._listing_cache.close()
+        await self._delegation_client.close()
 
     def error_number(self, error: Exception) -> int:
         number = errnos.of(error)
@@ -85,10 +85,10 @@ class ThreefsVfs(FuseFileSystem):
         return number
 
     async def _call(self, method: Method[Req, Rep], request: Req, caller: Caller | None = None) -> Rep:
-        return await self._link.meta.call(
+        return await self._context.meta.call(
             method,
             request,
-            timeout_s=self._link.options.timeout_s,
+            timeout_s=self._context.options.timeout_s,
             caller=None if caller is None else credentials.from_kernel(caller),
         )
 
@@ -100,14 +100,14 @@ class ThreefsVfs(FuseFileSystem):
             return await self._call(method, request, caller)
         except BaseException:
             for parent, _ in names:
-                self._known.forget(parent)
+                self._directory_attrs.invalidate(parent)
             raise
         finally:
             for parent, name in names:
-                self._ahead.touch_name(parent, name)
+                self._statahead.invalidate_entry(parent, name)
             if inode:
-                self._ahead.touch(inode)
-                self._known.forget(inode)
+                self._statahead.invalidate_inode(inode)
+                self._directory_attrs.invalidate(inode)
 
     async def _change_file(self, method: Method[Req, Rep], request: Req, caller: Caller, inode: int) -> Rep:
         """The same for a file, or a directory, that was found by its name. Raises SessionLost, after which the kernel
@@ -115,77 +115,81 @@ class ThreefsVfs(FuseFileSystem):
         try:
             return await self._change(method, request, caller, inode=inode)
         except NotFound:
-            raise table.replaced() from None
+            raise table.name_replaced() from None
 
-    def _changed(self, inode: int) -> None:
-        self.tell(notifications.attributes_changed(inode))
+    def _notify_attributes(self, inode: int) -> None:
+        self.notify(notifications.attributes_changed(inode))
 
     def _mutation(self) -> dict[str, Any]:
-        return self._link.meta.identity()
+        return self._context.meta.identity()
 
     def _entry(self, inode: pb.Inode) -> Entry:
         """Under a name."""
-        return attrs.entry(self._files.shown(inode), self._cache_s)
+        return attrs.entry(self._files.overlay_local(inode), self._cache_s)
 
-    def _attributes_of(self, inode: pb.Inode) -> Entry:
-        return attrs.entry(self._files.shown(inode, named=False), self._cache_s)
+    def _attr_entry(self, inode: pb.Inode) -> Entry:
+        return attrs.entry(self._files.overlay_local(inode, named=False), self._cache_s)
 
     # ---- looking ----
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
-        if self._claims.lacks(parent, name, self._link.clock.monotonic()):
-            self._ahead.touch_name(parent, name)
+        if self._delegations.is_negative(parent, name, self._context.clock.monotonic()):
+            self._statahead.invalidate_entry(parent, name)
             return attrs.ABSENT
-        return self._unasked.name(parent, name) or self._lookup(parent, name)
+        return self._metadata.get_entry(parent, name) or self._lookup(parent, name)
 
     async def _lookup(self, parent: int, name: bytes) -> Entry:
-        renewal = self._renewals.number
+        revalidation = self._lock_revalidation.generation
         try:
             inode = (await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))).inode
         except NotFound:
-            self._ahead.asked(parent, name, None, self._link.clock.monotonic())
-            self._claims.absent(parent, self._link.clock.monotonic())
+            self._statahead.record_lookup(parent, name, None, self._context.clock.monotonic())
+            self._delegations.record_negative_lookup(parent, self._context.clock.monotonic())
             return attrs.ABSENT
-        if self._link.atime_reporter.is_pending(inode.inode):
-            await self._link.atime_reporter.flush()
+        if self._context.atime_reporter.is_pending(inode.inode):
+            await self._context.atime_reporter.flush()
             return await self._lookup(parent, name)
-        if self._renewals.since(inode.inode, renewal):
+        if self._lock_revalidation.revalidated_since(inode.inode, revalidation):
             return await self._lookup(parent, name)
-        told = self._entry(inode)
-        self._ahead.asked(parent, name, inode, self._link.clock.monotonic())
-        return told
+        entry = self._entry(inode)
+        self._statahead.record_lookup(parent, name, inode, self._context.clock.monotonic())
+        return entry
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
         """Little is kept for what the kernel knows: its numbers are ours."""
-        self._known.let_go(inodes)
+        self._directory_attrs.forget_removed(inodes)
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
-        known = self._known.find(inode, self._link.clock.monotonic())
+        known = self._directory_attrs.get(inode, self._context.clock.monotonic())
         if known is not None:
             return attrs.entry(*known)
-        if self._link.atime_reporter.is_pending(inode):  # it may have been read since others asked
+        if self._context.atime_reporter.is_pending(inode):  # it may have been read since others asked
             return self._getattr(inode)
-        return self._attributes.ask(inode)
+        return self._getattr_flight.call(inode)
 
     async def _getattr(self, inode: int) -> Entry:
-        ask, asked_s, renewal = self._known.asking(inode), self._link.clock.monotonic(), self._renewals.number
+        fetch, asked_s, revalidation = (
+            self._directory_attrs.begin_fetch(inode),
+            self._context.clock.monotonic(),
+            self._lock_revalidation.generation,
+        )
         found = None
         try:
             found = await self._stat(inode)
         except NotFound:
-            removed = self._known.find_removed(inode)
+            removed = self._directory_attrs.get_removed(inode)
             if removed is None:
                 raise
             return attrs.entry(removed, self._cache_s)  # somebody works in it
         finally:
-            self._known.answered(inode, ask, found, asked_s)
-        if self._renewals.since(inode, renewal):
+            self._directory_attrs.end_fetch(inode, fetch, found, asked_s)
+        if self._lock_revalidation.revalidated_since(inode, revalidation):
             return await self._getattr(inode)
-        return self._attributes_of(found)
+        return self._attr_entry(found)
 
     async def _stat(self, inode: int) -> pb.Inode:
-        if self._link.atime_reporter.is_pending(inode):
-            await self._link.atime_reporter.flush()
+        if self._context.atime_reporter.is_pending(inode):
+            await self._context.atime_reporter.flush()
         return (await self._call(methods.STAT, pb.StatRequest(place=paths.inode_place(inode)))).inode
 
     async def readlink(self, inode: int, caller: Caller) -> bytes:
@@ -195,7 +199,7 @@ class ThreefsVfs(FuseFileSystem):
         return found.target
 
     async def statfs(self, inode: int, caller: Caller) -> Space:
-        return attrs.space(await self._call(methods.STAT_FS, pb.StatFsRequest()))
+        return attrs.statfs(await self._call(methods.STAT_FS, pb.StatFsRequest()))
 
     # ---- directories ----
 
@@ -218,8 +222,8 @@ class ThreefsVfs(FuseFileSystem):
             mutation=self._mutation(), place=paths.child_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
         change = self._change(methods.MKDIR, request, caller, (parent, name))
-        reply = await self._claimer.adding(parent, name, request, change)
-        self._known.forget(parent)
+        reply = await self._delegation_client.track_create(parent, name, request, change)
+        self._directory_attrs.invalidate(parent)
         return self._entry(reply.inode)
 
     async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
@@ -232,30 +236,30 @@ class ThreefsVfs(FuseFileSystem):
             rdev=device,
         )
         change = self._change(methods.MKNOD, request, caller, (parent, name))
-        return self._named(parent, await self._claimer.adding(parent, name, request, change))
+        return self._linked(parent, await self._delegation_client.track_create(parent, name, request, change))
 
     async def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Entry:
         request = pb.SymlinkRequest(mutation=self._mutation(), place=paths.child_place(parent, name), target=target)
         change = self._change(methods.SYMLINK, request, caller, (parent, name))
-        return self._named(parent, await self._claimer.adding(parent, name, request, change))
+        return self._linked(parent, await self._delegation_client.track_create(parent, name, request, change))
 
     async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
         file = self._files.get(inode)
         if file is not None and not file.inode.nlink:
-            await file.settle()  # what nobody could see so far is whole when they can
+            await file.sync()  # what nobody could see so far is whole when they can
         request = pb.LinkRequest(
             mutation=self._mutation(), source=self._files.place(inode), destination=paths.child_place(parent, name)
         )
         change = self._change(methods.LINK, request, caller, (parent, name), inode=inode)
         try:
-            return self._named(parent, await self._claimer.adding(parent, name, request, change))
+            return self._linked(parent, await self._delegation_client.track_create(parent, name, request, change))
         except NotFound:
-            raise table.replaced() from None
+            raise table.name_replaced() from None
 
-    def _named(self, parent: int, reply: pb.InodeReply) -> Entry:
+    def _linked(self, parent: int, reply: pb.InodeReply) -> Entry:
         """It has got a name in that directory."""
-        self._changed_here(reply.inode)
-        self._known.changed(parent, reply.inode.ctime_ns)
+        self._apply_change(reply.inode)
+        self._directory_attrs.entry_changed(parent, reply.inode.ctime_ns)
         return self._entry(reply.inode)
 
     def unlink(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
@@ -266,14 +270,14 @@ class ThreefsVfs(FuseFileSystem):
 
     async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, caller: Caller) -> None:
         request = pb.RemoveRequest(mutation=self._mutation(), place=paths.child_place(parent, name), kind=kind)
-        removal = self._claims.removing(parent, name)
+        removal = self._delegations.begin_unlink(parent, name)
         reply = await self._change(methods.REMOVE, request, caller, (parent, name))
-        self._claims.removed(removal)
+        self._delegations.unlink_done(removal)
         if reply.directory.inode:
-            self._known.forget(parent)
-            self._known.removed(reply.directory)
+            self._directory_attrs.invalidate(parent)
+            self._directory_attrs.insert_removed(reply.directory)
         else:
-            self._known.changed(parent, reply.changed_ns)
+            self._directory_attrs.entry_changed(parent, reply.changed_ns)
 
     async def rename(
         self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int
@@ -288,21 +292,21 @@ class ThreefsVfs(FuseFileSystem):
             exchange=bool(flags & _EXCHANGE),
             whiteout=bool(flags & _WHITEOUT),
         )
-        removal = self._claims.removing(parent, name)
+        removal = self._delegations.begin_unlink(parent, name)
         change = self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
-        reply = await self._claimer.adding(new_parent, new_name, request, change)
+        reply = await self._delegation_client.track_create(new_parent, new_name, request, change)
         moved = reply.inode
-        self._changed_here(moved)
-        self._files.told.moved(moved)
+        self._apply_change(moved)
+        self._files.kernel_attrs.record_move(moved)
         if not flags & (_EXCHANGE | _WHITEOUT) and (moved.type == pb.DIRECTORY or moved.nlink == 1):
-            self._claims.removed(removal)  # of two names of one file, both would be left
+            self._delegations.unlink_done(removal)  # of two names of one file, both would be left
         if flags & _EXCHANGE or moved.type == pb.DIRECTORY:
-            self._known.clear()  # links of their parents, and what was replaced
+            self._directory_attrs.clear()  # links of their parents, and what was replaced
             if reply.replaced.inode:
-                self._known.removed(reply.replaced)  # somebody may work in it
+                self._directory_attrs.insert_removed(reply.replaced)  # somebody may work in it
             return
-        self._known.changed(parent, moved.ctime_ns)
-        self._known.changed(new_parent, moved.ctime_ns)
+        self._directory_attrs.entry_changed(parent, moved.ctime_ns)
+        self._directory_attrs.entry_changed(new_parent, moved.ctime_ns)
 
     # ---- attributes ----
 
@@ -312,13 +316,13 @@ class ThreefsVfs(FuseFileSystem):
             found = await self._truncate(inode, setting.size, setting.handle, caller)
         file = self._files.get(inode)
         if file is not None and (setting.mtime_now or setting.mtime_ns is not None):
-            await file.settle()  # or the end of the writes would set another time later
+            await file.sync()  # or the end of the writes would set another time later
         request = setattr.request(self._files.place(inode), setting)
         if request is not None:
-            request.mutation.CopyFrom(self._link.meta.mutation())
+            request.mutation.CopyFrom(self._context.meta.mutation())
             found = (await self._change_file(methods.SET_ATTR, request, caller, inode)).inode
-            self._changed_here(found)
-        return self._attributes_of(found if found is not None else await self._stat(inode))
+            self._apply_change(found)
+        return self._attr_entry(found if found is not None else await self._stat(inode))
 
     async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
         """Through an open handle: whoever has one may cut the file, whatever its mode says by now."""
@@ -344,10 +348,10 @@ class ThreefsVfs(FuseFileSystem):
     async def removexattr(self, inode: int, caller: Caller, name: bytes) -> None:
         await self._xattrs.remove(inode, caller, name)
 
-    def _changed_here(self, inode: pb.Inode) -> None:
+    def _apply_change(self, inode: pb.Inode) -> None:
         file = self._files.get(inode.inode)
         if file is not None:
-            file.changed(inode)
+            file.apply_own_change(inode)
 
     # ---- files ----
 
@@ -377,25 +381,25 @@ class ThreefsVfs(FuseFileSystem):
         parent, birth_ns, created = request.place.base, 0, False
         try:
             creation = self._files.create(request, flags, credentials.from_kernel(caller))
-            number, reply = await self._claimer.creating(request, creation)
-            inode, created = self._files.shown(reply.inode), reply.created
+            number, reply = await self._delegation_client.track_file_create(request, creation)
+            inode, created = self._files.overlay_local(reply.inode), reply.created
             birth_ns = inode.birth_ns
         finally:
-            self._ahead.touch_name(parent, request.place.path)
+            self._statahead.invalidate_entry(parent, request.place.path)
             if not birth_ns or (created and not request.unnamed):
-                self._known.changed(parent, birth_ns)
-        return attrs.entry(inode, self._cache_s), Opened(number, table.treatment(flags, keep=False))
+                self._directory_attrs.entry_changed(parent, birth_ns)
+        return attrs.entry(inode, self._cache_s), Opened(number, table.open_flags(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         try:
             number, keep = await self._files.open(inode, flags, credentials.from_kernel(caller))
         finally:
-            self._ahead.touch(inode)  # if it was replaced, the kernel looks its name up again
-        return Opened(number, table.treatment(flags, keep=keep))
+            self._statahead.invalidate_inode(inode)  # if it was replaced, the kernel looks its name up again
+        return Opened(number, table.open_flags(flags, keep=keep))
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:
         found = self._files.handle(handle)
-        found.check()
+        found.check_lock()
         return found.file.read(offset, size, past_cache=found.appends)
 
     def write(
@@ -403,13 +407,13 @@ class ThreefsVfs(FuseFileSystem):
     ) -> Answer[int]:
         if how & protocol.WRITE_KILL_SUIDGID:
             file = self._files.handle(handle).file
-            if file.written_by(credentials.writer(caller, file.inode)):
-                self.tell(notifications.attributes_changed(inode))
+            if file.clear_privileges(credentials.writer(caller, file.inode)):
+                self.notify(notifications.attributes_changed(inode))
         # Where the kernel has chosen the offset for pages of its cache (O_APPEND was set later), it counts.
         append = (
             bool(flags & os.O_APPEND) and not how & protocol.WRITE_FROM_CACHE and self._files.handle(handle).appends
         )
-        if not flags & os.O_DSYNC and self._files.write_at_once(handle, offset, data, append=append):
+        if not flags & os.O_DSYNC and self._files.try_write(handle, offset, data, append=append):
             return len(data)
         return self._write(handle, offset, data, append, bool(flags & os.O_DSYNC))
 
@@ -422,22 +426,22 @@ class ThreefsVfs(FuseFileSystem):
     def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
         """A descriptor is closed: from now on others see what was written (close-to-open)."""
         found = self._files.handle(handle)
-        if self._locks.closing(inode, handle, owner):
+        if self._locks.closing_descriptor(inode, handle, owner):
             return self._flush(found, inode, owner)
-        return found.flush() if found.writable and found.unsettled else None
+        return found.flush() if found.writable and found.needs_flush else None
 
     async def _flush(self, handle: OpenHandle, inode: int, owner: int) -> None:
         """With any descriptor of a file that a process closes, its record locks on it end."""
         try:
             await handle.flush()
         finally:
-            await self._locks.give_up_all(inode, owner, flock=False)
+            await self._locks.unlock_all(inode, owner, flock=False)
 
     async def fsync(self, inode: int, caller: Caller, handle: int, only_data: bool) -> None:
         await self._files.handle(handle).sync()
 
     def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Answer[None]:
-        locked = self._locks.closed(handle, flock=flock)
+        locked = self._locks.closing_handle(handle, flock=flock)
         return self._release(inode, handle, owner, flock) if locked else self._files.release(handle)
 
     async def _release(self, inode: int, handle: int, owner: int, flock: bool) -> None:
@@ -446,7 +450,7 @@ class ThreefsVfs(FuseFileSystem):
             if ending is not None:
                 await ending
         finally:
-            await self._locks.end(inode, handle, owner, flock=flock)
+            await self._locks.end_handle(inode, handle, owner, flock=flock)
 
     async def fallocate(self, inode: int, caller: Caller, handle: int, offset: int, length: int, mode: int) -> None:
         await self._files.allocate(handle, offset, length, mode)
@@ -485,10 +489,10 @@ class ThreefsVfs(FuseFileSystem):
 
     async def _lock(self, inode: int, handle: int, owner: int, lock: Lock, flock: bool, *, wait: bool) -> None:
         if lock.type != fcntl.F_UNLCK:
-            self._files.handle(handle).check()
-            await self._locks.take(inode, owner, lock, flock=flock, wait=wait, handle=handle)
+            self._files.handle(handle).check_lock()
+            await self._locks.acquire(inode, owner, lock, flock=flock, wait=wait, handle=handle)
             return
         try:  # what is lost is told by fsync and close: whoever unlocks a file cannot do anything about it
-            await self._files.handle(handle).settle()
+            await self._files.handle(handle).sync_quietly()
         finally:
-            await self._locks.give_up(inode, owner, lock, flock=flock)
+            await self._locks.unlock(inode, owner, lock, flock=flock)

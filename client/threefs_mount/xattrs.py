@@ -23,12 +23,12 @@ class Xattrs:
 
     def __init__(
         self,
-        link: ClientContext,
+        context: ClientContext,
         files: OpenFileTable,
         call: Callable[..., Awaitable[Any]],
         change: Callable[..., Awaitable[Any]],
     ) -> None:
-        self._link = link
+        self._context = context
         self._files = files
         self._call = call
         self._change = change
@@ -36,7 +36,7 @@ class Xattrs:
     def get(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
         file = self._files.get(inode)
         bare = name == _CAPABILITY and file is not None and not file.inode.xattr_bytes  # asked for before writes
-        if bare or self._files.told.lacks(inode, name, self._link.clock.monotonic()):
+        if bare or self._files.kernel_attrs.lacks_xattr(inode, name, self._context.clock.monotonic()):
             raise errnos.error(errno.ENODATA)
         return self._get(inode, caller, name)
 
@@ -52,7 +52,7 @@ class Xattrs:
 
     async def put(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> None:
         request = pb.SetXattrRequest(
-            mutation=self._link.meta.identity(),
+            mutation=self._context.meta.identity(),
             place=self._files.place(inode),
             name=name,
             value=value,
@@ -60,17 +60,19 @@ class Xattrs:
             replace=bool(flags & os.XATTR_REPLACE),
         )
         try:
-            self._changed((await self._change(methods.SET_XATTR, request, caller, inode)).inode)
+            self._apply_change((await self._change(methods.SET_XATTR, request, caller, inode)).inode)
         finally:
-            self._files.told.forget(inode)
+            self._files.kernel_attrs.invalidate(inode)
 
     async def remove(self, inode: int, caller: Caller, name: bytes) -> None:
         if name == _CAPABILITY:  # who writes may not take it away, but the kernel does then, and asks like this
             caller = _KERNEL
-        request = pb.RemoveXattrRequest(mutation=self._link.meta.identity(), place=self._files.place(inode), name=name)
-        self._changed((await self._change(methods.REMOVE_XATTR, request, caller, inode)).inode)
+        request = pb.RemoveXattrRequest(
+            mutation=self._context.meta.identity(), place=self._files.place(inode), name=name
+        )
+        self._apply_change((await self._change(methods.REMOVE_XATTR, request, caller, inode)).inode)
 
-    def _changed(self, inode: pb.Inode) -> None:
+    def _apply_change(self, inode: pb.Inode) -> None:
         file = self._files.get(inode.inode)
         if file is not None:
-            file.changed(inode)
+            file.apply_own_change(inode)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from threefs_mount.cache.cached_listing import SMALL
+from threefs_mount.cache.cached_listing import SMALL_DIRECTORY
 
 import threefs
 from tests.harness.cluster import LocalCluster
@@ -199,10 +199,10 @@ def test_names_made_elsewhere_are_there_at_once(both: tuple[Path, Path]) -> None
 def test_a_listing_that_is_known_is_never_an_old_one(both: tuple[Path, Path]) -> None:
     """So many entries that they are kept."""
     here, there = both
-    for number in range(SMALL + 20):
+    for number in range(SMALL_DIRECTORY + 20):
         (here / f"{number:03}").touch()
     names = set(os.listdir(there))
-    assert len(names) == SMALL + 20 and set(os.listdir(there)) == names == set(os.listdir(here))
+    assert len(names) == SMALL_DIRECTORY + 20 and set(os.listdir(there)) == names == set(os.listdir(here))
     for number in range(3):
         (here / f"new{number}").touch()
         (here / f"{number:03}").unlink()
@@ -214,7 +214,7 @@ def test_a_listing_that_is_known_is_never_an_old_one(both: tuple[Path, Path]) ->
 
 def test_removing_while_listing_skips_nothing(both: tuple[Path, Path]) -> None:
     here, there = both
-    for number in range(SMALL + 100):
+    for number in range(SMALL_DIRECTORY + 100):
         (here / f"{number:03}").touch()
     for entry in os.scandir(there):
         os.unlink(entry.path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from threefs_client import connect_async
-from threefs_mount.cache.delegation import FIRST_NAMES
+from threefs_mount.cache.delegation import CREATES_BEFORE_REQUEST
 
 from tests.harness.cluster import LocalCluster
 from tests.harness.mounts import Mount, need_mounts
@@ -21,7 +21,7 @@ from threefs.wire import meta_pb2 as pb
 need_mounts()
 
 ROUNDS = 6
-MANY = 10 * FIRST_NAMES
+MANY = 10 * CREATES_BEFORE_REQUEST
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ class Maker:
             while not self._stop.is_set():
                 make(self._directory / f"own-{made}")
                 made += 1
-                if made == 4 * FIRST_NAMES:
+                if made == 4 * CREATES_BEFORE_REQUEST:
                     self._claimed.set()
         except OSError as error:
             self.failures.append(error)

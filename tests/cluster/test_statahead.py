@@ -11,7 +11,7 @@ from threefs_client import connect_async
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_fuse.replies import Entry
 from threefs_fuse.requests import Caller, Setting
-from threefs_mount.cache.statahead import FIRST_LOOKS
+from threefs_mount.cache.statahead import MISSES_BEFORE_PREFETCH
 from threefs_mount.files.table import OpenFileTable
 from threefs_mount.kernel import attrs
 from threefs_mount.vfs import ThreefsVfs
@@ -64,7 +64,7 @@ class Scene:
 
     async def walk(self) -> None:
         """Enough looks for the rest to be fetched."""
-        for number in range(FIRST_LOOKS):
+        for number in range(MISSES_BEFORE_PREFETCH):
             await self.look(name(number))
 
     async def fetched(self) -> None:
@@ -93,7 +93,7 @@ def test_looks_are_answered_from_a_page(cluster: LocalCluster, request: pytest.F
     async def scene(scene: Scene) -> None:
         await scene.walk()
         await scene.fetched()
-        assert all(scene.known(number) for number in range(FIRST_LOOKS, FILES))
+        assert all(scene.known(number) for number in range(MISSES_BEFORE_PREFETCH, FILES))
         told, asked = await scene.look(name(20)), (await scene.there.stat(f"{scene.path}/020")).inode
         assert told.inode == asked and 0 < told.name_s < CACHE_S and told.name_s == told.attributes_s
         await scene.there.create(f"{scene.path}/new")

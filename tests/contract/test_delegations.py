@@ -86,55 +86,55 @@ class KnowsOnlyClients(Service):
 
 
 class CountsFromTheAnswer(DirectoryDelegations):
-    def _stands(self, claim: Delegation, sent_s: float, now_s: float) -> None:
-        super()._stands(claim, now_s, now_s)
+    def _confirm(self, claim: Delegation, sent_s: float, now_s: float) -> None:
+        super()._confirm(claim, now_s, now_s)
 
 
 class KeepsNamesWhenAnswered(DirectoryDelegations):
-    def adding(self, directory: int, name: bytes, request: int, now_s: float) -> PendingCreate:
-        claim = self._claims.pop(directory, None)
-        addition = super().adding(directory, name, request, now_s)
+    def begin_create(self, directory: int, name: bytes, request: int, now_s: float) -> PendingCreate:
+        claim = self._delegations.pop(directory, None)
+        addition = super().begin_create(directory, name, request, now_s)
         if claim is not None:
-            self._claims[directory] = claim
-            addition.claim = claim if claim.granted else None
+            self._delegations[directory] = claim
+            addition.delegation = claim if claim.granted else None
         return addition
 
 
 class ForgetsWhatIsUnderWay(DirectoryDelegations):
-    def ask(self, directory: int, number: int, now_s: float) -> tuple[Delegation, int]:
-        under_way, self._under_way = self._under_way, {}
+    def begin_request(self, directory: int, number: int, now_s: float) -> tuple[Delegation, int]:
+        under_way, self._pending_creates = self._pending_creates, {}
         oldest = min([one.request for one in under_way], default=number)
-        claim, _ = super().ask(directory, number, now_s)
-        self._under_way = under_way
+        claim, _ = super().begin_request(directory, number, now_s)
+        self._pending_creates = under_way
         return claim, oldest
 
 
 class ForgetsNamesThatMayCome(DirectoryDelegations):
     """A name goes with any removal of it."""
 
-    def removing(self, directory: int, name: bytes) -> PendingUnlink | None:
-        claim = self._claims.get(directory)
+    def begin_unlink(self, directory: int, name: bytes) -> PendingUnlink | None:
+        claim = self._delegations.get(directory)
         return None if claim is None else PendingUnlink(claim, name, claim.names.get(name, -1))
 
-    def removed(self, removal: PendingUnlink | None) -> None:
+    def unlink_done(self, removal: PendingUnlink | None) -> None:
         if removal is not None:
-            removal.claim.names.pop(removal.name, None)
+            removal.delegation.names.pop(removal.name, None)
 
 
 class TakesUnknownOutcomesForFailures(DirectoryDelegations):
-    def failed(self, addition: PendingCreate) -> None:
-        del self._under_way[addition]
+    def create_failed(self, addition: PendingCreate) -> None:
+        del self._pending_creates[addition]
 
 
 class KeepsRelying(DirectoryDelegations):
     """Though it was recalled, until its time is over."""
 
-    def added(self, addition: PendingCreate, number: int, recalled: int, now_s: float) -> None:
+    def create_done(self, addition: PendingCreate, number: int, recalled: int, now_s: float) -> None:
         if recalled:
-            del self._under_way[addition]
-            self._give_back(addition.directory, recalled)
+            del self._pending_creates[addition]
+            self._return(addition.directory, recalled)
         else:
-            super().added(addition, number, recalled, now_s)
+            super().create_done(addition, number, recalled, now_s)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def _fuse_request(data: bytes) -> object:
     """The first byte says which of the operations. What is too short is a struct.error, which the session expects."""
     numbered = list(_FUSE.values())
     with contextlib.suppress(Malformed, struct.error):
-        return numbered[data[0] % len(numbered)].take(memoryview(data)[1:]) if data else None
+        return numbered[data[0] % len(numbered)].decode(memoryview(data)[1:]) if data else None
     return None
 
 
@@ -131,7 +131,7 @@ def _checkpoint_index(data: bytes) -> object:
     return checkpoint_format.decode_index(data, header, "checkpoint")
 
 
-_FUSE = dispatch.agreed(protocol.Feature.SETXATTR_EXT)
+_FUSE = dispatch.negotiated_operations(protocol.Feature.SETXATTR_EXT)
 _INODE = records.encode(meta_pb2.Inode(inode=5, mode=0o644, length=9, nlink=1, name=b"x", parent=1))
 
 DECODERS: dict[str, Decoder] = {

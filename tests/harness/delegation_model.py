@@ -86,12 +86,12 @@ class World:
         return self.mount(
             lambda directory: self.wanted.append(number),
             lambda directory, claim: self._send(Message(number, claim, "unclaim")),
-            first_names=1,
+            creates_before_request=1,
         )
 
     def _begin(self) -> None:
         """The first mount has added a name behind a look, and wants the directory."""
-        self.claims[0].absent(DIRECTORY, self.now_s)
+        self.claims[0].record_negative_lookup(DIRECTORY, self.now_s)
         self._add(0, b"first")
         (message,) = self.messages
         self._replace(message, None)
@@ -110,7 +110,7 @@ class World:
         pieces: dict[int, Delegation] = {}
         other.claims = [_copied(mine, other._claims(number), pieces) for number, mine in enumerate(self.claims)]
         other.removals = {
-            key: None if one is None else replace(one, claim=_copied_claim(one.claim, pieces))
+            key: None if one is None else replace(one, delegation=_copied_claim(one.delegation, pieces))
             for key, one in self.removals.items()
         }
         return other
@@ -134,13 +134,16 @@ class World:
                             one.number,
                             one.granted,
                             one.complete,
-                            self._ago(one.stands_s),
+                            self._ago(one.confirmed_s),
                             tuple(sorted(one.names.items())),
                         )
-                        for one in mine._claims.values()
+                        for one in mine._delegations.values()
                     ),
-                    tuple((one.request, self._ago(one.sent_s), one.claim is not None) for one in mine._under_way),
-                    mine._newest_failed,
+                    tuple(
+                        (one.request, self._ago(one.sent_s), one.delegation is not None)
+                        for one in mine._pending_creates
+                    ),
+                    mine._newest_unknown_outcome,
                 )
                 for mine in self.claims
             ),
@@ -155,7 +158,7 @@ class World:
     def check(self) -> None:
         for number, mine in enumerate(self.claims):
             for name in self.names:
-                assert not mine.lacks(DIRECTORY, name, self.now_s), f"mount {number} says that {name!r} is absent"
+                assert not mine.is_negative(DIRECTORY, name, self.now_s), f"mount {number} says that {name!r} is absent"
 
     # ---- what may happen
 
@@ -180,7 +183,7 @@ class World:
             if self.done[mount] == len(mine):
                 continue
             what, name = mine[self.done[mount]]
-            if what != "want" or (DIRECTORY not in self.claims[mount]._claims and mount not in self.wanted):
+            if what != "want" or (DIRECTORY not in self.claims[mount]._delegations and mount not in self.wanted):
                 yield mount, (what, name)
 
     def _plan_step(self, mount: int, what: str, name: bytes) -> None:
@@ -188,13 +191,13 @@ class World:
         if what == "add":
             self._add(mount, name)
         elif what == "end":
-            self.claims[mount].clear()
+            self.claims[mount].return_all()
         elif what == "want":
-            self.claims[mount]._wanted.add(DIRECTORY)
+            self.claims[mount]._requested.add(DIRECTORY)
             self.wanted.append(mount)
         else:
             number = self._number(mount)
-            self.removals[mount, number] = self.claims[mount].removing(DIRECTORY, name)
+            self.removals[mount, number] = self.claims[mount].begin_unlink(DIRECTORY, name)
             self._send(Message(mount, number, "remove", name))
 
     def _tick(self) -> None:
@@ -215,13 +218,13 @@ class World:
 
     def _add(self, mount: int, name: bytes) -> None:
         number = self._number(mount)
-        self.claims[mount].adding(DIRECTORY, name, number, self.now_s)
+        self.claims[mount].begin_create(DIRECTORY, name, number, self.now_s)
         self._send(Message(mount, number, "add", name))
 
     def _ask(self, mount: int) -> None:
         self.wanted.remove(mount)
         number = self._number(mount)
-        _, oldest = self.claims[mount].ask(DIRECTORY, number, self.now_s)
+        _, oldest = self.claims[mount].begin_request(DIRECTORY, number, self.now_s)
         self.asked_s[mount, number] = self.now_s
         self._send(Message(mount, number, "claim", oldest=oldest))
         if self.service.lists_at_once:
@@ -230,11 +233,11 @@ class World:
     def _lose(self, message: Message) -> None:
         """Its mount gives up waiting, and it may be executed yet."""
         self.losses -= 1
-        self.claims[message.mount].failed(self._addition(message))
+        self.claims[message.mount].create_failed(self._addition(message))
         self._replace(message, replace(message, given_up=True))
 
     def _addition(self, message: Message) -> PendingCreate:
-        return next(one for one in self.claims[message.mount]._under_way if one.request == message.number)
+        return next(one for one in self.claims[message.mount]._pending_creates if one.request == message.number)
 
     # ---- transactions
 
@@ -305,24 +308,24 @@ class World:
         if message.kind == "add":
             claim, recalled = message.answer
             assert isinstance(claim, int) and isinstance(recalled, int)
-            mine.added(self._addition(message), claim, recalled, self.now_s)
+            mine.create_done(self._addition(message), claim, recalled, self.now_s)
         elif message.kind == "remove":
-            mine.removed(self.removals.pop((message.mount, message.number)))
+            mine.unlink_done(self.removals.pop((message.mount, message.number)))
         else:
             self._take_claim(message, mine)
 
     def _take_claim(self, message: Message, mine: DirectoryDelegations) -> None:
-        claim = mine._claims.get(DIRECTORY)
+        claim = mine._delegations.get(DIRECTORY)
         if claim is None or claim.number != message.number:
             return
         assert message.answer is not None, "it was answered"
         if message.kind == "list":
-            mine.listed(claim, [one for one in message.answer if isinstance(one, bytes)], self.now_s, more=False)
+            mine.insert_names(claim, [one for one in message.answer if isinstance(one, bytes)], self.now_s, more=False)
             return
         number = message.answer[0]
         assert isinstance(number, int)
         asked_s = self.asked_s[message.mount, message.number]
-        if mine.answered(claim, number, asked_s, self.now_s) and not self.service.lists_at_once:
+        if mine.request_answered(claim, number, asked_s, self.now_s) and not self.service.lists_at_once:
             self._send(Message(message.mount, message.number, "list"))
 
 
@@ -350,14 +353,14 @@ def explore(
 def _copied(
     mine: DirectoryDelegations, fresh: DirectoryDelegations, pieces: dict[int, Delegation]
 ) -> DirectoryDelegations:
-    fresh._claims = {key: _copied_claim(one, pieces) for key, one in mine._claims.items()}
-    fresh._under_way = {
-        replace(one, claim=None if one.claim is None else _copied_claim(one.claim, pieces)): None
-        for one in mine._under_way
+    fresh._delegations = {key: _copied_claim(one, pieces) for key, one in mine._delegations.items()}
+    fresh._pending_creates = {
+        replace(one, delegation=None if one.delegation is None else _copied_claim(one.delegation, pieces)): None
+        for one in mine._pending_creates
     }
-    fresh._wanted, fresh._names, fresh._serial = set(mine._wanted), mine._names, mine._serial
-    fresh._newest_failed = mine._newest_failed
-    fresh._seen.update((key, replace(one)) for key, one in mine._seen.items())
+    fresh._requested, fresh._name_count, fresh._serial = set(mine._requested), mine._name_count, mine._serial
+    fresh._newest_unknown_outcome = mine._newest_unknown_outcome
+    fresh._candidates.update((key, replace(one)) for key, one in mine._candidates.items())
     return fresh
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from threefs_mount.cache.delegation import FIRST_NAMES
+from threefs_mount.cache.delegation import CREATES_BEFORE_REQUEST
 
 from tests.harness.differential_trees import CLIENT, DATA, DRIVERS, MODES, PATHS, SECOND, TOPS, TwoTrees
 from tests.harness.fs_drivers import LONG_AGO_NS, Driver
@@ -126,7 +126,7 @@ class LooksRules(TwoTrees):
 
         def make(tree: Driver) -> None:
             tree.make_directory(_BUSY, 0o755)
-            for number in range(FIRST_NAMES + 4):
+            for number in range(CREATES_BEFORE_REQUEST + 4):
                 tree.make_file(f"{_BUSY}/{number}", 0o644)
                 if rename:
                     tree.rename(f"{_BUSY}/{number}", f"{_BUSY}/{number}-named", 0)

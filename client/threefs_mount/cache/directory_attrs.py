@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from threefs.bounded_dict import BoundedDict
 from threefs.wire import meta_pb2 as pb
 
-MOST_DIRECTORIES = 4096
+MAX_DIRECTORIES = 4096
 
 #: Stands for an answer that somebody waits for.
-Ask = object
+FetchToken = object
 
 
 class DirectoryAttrCache:
@@ -21,11 +21,11 @@ class DirectoryAttrCache:
 
     def __init__(self, cache_s: float) -> None:
         self._cache_s = cache_s
-        self._directories = BoundedDict[int, tuple[pb.Inode, float]](MOST_DIRECTORIES)  # and until when
-        self._asked: dict[int, Ask] = {}
-        self._removed = BoundedDict[int, pb.Inode](MOST_DIRECTORIES)  # as long as the kernel may know them
+        self._directories = BoundedDict[int, tuple[pb.Inode, float]](MAX_DIRECTORIES)  # and until when
+        self._fetches: dict[int, FetchToken] = {}
+        self._removed = BoundedDict[int, pb.Inode](MAX_DIRECTORIES)  # as long as the kernel may know them
 
-    def find(self, inode: int, now_s: float) -> tuple[pb.Inode, float] | None:
+    def get(self, inode: int, now_s: float) -> tuple[pb.Inode, float] | None:
         """What is known of it, and for how many seconds yet."""
         found = self._directories.get(inode)
         if found is None:
@@ -38,54 +38,54 @@ class DirectoryAttrCache:
 
     # ---- asking ----
 
-    def asking(self, inode: int) -> Ask:
+    def begin_fetch(self, inode: int) -> FetchToken:
         """It is about to be asked for; then call `answered`."""
-        ask = self._asked[inode] = object()
+        ask = self._fetches[inode] = object()
         return ask
 
-    def answered(self, number: int, ask: Ask, inode: pb.Inode | None, asked_s: float) -> None:
+    def end_fetch(self, number: int, ask: FetchToken, inode: pb.Inode | None, asked_s: float) -> None:
         """`inode` was asked for at that time, or there is none. It may be older than a change of meanwhile."""
-        if self._asked.get(number) is not ask:
+        if self._fetches.get(number) is not ask:
             return
-        del self._asked[number]
+        del self._fetches[number]
         if inode is not None and inode.type == pb.DIRECTORY and self._cache_s > 0:
             self._directories.put(number, (inode, asked_s + self._cache_s))
 
     # ---- changes of ours, once they have been answered ----
 
-    def changed(self, inode: int, time_ns: int) -> None:
+    def entry_changed(self, inode: int, time_ns: int) -> None:
         """An entry that is no directory has come or gone, at that time of the meta service (0: it has not said)."""
         if not time_ns:
-            self.forget(inode)
+            self.invalidate(inode)
             return
-        self._asked.pop(inode, None)
+        self._fetches.pop(inode, None)
         found = self._directories.get(inode)
         if found is not None:
             known = found[0]
             known.mtime_ns = max(known.mtime_ns, time_ns)
             known.ctime_ns = max(known.ctime_ns, time_ns)
 
-    def forget(self, inode: int) -> None:
+    def invalidate(self, inode: int) -> None:
         """It has changed in another way, or nobody knows whether it has."""
-        self._asked.pop(inode, None)
+        self._fetches.pop(inode, None)
         self._directories.pop(inode, None)
 
     def clear(self) -> None:
         """Any of them may have changed."""
-        self._asked.clear()
+        self._fetches.clear()
         self._directories.clear()
 
     # ---- removed ones ----
 
-    def removed(self, inode: pb.Inode) -> None:
+    def insert_removed(self, inode: pb.Inode) -> None:
         inode.nlink = 0
-        self.forget(inode.inode)
+        self.invalidate(inode.inode)
         self._removed.put(inode.inode, inode)
 
-    def find_removed(self, inode: int) -> pb.Inode | None:
+    def get_removed(self, inode: int) -> pb.Inode | None:
         return self._removed.get(inode)
 
-    def let_go(self, inodes: Iterable[tuple[int, int]]) -> None:
+    def forget_removed(self, inodes: Iterable[tuple[int, int]]) -> None:
         """The kernel has forgotten them."""
         if self._removed:
             for inode, _ in inodes:

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from threefs_fuse.replies import Prepared
 
-from threefs_mount.cache.invalidation import Thing
+from threefs_mount.cache.invalidation import CacheKey
 
 
 class Attributes(NamedTuple):
     """Of all the entries of a directory, in their order."""
 
     inodes: Sequence[bytes]  # an Inode each, serialized
-    since_s: float  # they were so then, or later
-    mark: int  # of what was touched until then
+    asked_s: float  # they were so then, or later
+    generation: int  # of what was touched until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class ListedAttributes:
     names: bytes  # each ends with a zero byte
     numbers: Sequence[int]
     attributes: Attributes
-    shown: Sequence[Prepared | None]  # to the kernel; None: it must ask
+    packed: Sequence[Prepared | None]  # to the kernel; None: it must ask
 
-    def among(self, touched: set[Thing]) -> set[int]:
+    def invalidated(self, keys: set[CacheKey]) -> set[int]:
         """The numbers of those that were touched, or whose names were."""
-        if self.directory not in touched:  # else none of its names was
-            return set(filter(touched.__contains__, self.numbers))
+        if self.directory not in keys:  # else none of its names was
+            return set(filter(keys.__contains__, self.numbers))
         rows = zip(self.numbers, self.names.split(b"\0"), strict=False)
-        return {number for number, name in rows if number in touched or (self.directory, name) in touched}
+        return {number for number, name in rows if number in keys or (self.directory, name) in keys}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,31 +8,31 @@ from typing import TypeAlias
 from threefs.bounded_dict import BoundedDict
 
 #: Bounds the memory. Of what was asked for before the last so many, nothing is believed.
-MOST_TOUCHED = 8192
+MAX_RECORDS = 8192
 
 #: An inode; or a name in a directory, which may stand for another inode from then on.
-Thing: TypeAlias = int | tuple[int, bytes]
+CacheKey: TypeAlias = int | tuple[int, bytes]
 
 
 class InvalidationLog:
     def __init__(self) -> None:
-        self.mark = 0  # of now: whoever asks takes it along
-        self._marks = BoundedDict[Thing, int](MOST_TOUCHED)
-        self._forgotten = 0  # up to there nothing is known
+        self.generation = 0  # of now: whoever asks takes it along
+        self._generations = BoundedDict[CacheKey, int](MAX_RECORDS)
+        self._oldest_generation = 0  # up to there nothing is known
 
-    def note(self, thing: Thing) -> None:
-        self.mark += 1
-        evicted = self._marks.put(thing, self.mark)
+    def record(self, thing: CacheKey) -> None:
+        self.generation += 1
+        evicted = self._generations.put(thing, self.generation)
         if evicted is not None:
-            self._forgotten = evicted[1]
+            self._oldest_generation = evicted[1]
 
-    def since(self, mark: int) -> set[Thing] | None:
+    def changed_since(self, mark: int) -> set[CacheKey] | None:
         """What was touched since then. None: that is not known any more."""
-        if mark < self._forgotten:
+        if mark < self._oldest_generation:
             return None
-        touched: set[Thing] = set()
-        for thing, at in reversed(self._marks.items()):
+        found: set[CacheKey] = set()
+        for thing, at in reversed(self._generations.items()):
             if at <= mark:
                 break
-            touched.add(thing)
-        return touched
+            found.add(thing)
+        return found

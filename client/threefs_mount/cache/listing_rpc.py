@@ -8,22 +8,24 @@ from threefs_client.context import ClientContext
 from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.cache.cached_listing import SMALL, CachedListing
+from threefs_mount.cache.cached_listing import SMALL_DIRECTORY, CachedListing
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage
 from threefs_mount.cache.statahead import StatAhead
 from threefs_mount.kernel import attrs
 
 
-async def attributes(link: ClientContext, directory: int, after: bytes, limit: int) -> tuple[Sequence[pb.Entry], bool]:
+async def fetch_entries(
+    context: ClientContext, directory: int, after: bytes, limit: int
+) -> tuple[Sequence[pb.Entry], bool]:
     """So many entries behind a name, with attributes, and whether there are more."""
     request = pb.ListRequest(place=paths.inode_place(directory), after=after, limit=limit, attributes=True)
-    reply = await link.meta.call(methods.LIST, request, timeout_s=link.options.timeout_s)
+    reply = await context.meta.call(methods.LIST, request, timeout_s=context.options.timeout_s)
     return reply.entries, reply.more
 
 
-async def names(
-    link: ClientContext,
-    ahead: StatAhead,
+async def fetch_names(
+    context: ClientContext,
+    statahead: StatAhead,
     directory: int,
     after: bytes,
     limit: int,
@@ -34,17 +36,21 @@ async def names(
     request = pb.ListNamesRequest(directory=directory, after=after, limit=limit)
     if known is not None:
         request.known = known.token
-    if program is not None and ahead.listed(directory, program) and (known is None or known.small is not None):
-        request.attributes_up_to = SMALL
-    since_s, mark = link.clock.monotonic(), ahead.touches.mark
+    if (
+        program is not None
+        and statahead.begin_listing(directory, program)
+        and (known is None or known.only_page is not None)
+    ):
+        request.attributes_up_to = SMALL_DIRECTORY
+    asked_s, generation = context.clock.monotonic(), statahead.invalidations.generation
     try:
-        reply = await link.meta.call(methods.LIST_NAMES, request, timeout_s=link.options.timeout_s)
+        reply = await context.meta.call(methods.LIST_NAMES, request, timeout_s=context.options.timeout_s)
     except NotFound:  # it was removed while it is open
-        return attrs.names(pb.ListNamesReply()), None
-    found = None if reply.unchanged else attrs.names(reply)
+        return attrs.dirent_page(pb.ListNamesReply()), None
+    found = None if reply.unchanged else attrs.dirent_page(reply)
     if reply.attributes:
-        return found, Attributes(list(reply.attributes), since_s, mark)
-    small = known.small if found is None and known is not None else found
-    if program is not None and small is not None and not small.more and len(small) <= SMALL:
-        ahead.named(directory, program, link.clock.monotonic())
+        return found, Attributes(list(reply.attributes), asked_s, generation)
+    small = known.only_page if found is None and known is not None else found
+    if program is not None and small is not None and not small.more and len(small) <= SMALL_DIRECTORY:
+        statahead.listed_without_attributes(directory, program, context.clock.monotonic())
     return found, None

@@ -21,37 +21,37 @@ class LockRevalidation:
         self,
         files: OpenFileTable,
         stat: Callable[[int], Awaitable[pb.Inode]],
-        drop: Callable[[int], Awaitable[None]],
+        drop_pages: Callable[[int], Awaitable[None]],
     ) -> None:
-        self.number = 0  # of the last one
+        self.generation = 0  # of the last one
         self._files = files
         self._stat = stat
-        self._drop = drop
+        self._drop_pages = drop_pages
         self._background = BackgroundTasks()
 
-    async def locked(self, inode: int) -> None:
+    async def on_locked(self, inode: int) -> None:
         """Somebody has got a lock on it. Raises what `stat` and `drop` raise."""
         found = await self._stat(inode)
         file = self._files.get(inode)
         if file is None:
             return
-        file.learn(found)
-        if file.renewed_at == found.change:
+        file.apply_inode(found)
+        if file.revalidated_change == found.change:
             return
-        self.number += 1
-        file.renewal = self.number
-        await self._drop(inode)
-        file.renewed_at = found.change
+        self.generation += 1
+        file.revalidation = self.generation
+        await self._drop_pages(inode)
+        file.revalidated_change = found.change
 
-    def lost(self, inode: int) -> None:
+    def on_lost(self, inode: int) -> None:
         """What was written is not stored: whoever reads it again sees that. Not waited for, as the kernel may be."""
         self._background.run("dropping of pages", self._drop_soon(inode))
 
     async def _drop_soon(self, inode: int) -> None:
         with contextlib.suppress(OSError):
-            await self._drop(inode)
+            await self._drop_pages(inode)
 
-    def since(self, inode: int, number: int) -> bool:
+    def revalidated_since(self, inode: int, number: int) -> bool:
         """Whether an answer about it is too old that was asked for when `number` was that of the last renewal."""
         file = self._files.get(inode)
-        return file is not None and file.renewal > number
+        return file is not None and file.revalidation > number

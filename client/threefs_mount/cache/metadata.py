@@ -20,45 +20,45 @@ class MetadataCache:
     knows that.
     """
 
-    def __init__(self, link: ClientContext, files: OpenFileTable, ahead: StatAhead, cache_s: float) -> None:
-        self._clock = link.clock
-        self._access = link.atime_reporter
+    def __init__(self, context: ClientContext, files: OpenFileTable, statahead: StatAhead, cache_s: float) -> None:
+        self._clock = context.clock
+        self._access = context.atime_reporter
         self._files = files
-        self._ahead = ahead
+        self._statahead = statahead
         self._cache_s = cache_s
 
-    def name(self, directory: int, name: bytes) -> Entry | None:
+    def get_entry(self, directory: int, name: bytes) -> Entry | None:
         """What was fetched ahead."""
         now_s = self._clock.monotonic()
-        known = self._ahead.find(directory, name, now_s)
+        known = self._statahead.get(directory, name, now_s)
         if (
             known is None
             or self._files.get(known.inode.inode) is not None
             or self._access.is_pending(known.inode.inode)
         ):
             return None
-        self._files.told.note(known.inode, known.since_s)
-        return attrs.entry(known.inode, self._cache_s - (now_s - known.since_s))
+        self._files.kernel_attrs.record(known.inode, known.asked_s)
+        return attrs.entry(known.inode, self._cache_s - (now_s - known.asked_s))
 
-    def names(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
-        found = [self.name(directory, name) for name in names]
+    def packed_entries(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
+        found = [self.get_entry(directory, name) for name in names]
         return [None if one is None else replies.packed(one) for one in found]
 
-    def listed(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
+    def packed_listing(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
         """What came with a listing, of so many names from that number on."""
-        since_s, behind = listed.attributes.since_s, first + count
+        since_s, behind = listed.attributes.asked_s, first + count
         left_s = self._cache_s - (self._clock.monotonic() - since_s)
-        touched = self._ahead.touches.since(listed.attributes.mark)
-        if left_s <= 0 or touched is None:
+        invalidated = self._statahead.invalidations.changed_since(listed.attributes.generation)
+        if left_s <= 0 or invalidated is None:
             return [None] * count
-        numbers, shown = listed.numbers[first:behind], listed.shown[first:behind]
-        hidden = self._files.among(numbers) | self._access.pending_among(numbers)
-        if touched:
-            hidden |= listed.among(touched)
+        numbers, shown = listed.numbers[first:behind], listed.packed[first:behind]
+        hidden = self._files.open_among(numbers) | self._access.pending_among(numbers)
+        if invalidated:
+            hidden |= listed.invalidated(invalidated)
         if hidden:
             shown = [None if number in hidden else one for number, one in zip(numbers, shown, strict=True)]
         valid = replies.valid(left_s)
-        told = [None if one is None else one[0] + valid + one[1] for one in shown]
+        packed = [None if one is None else one[0] + valid + one[1] for one in shown]
         inodes = listed.attributes.inodes[first:behind]
-        self._files.told.note_all(compress(numbers, told), compress(inodes, told), since_s)
-        return told
+        self._files.kernel_attrs.record_all(compress(numbers, packed), compress(inodes, packed), since_s)
+        return packed

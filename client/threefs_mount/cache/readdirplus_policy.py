@@ -12,41 +12,41 @@ from dataclasses import dataclass
 
 from threefs.bounded_dict import BoundedDict
 
-_FIRST = 2
+_INITIAL = 2
 #: Listings with attributes for each without, ...
-_BELIEVED = 15
+_INTERVAL = 15
 #: ... and four times as many each time, up to this.
-_MOST_BELIEVED = 255
+_MAX_INTERVAL = 255
 #: Bounds the memory.
-MOST_PROGRAMS = 1024
+MAX_PROGRAMS = 1024
 
 
 @dataclass(slots=True)
-class _Habit:
-    left: int = _FIRST  # listings that come with attributes
-    believed: int = _BELIEVED  # so many, when somebody looks again
-    waits: bool = False  # for a look, since one without
+class _Program:
+    remaining: int = _INITIAL  # listings that come with attributes
+    interval: int = _INTERVAL  # so many, when somebody looks again
+    probing: bool = False  # for a look, since one without
 
 
 class ReaddirplusPolicy:
     def __init__(self) -> None:
-        self._programs = BoundedDict[int, _Habit](MOST_PROGRAMS)  # by thread
+        self._programs = BoundedDict[int, _Program](MAX_PROGRAMS)  # by thread
 
     def wants_attributes(self, program: int) -> bool:
         """Of a listing that begins."""
-        habit = self._programs.get(program) or _Habit()
-        self._programs.put(program, habit)
-        if habit.left:
-            habit.left -= 1
+        state = self._programs.get(program) or _Program()
+        self._programs.put(program, state)
+        if state.remaining:
+            state.remaining -= 1
             return True
-        if habit.waits:
-            habit.believed = _BELIEVED
-        habit.waits = True
+        if state.probing:
+            state.interval = _INTERVAL
+        state.probing = True
         return False
 
-    def looked(self, program: int) -> None:
+    def record_lookup(self, program: int) -> None:
         """Somebody, at an entry of a directory that it had just listed without attributes."""
-        habit = self._programs.get(program)
-        if habit is not None and habit.waits:
-            habit.left, habit.waits = habit.believed, False
-            habit.believed = min(4 * habit.believed, _MOST_BELIEVED)
+        state = self._programs.get(program)
+        if state is not None and state.probing:
+            state.remaining, state.probing = state.interval, False
+            state.interval = min(4 * state.interval, _MAX_INTERVAL)

@@ -21,8 +21,8 @@ from threefs_mount.files.table import OpenFileTable
 #: Between two looks at a file, in seconds.
 PERIOD_S = 2.0
 #: No mount asks for more files than that in a second: with many of them the time between two looks grows.
-MOST_PER_S = 1000
-_AT_ONCE = 1024
+MAX_PER_S = 1000
+_BATCH = 1024
 
 _LOG = structlog.get_logger()
 
@@ -31,11 +31,11 @@ class Revalidator:
     """`drop` has the kernel give up its pages of an inode."""
 
     def __init__(
-        self, link: ClientContext, files: OpenFileTable, drop: Callable[[int], Awaitable[None]], cache_s: float
+        self, context: ClientContext, files: OpenFileTable, drop_pages: Callable[[int], Awaitable[None]], cache_s: float
     ) -> None:
-        self._link = link
+        self._context = context
         self._files = files
-        self._drop = drop
+        self._drop_pages = drop_pages
         self._period_s = max(PERIOD_S, cache_s)
         self._background = BackgroundTasks()
 
@@ -47,24 +47,24 @@ class Revalidator:
 
     async def _run(self) -> None:
         while True:
-            await self._link.clock.sleep(max(self._period_s, len(self._files.with_pages()) / MOST_PER_S))
+            await self._context.clock.sleep(max(self._period_s, len(self._files.with_pages()) / MAX_PER_S))
             files = self._files.with_pages()
-            for first in range(0, len(files), _AT_ONCE):
+            for first in range(0, len(files), _BATCH):
                 try:
-                    await self.look(files[first : first + _AT_ONCE])
+                    await self.revalidate(files[first : first + _BATCH])
                 except (ThreefsError, OSError) as error:
                     _LOG.info("whether open files have changed is not known now", error=str(error))
                 except Exception:
                     _LOG.exception("whether open files have changed is not known")
 
-    async def look(self, files: Sequence[OpenFile]) -> None:
+    async def revalidate(self, files: Sequence[OpenFile]) -> None:
         """Raises ThreefsError, and OSError when the kernel takes no notices any more."""
         request = pb.BatchStatRequest(places=[paths.inode_place(file.inode.inode) for file in files])
-        reply = await self._link.meta.call(methods.BATCH_STAT, request, timeout_s=self._link.options.timeout_s)
+        reply = await self._context.meta.call(methods.BATCH_STAT, request, timeout_s=self._context.options.timeout_s)
         for file, result in zip(files, reply.results, strict=True):
             found = result.inode
-            if not result.code and found.change != file.pages_change and file.holders:
-                file.learn(found)
+            if not result.code and found.change != file.pages_change and file.open_handles:
+                file.apply_inode(found)
                 file.has_pages = False  # before: who reads while they go may have new ones
-                await self._drop(found.inode)
-                file.pages_are_of(found.change)
+                await self._drop_pages(found.inode)
+                file.set_pages_change(found.change)

@@ -13,29 +13,29 @@ T = TypeVar("T")
 
 class SingleFlight(Generic[T]):
     def __init__(self, ask: Callable[[int], Awaitable[T]]) -> None:
-        self._ask = ask
-        self._asking: dict[int, list[asyncio.Future[T | None]]] = {}  # those who wait for the one who asks
+        self._fetch = ask
+        self._waiters: dict[int, list[asyncio.Future[T | None]]] = {}  # those who wait for the one who asks
 
-    async def ask(self, number: int) -> T:
+    async def call(self, number: int) -> T:
         loop = asyncio.get_running_loop()
-        others = self._asking.get(number)
+        others = self._waiters.get(number)
         if others is not None:
             future: asyncio.Future[T | None] = loop.create_future()
             others.append(future)
             shared = await future
-            return shared if shared is not None else await self.ask(number)
-        others = self._asking[number] = []
-        loop.call_soon(self._end, number, others)
+            return shared if shared is not None else await self.call(number)
+        others = self._waiters[number] = []
+        loop.call_soon(self._close, number, others)
         answer: T | None = None
         try:
-            answer = await self._ask(number)
+            answer = await self._fetch(number)
             return answer
         finally:  # if it has failed, or was given up, each asks for itself
-            self._end(number, others)
+            self._close(number, others)
             for other in others:
                 if not other.done():
                     other.set_result(answer)
 
-    def _end(self, number: int, others: "list[asyncio.Future[T | None]]") -> None:
-        if self._asking.get(number) is others:
-            del self._asking[number]
+    def _close(self, number: int, others: "list[asyncio.Future[T | None]]") -> None:
+        if self._waiters.get(number) is others:
+            del self._waiters[number]

@@ -21,24 +21,24 @@ from threefs_mount.cache.readdirplus_policy import ReaddirplusPolicy
 from threefs_mount.kernel.attrs import is_kept
 
 #: So many looks in a directory show that there will be more.
-FIRST_LOOKS = 8
+MISSES_BEFORE_PREFETCH = 8
 #: Who has just listed the directory has made so many of them.
-_LOOKS_OF_LISTING = FIRST_LOOKS - 3
+_MISSES_BY_LISTING = MISSES_BEFORE_PREFETCH - 3
 #: What may be fetched of a directory is earned: by looks that were answered from here, and a little by all others, so
 #: that looks at random names of a huge directory cost hardly more than without.
-_FIRST_CREDIT = 512
-_EARNED_BY_HIT = 32
-_EARNED_BY_MISS = 2
-_MOST_CREDIT = 8192
-_LEAST_NAMES, _MOST_NAMES = 64, 1024  # in one call
+_INITIAL_BUDGET = 512
+_BUDGET_PER_HIT = 32
+_BUDGET_PER_MISS = 2
+_MAX_BUDGET = 8192
+_MIN_NAMES, _MAX_NAMES = 64, 1024  # in one call
 #: Attributes that nobody asks for while they may be kept were fetched for nothing. So a page has as many names as will
 #: be looked at in this part of that time, and the next one is fetched when this one will be at its end in that part.
 _USED_WITHIN = 1 / 2
-_FOLLOWED_WITHIN = 1 / 4
+_NEXT_WITHIN = 1 / 4
 #: Bounds the memory, all directories together.
-MOST_KEPT = 32_768
-_MOST_PAGES = 1024
-_MOST_DIRECTORIES = 256
+MAX_NAMES_TOGETHER = 32_768
+_MAX_PAGES = 1024
+_MAX_DIRECTORIES = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -48,19 +48,19 @@ class PrefetchRequest:
     directory: int
     after: bytes
     limit: int
-    since_s: float
-    mark: int  # of what is touched
+    asked_s: float
+    generation: int  # of what is touched
 
 
 @dataclass(slots=True, eq=False)
 class _Page:
     directory: int
     after: bytes
-    since_s: float
+    asked_s: float
     last: bytes  # the last name in it; empty: it reaches to the end of the directory
-    kept: list[bytes] = field(default_factory=list)
-    used: int = 0
-    followed: bool = False
+    names: list[bytes] = field(default_factory=list)
+    hits: int = 0
+    next_requested: bool = False
 
     def covers(self, name: bytes) -> bool:
         return self.after < name and (not self.last or name <= self.last)
@@ -68,19 +68,19 @@ class _Page:
 
 @dataclass(slots=True, eq=False)
 class _Directory:
-    looks: int = 0  # that had to be asked for
-    credit: int = _FIRST_CREDIT
-    pace: float = math.inf  # looks per second, one name after the other, as far as is known
-    wish: PrefetchRequest | None = None
-    named_s: float = -math.inf  # when all its names, which are few, were told without attributes ...
-    named_to: int = 0  # ... and which program
+    misses: int = 0  # that had to be asked for
+    budget: int = _INITIAL_BUDGET
+    rate: float = math.inf  # looks per second, one name after the other, as far as is known
+    request: PrefetchRequest | None = None
+    listed_s: float = -math.inf  # when all its names, which are few, were told without attributes ...
+    listed_by: int = 0  # ... and which program
     names: dict[bytes, tuple[_Page, pb.Inode]] = field(default_factory=dict)
     pages: list[_Page] = field(default_factory=list)
 
 
 class CachedAttr(NamedTuple):
     inode: pb.Inode
-    since_s: float  # it was so then, or later
+    asked_s: float  # it was so then, or later
 
 
 class StatAhead:
@@ -88,157 +88,157 @@ class StatAhead:
 
     def __init__(self, cache_s: float, start: Callable[[PrefetchRequest], None]) -> None:
         self._cache_s = cache_s
-        self._start = start
+        self._start_fetch = start
         self._directories: dict[int, _Directory] = {}  # the one that was asked about last at the end
-        self._places: dict[int, tuple[_Directory, bytes]] = {}  # of all that is kept, by inode
+        self._locations: dict[int, tuple[_Directory, bytes]] = {}  # of all that is kept, by inode
         self._pages: deque[_Page] = deque()  # oldest first
-        self.touches = InvalidationLog()
-        self._habits = ReaddirplusPolicy()
+        self.invalidations = InvalidationLog()
+        self._readdirplus = ReaddirplusPolicy()
 
     # ---- looks ----
 
-    def find(self, directory: int, name: bytes, now_s: float) -> CachedAttr | None:
+    def get(self, directory: int, name: bytes, now_s: float) -> CachedAttr | None:
         """What may be told of a name; None: ask."""
-        at = self._directories.get(directory)
-        if at is None:
+        state = self._directories.get(directory)
+        if state is None:
             return None
-        found = at.names.get(name)
-        if found is None or now_s >= found[0].since_s + self._cache_s:
+        found = state.names.get(name)
+        if found is None or now_s >= found[0].asked_s + self._cache_s:
             return None
         page, inode = found
-        page.used += 1
-        if at.credit < _MOST_CREDIT:
-            at.credit += _EARNED_BY_HIT
-        if not page.followed and page.used * 8 >= len(page.kept) and self._is_late(page, now_s):
-            self._follow(at, page, now_s)
-        return CachedAttr(inode, page.since_s)
+        page.hits += 1
+        if state.budget < _MAX_BUDGET:
+            state.budget += _BUDGET_PER_HIT
+        if not page.next_requested and page.hits * 8 >= len(page.names) and self._nearly_used_up(page, now_s):
+            self._request_next(state, page, now_s)
+        return CachedAttr(inode, page.asked_s)
 
-    def _is_late(self, page: _Page, now_s: float) -> bool:
+    def _nearly_used_up(self, page: _Page, now_s: float) -> bool:
         """Whether it will soon be at its end, if looks go on as they did."""
-        left = len(page.kept) - page.used
-        return left * (now_s - page.since_s) <= page.used * _FOLLOWED_WITHIN * self._cache_s
+        left = len(page.names) - page.hits
+        return left * (now_s - page.asked_s) <= page.hits * _NEXT_WITHIN * self._cache_s
 
-    def _follow(self, at: _Directory, page: _Page, now_s: float) -> None:
-        page.followed = True
-        _note_pace(at, page, now_s)
-        if page.last and not any(other.covers(page.last + b"\0") for other in at.pages):
-            self._wish(at, page.directory, page.last, now_s)
+    def _request_next(self, state: _Directory, page: _Page, now_s: float) -> None:
+        page.next_requested = True
+        _update_rate(state, page, now_s)
+        if page.last and not any(other.covers(page.last + b"\0") for other in state.pages):
+            self._request(state, page.directory, page.last, now_s)
 
-    def count(self, directory: int) -> int:
+    def cached_count(self, directory: int) -> int:
         """Of how many names there attributes are known."""
-        at = self._directories.get(directory)
-        return 0 if at is None else len(at.names)
+        state = self._directories.get(directory)
+        return 0 if state is None else len(state.names)
 
-    def asked(self, directory: int, name: bytes, inode: pb.Inode | None, now_s: float) -> None:
+    def record_lookup(self, directory: int, name: bytes, inode: pb.Inode | None, now_s: float) -> None:
         """What the cluster has said of a name just now; None: there is no such name."""
-        self.touch_name(directory, name)
+        self.invalidate_entry(directory, name)
         if inode is None or not is_kept(inode) or not self._cache_s:
             return
         self.expire(now_s)
-        at = self._directory(directory)
-        if now_s < at.named_s + self._cache_s:
-            at.named_s = -math.inf
-            self._habits.looked(at.named_to)
-            self._wish(at, directory, b"", now_s)
+        state = self._directory(directory)
+        if now_s < state.listed_s + self._cache_s:
+            state.listed_s = -math.inf
+            self._readdirplus.record_lookup(state.listed_by)
+            self._request(state, directory, b"", now_s)
             return
-        if any(page.covers(name) or page.after == name for page in at.pages):
+        if any(page.covers(name) or page.after == name for page in state.pages):
             return  # it is new, or was touched, or what is behind it was fetched when it was asked for the last time
-        at.looks += 1
-        at.credit = min(at.credit + _EARNED_BY_MISS, _MOST_CREDIT)
-        if at.looks >= FIRST_LOOKS:
-            self._wish(at, directory, name, now_s)
+        state.misses += 1
+        state.budget = min(state.budget + _BUDGET_PER_MISS, _MAX_BUDGET)
+        if state.misses >= MISSES_BEFORE_PREFETCH:
+            self._request(state, directory, name, now_s)
 
     def _directory(self, number: int) -> _Directory:
-        at = self._directories.pop(number, None)
-        if at is None:
-            at = _Directory()
-            if len(self._directories) >= _MOST_DIRECTORIES:
-                self._forget_directories()
-        self._directories[number] = at
-        return at
+        state = self._directories.pop(number, None)
+        if state is None:
+            state = _Directory()
+            if len(self._directories) >= _MAX_DIRECTORIES:
+                self._evict_directories()
+        self._directories[number] = state
+        return state
 
-    def _forget_directories(self) -> None:
-        for number, at in list(self._directories.items())[: _MOST_DIRECTORIES // 4]:
-            if not at.pages and at.wish is None:
+    def _evict_directories(self) -> None:
+        for number, state in list(self._directories.items())[: _MAX_DIRECTORIES // 4]:
+            if not state.pages and state.request is None:
                 del self._directories[number]
 
-    def _wish(self, at: _Directory, directory: int, after: bytes, now_s: float) -> None:
-        if at.wish is None and at.credit >= _LEAST_NAMES:
-            useful = max(_LEAST_NAMES, at.pace * self._cache_s * _USED_WITHIN)
-            at.wish = PrefetchRequest(
-                directory, after, int(min(at.credit, _MOST_NAMES, useful)), now_s, self.touches.mark
+    def _request(self, state: _Directory, directory: int, after: bytes, now_s: float) -> None:
+        if state.request is None and state.budget >= _MIN_NAMES:
+            useful = max(_MIN_NAMES, state.rate * self._cache_s * _USED_WITHIN)
+            state.request = PrefetchRequest(
+                directory, after, int(min(state.budget, _MAX_NAMES, useful)), now_s, self.invalidations.generation
             )
-            self._start(at.wish)
+            self._start_fetch(state.request)
 
-    def listed(self, directory: int, program: int) -> bool:
+    def begin_listing(self, directory: int, program: int) -> bool:
         """A program is about to list the directory. Whether attributes are to come along, if it has few names."""
         if not self._cache_s:
             return False
-        at = self._directory(directory)
-        at.looks = max(at.looks, _LOOKS_OF_LISTING)
-        return self._habits.wants_attributes(program)
+        state = self._directory(directory)
+        state.misses = max(state.misses, _MISSES_BY_LISTING)
+        return self._readdirplus.wants_attributes(program)
 
-    def named(self, directory: int, program: int, now_s: float) -> None:
+    def listed_without_attributes(self, directory: int, program: int, now_s: float) -> None:
         """All its names, which are few, have been told without attributes."""
         if self._cache_s:
-            at = self._directory(directory)
-            at.named_s, at.named_to = now_s, program
+            state = self._directory(directory)
+            state.listed_s, state.listed_by = now_s, program
 
     # ---- what was wished for ----
 
-    def arrived(
-        self, wish: PrefetchRequest, found: Sequence[tuple[bytes, pb.Inode]], last: bytes, now_s: float
+    def insert_page(
+        self, request: PrefetchRequest, found: Sequence[tuple[bytes, pb.Inode]], last: bytes, now_s: float
     ) -> None:
         """The page is there. It reaches to the name `last`, or if that is empty to the end of the directory."""
-        at = self._ended(wish)
-        at.credit -= len(found)
-        touched = self.touches.since(wish.mark)
-        if touched is None:
+        state = self._finish_request(request)
+        state.budget -= len(found)
+        invalidated = self.invalidations.changed_since(request.generation)
+        if invalidated is None:
             return
-        page = _Page(wish.directory, wish.after, wish.since_s, last)
+        page = _Page(request.directory, request.after, request.asked_s, last)
         for name, inode in found:
-            if is_kept(inode) and inode.inode not in touched and (wish.directory, name) not in touched:
-                self._keep(at, page, name, inode)
-        at.pages.append(page)
+            if is_kept(inode) and inode.inode not in invalidated and (request.directory, name) not in invalidated:
+                self._insert(state, page, name, inode)
+        state.pages.append(page)
         self._pages.append(page)
         self.expire(now_s)
 
-    def _keep(self, at: _Directory, page: _Page, name: bytes, inode: pb.Inode) -> None:
+    def _insert(self, state: _Directory, page: _Page, name: bytes, inode: pb.Inode) -> None:
         number = inode.inode
-        before = at.names.get(name)
+        before = state.names.get(name)
         if before is not None:
-            del self._places[before[1].inode]
+            del self._locations[before[1].inode]
         self._drop(number)  # under another name, if the entry has just been moved
-        at.names[name] = page, inode
-        self._places[number] = at, name
-        page.kept.append(name)
+        state.names[name] = page, inode
+        self._locations[number] = state, name
+        page.names.append(name)
 
-    def failed(self, wish: PrefetchRequest) -> None:
-        self._ended(wish)
+    def fetch_failed(self, request: PrefetchRequest) -> None:
+        self._finish_request(request)
 
-    def _ended(self, wish: PrefetchRequest) -> _Directory:
-        at = self._directory(wish.directory)
-        at.wish = None
-        return at
+    def _finish_request(self, request: PrefetchRequest) -> _Directory:
+        state = self._directory(request.directory)
+        state.request = None
+        return state
 
     # ---- what ends ----
 
-    def touch(self, inode: int) -> None:
+    def invalidate_inode(self, inode: int) -> None:
         """It was changed here, or heard of more freshly."""
         self._drop(inode)
-        self.touches.note(inode)
+        self.invalidations.record(inode)
 
-    def touch_name(self, directory: int, name: bytes) -> None:
+    def invalidate_entry(self, directory: int, name: bytes) -> None:
         """It may stand for something else by now."""
-        self.touch(directory)
-        self.touches.note((directory, name))
-        at = self._directories.get(directory)
-        found = None if at is None else at.names.pop(name, None)
+        self.invalidate_inode(directory)
+        self.invalidations.record((directory, name))
+        state = self._directories.get(directory)
+        found = None if state is None else state.names.pop(name, None)
         if found is not None:
-            del self._places[found[1].inode]
+            del self._locations[found[1].inode]
 
     def _drop(self, inode: int) -> None:
-        place = self._places.pop(inode, None)
+        place = self._locations.pop(inode, None)
         if place is not None:
             del place[0].names[place[1]]
 
@@ -246,20 +246,22 @@ class StatAhead:
         """Give up what is too old, or too much. When the next page will be, if there is any."""
         pages = self._pages
         oldest_s = now_s - self._cache_s
-        while pages and (pages[0].since_s <= oldest_s or len(self._places) > MOST_KEPT or len(pages) > _MOST_PAGES):
+        while pages and (
+            pages[0].asked_s <= oldest_s or len(self._locations) > MAX_NAMES_TOGETHER or len(pages) > _MAX_PAGES
+        ):
             page = pages.popleft()
-            at = self._directories[page.directory]
-            at.pages.remove(page)
-            if not page.followed:
-                _note_pace(at, page, now_s)
-            for name in page.kept:
-                found = at.names.get(name)
+            state = self._directories[page.directory]
+            state.pages.remove(page)
+            if not page.next_requested:
+                _update_rate(state, page, now_s)
+            for name in page.names:
+                found = state.names.get(name)
                 if found is not None and found[0] is page:
-                    del at.names[name]
-                    del self._places[found[1].inode]
-        return pages[0].since_s + self._cache_s if pages else None
+                    del state.names[name]
+                    del self._locations[found[1].inode]
+        return pages[0].asked_s + self._cache_s if pages else None
 
 
-def _note_pace(at: _Directory, page: _Page, now_s: float) -> None:
-    if now_s > page.since_s:
-        at.pace = page.used / (now_s - page.since_s)
+def _update_rate(state: _Directory, page: _Page, now_s: float) -> None:
+    if now_s > page.asked_s:
+        state.rate = page.hits / (now_s - page.asked_s)

@@ -46,11 +46,11 @@ class DirtyExtents:
         self._extents.append((offset, bytes(part)))
         self.size += len(part)
 
-    def over(self, offset: int, length: int) -> list[Extent]:
+    def copies_of(self, offset: int, length: int) -> list[Extent]:
         """Copies of what is held of a range, in the order of the writes."""
         return [(start, memoryview(bytes(part))) for start, part in clip(self._extents, offset, length)]
 
-    def take(self) -> list[Extent]:
+    def drain(self) -> list[Extent]:
         """Hand everything over."""
         taken, self._extents = self._extents, []
         self.size = self.end = 0

@@ -13,29 +13,29 @@ class Errseq:
     def __init__(self) -> None:
         self._count = 0  # of errors so far
         self._error: Exception | None = None  # the last one
-        self._told = True  # to anybody, by an fsync
+        self._seen = True  # to anybody, by an fsync
 
     def record(self, error: Exception) -> None:
         """Something that was written is lost."""
         self._count += 1
         self._error = error
-        self._told = False
+        self._seen = False
 
     def sample(self) -> int:
         """What a handle that is opened now need not be told of."""
-        return self._count if self._told else self._count - 1
+        return self._count if self._seen else self._count - 1
 
     @property
-    def now(self) -> int:
+    def current(self) -> int:
         """For `since`: only errors that come from now on."""
         return self._count
 
-    def since(self, seen: int) -> Exception | None:
+    def check(self, seen: int) -> Exception | None:
         """The newest error after `seen`, for `close`. Nobody counts as told."""
         return self._error if seen != self._count else None
 
-    def tell(self, seen: int) -> tuple[int, Exception | None]:
+    def check_and_advance(self, seen: int) -> tuple[int, Exception | None]:
         """The same for `fsync`, and what its handle has seen then."""
-        error = self.since(seen)
-        self._told = self._told or error is not None
+        error = self.check(seen)
+        self._seen = self._seen or error is not None
         return self._count, error

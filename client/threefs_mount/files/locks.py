@@ -35,35 +35,35 @@ class _Owner:
 
     def __init__(self, locks: LockOwner) -> None:
         self.locks = locks
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.users = 0
 
 
 class FileLocks:
     def __init__(
         self,
-        link: ClientContext,
+        context: ClientContext,
         locked: Callable[[int], Awaitable[None]],
         lost: Callable[[int], None] = lambda inode: None,
     ) -> None:
         """`locked` is told of an inode on which a lock was had, before the program is: what is known of the file may
         be old. `lost` is told of one whose locks were lost with the lease."""
-        self._link = link
-        self._locked = locked
-        self._lost = lost
-        link.lease.on_lost.append(self._lapsed)
+        self._context = context
+        self._on_locked = locked
+        self._on_lost = lost
+        context.lease.on_lost.append(self._lapsed)
         self._owners: dict[Key, _Owner] = {}
-        self._through: dict[int, set[int]] = {}  # by handle: owners of record locks that were taken through it
+        self._record_owners: dict[int, set[int]] = {}  # by handle: owners of record locks that were taken through it
         self._waiting: dict[int, list[asyncio.Event]] = {}  # by inode
 
     def _owner(self, key: Key, pid: int) -> _Owner:
         found = self._owners.get(key)
         if found is None:
             inode, kind, owner = key
-            found = self._owners[key] = _Owner(LockOwner(self._link, inode, owner, kind=kind, pid=pid))
+            found = self._owners[key] = _Owner(LockOwner(self._context, inode, owner, kind=kind, pid=pid))
         return found
 
-    def _leave(self, key: Key, owner: _Owner) -> None:
+    def _forget_unused(self, key: Key, owner: _Owner) -> None:
         owner.users -= 1
         if not owner.users and not owner.locks.is_held:
             self._owners.pop(key, None)
@@ -77,11 +77,11 @@ class FileLocks:
                 del self._owners[key]
         for inode in {inode for inode, _, _ in lost}:
             _LOG.warning("locks were lost with the lease", inode=inode)
-            self._lost(inode)
+            self._on_lost(inode)
 
     # ---- taking ----
 
-    async def take(
+    async def acquire(
         self, inode: int, owner: int, lock: Lock, *, flock: bool, wait: bool, handle: int | None = None
     ) -> None:
         """`handle`: of the open file through which it is asked for.
@@ -96,27 +96,27 @@ class FileLocks:
         found.users += 1
         try:
             attempts = 0
-            while not await self._finished(self._try(found, lock, wait)):
+            while not await self._uncancelled(self._try(found, lock, wait)):
                 if not wait:
                     raise Locked(f"inode {inode} is locked by somebody else")
-                await self._pause(inode, _BACKOFF.pause_s(attempts, self._link.random))
+                await self._wait_for_unlock(inode, _BACKOFF.pause_s(attempts, self._context.random))
                 attempts += 1
             if handle is not None and not flock:
-                self._through.setdefault(handle, set()).add(owner)
-            await self._finished(self._tell(inode))
+                self._record_owners.setdefault(handle, set()).add(owner)
+            await self._uncancelled(self._notify_locked(inode))
         except BaseException:
             found.locks.cancel_wait_soon()
             raise
         finally:
-            self._leave(key, found)
+            self._forget_unused(key, found)
 
-    async def _tell(self, inode: int) -> bool:
-        await self._locked(inode)
+    async def _notify_locked(self, inode: int) -> bool:
+        await self._on_locked(inode)
         return True
 
     async def _try(self, owner: _Owner, lock: Lock, wait: bool) -> bool:
         start, end = _range(lock)
-        async with owner.turn:
+        async with owner.lock:
             try:
                 await owner.locks.acquire(
                     exclusive=_EXCLUSIVE[lock.type], start=start, end=end, wait_s=0, will_retry=wait
@@ -125,7 +125,7 @@ class FileLocks:
                 return False
         return True
 
-    async def _finished(self, work: Coroutine[Any, Any, bool]) -> bool:
+    async def _uncancelled(self, work: Coroutine[Any, Any, bool]) -> bool:
         """A call that was sent is waited for, also when nobody wants the lock any more: it may have been given."""
         attempt = asyncio.ensure_future(work)
         try:
@@ -135,7 +135,7 @@ class FileLocks:
                 return True
             raise
 
-    async def _pause(self, inode: int, pause_s: float) -> None:
+    async def _wait_for_unlock(self, inode: int, pause_s: float) -> None:
         """Until somebody on this mount unlocks something of the file; others are asked again and again."""
         news = asyncio.Event()
         self._waiting.setdefault(inode, []).append(news)
@@ -155,29 +155,29 @@ class FileLocks:
     def holds(self, inode: int, owner: int, *, flock: bool) -> bool:
         return (inode, _kind(flock), owner) in self._owners
 
-    def closing(self, inode: int, handle: int, owner: int) -> bool:
+    def closing_descriptor(self, inode: int, handle: int, owner: int) -> bool:
         """A process closes a descriptor: whether it has record locks on the file, which end with that."""
-        self._through.get(handle, set()).discard(owner)
+        self._record_owners.get(handle, set()).discard(owner)
         return self.holds(inode, owner, flock=False)
 
-    def closed(self, handle: int, *, flock: bool) -> bool:
+    def closing_handle(self, handle: int, *, flock: bool) -> bool:
         """The last descriptor is closed: whether there may be locks that end with the open file."""
-        if not self._through.get(handle, True):
-            del self._through[handle]
-        return flock or handle in self._through
+        if not self._record_owners.get(handle, True):
+            del self._record_owners[handle]
+        return flock or handle in self._record_owners
 
-    async def end(self, inode: int, handle: int, owner: int, *, flock: bool) -> None:
+    async def end_handle(self, inode: int, handle: int, owner: int, *, flock: bool) -> None:
         """Those of the open file itself: of flock(2), and those of fcntl(2) that no process owns."""
-        for each in self._through.pop(handle, ()):
-            await self.give_up_all(inode, each, flock=False)
+        for each in self._record_owners.pop(handle, ()):
+            await self.unlock_all(inode, each, flock=False)
         if flock:
-            await self.give_up_all(inode, owner, flock=True)
+            await self.unlock_all(inode, owner, flock=True)
 
-    async def give_up(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> None:
+    async def unlock(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> None:
         start, end = _range(lock)
         await self._release((inode, _kind(flock), owner), start, end)
 
-    async def give_up_all(self, inode: int, owner: int, *, flock: bool) -> None:
+    async def unlock_all(self, inode: int, owner: int, *, flock: bool) -> None:
         await self._release((inode, _kind(flock), owner), 0, END)
 
     async def _release(self, key: Key, start: int, end: int) -> None:
@@ -186,10 +186,10 @@ class FileLocks:
             return
         found.users += 1
         try:
-            async with found.turn:
+            async with found.lock:
                 await found.locks.release(start, end)
         finally:
-            self._leave(key, found)
+            self._forget_unused(key, found)
             for news in self._waiting.get(key[0], ()):
                 news.set()
 
@@ -200,7 +200,7 @@ class FileLocks:
         if lock.type not in _EXCLUSIVE:
             raise InvalidArgument(f"there is no lock of the type {lock.type}")
         start, end = _range(lock)
-        asking = LockOwner(self._link, inode, owner, kind=_kind(flock))
+        asking = LockOwner(self._context, inode, owner, kind=_kind(flock))
         found = await asking.conflict(exclusive=_EXCLUSIVE[lock.type], start=start, end=end)
         if found is None:
             return Lock(lock.start, lock.end, fcntl.F_UNLCK, 0)

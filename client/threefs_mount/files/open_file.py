@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 import numpy as np
 import structlog
@@ -18,87 +17,80 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.files.dirty_extents import DirtyExtents, Extent, clip, covers, overlay
 from threefs_mount.files.errseq import Errseq
-from threefs_mount.short_reads import ShortReads
+from threefs_mount.files.short_reads import ShortReads
+from threefs_mount.files.write_budget import WriteBudget
 
 #: So many held bytes are sent while programs go on writing.
-SEND_BYTES = 4 << 20
+FLUSH_BYTES = 4 << 20
 #: Or so many pieces of them: each read looks through them.
-SEND_PIECES = 4096
+FLUSH_PIECES = 4096
 _PAGE_BYTES = 4096
 #: A program that writes faster than that is held up.
-MOST_BYTES = 4 * SEND_BYTES
+MAX_UNSENT_BYTES = 4 * FLUSH_BYTES
 
 _LOG = structlog.get_logger()
 
 
-class Room(Protocol):
-    """The bytes that all files together may hold."""
-
-    def try_take(self, size: int) -> bool: ...
-
-    async def take(self, size: int) -> None: ...
-
-    def give(self, size: int) -> None: ...
-
-
 class OpenFile:
-    def __init__(self, link: ClientContext, inode: pb.Inode, room: Room, session: bytes = b"", lease: int = 0) -> None:
+    def __init__(
+        self, context: ClientContext, inode: pb.Inode, budget: WriteBudget, session: bytes = b"", lease: int = 0
+    ) -> None:
         """`session` has been opened for it under that lease."""
         self.inode = inode
-        self.holders = 0  # open handles
-        self.writers = 0  # those that may write
-        self.renewed_at = -1  # the change as of which the kernel last gave up its pages of it
-        self.renewal = 0  # number of the last time
+        self.open_handles = 0  # open handles
+        self.writable_handles = 0  # those that may write
+        self.revalidated_change = -1  # the change as of which the kernel last gave up its pages of it
+        self.revalidation = 0  # number of the last time
         self.has_pages = False  # the kernel may keep some of it
         self._reads = ShortReads()
-        self._link = link
-        self._room = room
-        self._handle = Handle(link, inode, session, lease)
+        self._context = context
+        self._budget = budget
+        self._handle = Handle(context, inode, session, lease)
         self._session = session
         self._lease = lease
-        self._held = DirtyExtents(self._handle.layout.chunk_bytes)
-        self._sent: list[Extent] = []  # of it, what is on its way
-        self._tail = bytearray()  # appended; where it lies is decided when it is sent
-        self._placing = 0  # bytes of it that are being sent
-        self._placed_before = 0  # length before them
-        self._sending = asyncio.Lock()  # one round at a time: what is written later must arrive later
-        self._round: asyncio.Task[None] | None = None
-        self._wanted = False  # one more of them
+        self._extents = DirtyExtents(self._handle.layout.chunk_bytes)
+        self._in_flight: list[Extent] = []  # of it, what is on its way
+        self._pending_append = bytearray()  # appended; where it lies is decided when it is sent
+        self._append_in_flight = 0  # bytes of it that are being sent
+        self._append_start = 0  # length before them
+        self._flush_lock = asyncio.Lock()  # one round at a time: what is written later must arrive later
+        self._flush_task: asyncio.Task[None] | None = None
+        self._flush_again = False  # one more of them
         self.errors = Errseq()  # of sending
-        self.lost: Callable[[int], None] = lambda inode: None  # is told when something is lost
+        self.on_lost: Callable[[int], None] = lambda inode: None  # is told when something is lost
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._dirty_since_s = 0.0  # monotonic time of the first one
-        self._reach = 0  # end of the writes since then
-        self.turn = asyncio.Lock()  # who holds it may open or end the session
+        self._write_end = 0  # end of the writes since then
+        self.session_lock = asyncio.Lock()  # who holds it may open or end the session
 
     # ---- what is known of it ----
 
-    def learn(self, inode: pb.Inode) -> None:
+    def apply_inode(self, inode: pb.Inode) -> None:
         """The meta service has said what it knows."""
-        if inode.truncate_version != self.inode.truncate_version and not self.holding:
-            self._reach = 0
+        if inode.truncate_version != self.inode.truncate_version and not self.unsent_bytes:
+            self._write_end = 0
         self.inode = inode
         self._handle.file.apply_inode(inode)
 
-    def changed(self, inode: pb.Inode) -> None:
+    def apply_own_change(self, inode: pb.Inode) -> None:
         """The answer to a change that was made here."""
         self._handle.apply_reply(inode)
-        self.learn(inode)
+        self.apply_inode(inode)
 
     @property
     def pages_change(self) -> int:
         """The change as of which the kernel has its pages, or later if only we have changed the file since."""
         return self._handle.change
 
-    def pages_are_of(self, change: int) -> None:
+    def set_pages_change(self, change: int) -> None:
         """The kernel has just given up its pages, or they are known to be of that change."""
         self._handle.change = change
 
-    def shown(self, inode: pb.Inode) -> pb.Inode:
+    def overlay_local(self, inode: pb.Inode) -> pb.Inode:
         """The same with what has been written here since."""
-        self.learn(inode)
+        self.apply_inode(inode)
         if self._handle.caller is not None:
-            inode.mode = written(inode, self._handle.caller)
+            inode.mode = mode_after_write(inode, self._handle.caller)
         if self.dirty:
             inode.length = self.length
             inode.mtime_ns = max(inode.mtime_ns, self._dirty_ns)
@@ -107,16 +99,16 @@ class OpenFile:
 
     @property
     def length(self) -> int:
-        return max(self._placed_length, self._placed_before + self._placing) + len(self._tail)
+        return max(self._length_before_append, self._append_start + self._append_in_flight) + len(self._pending_append)
 
     @property
-    def _placed_length(self) -> int:
-        return max(self._handle.length, self._reach)
+    def _length_before_append(self) -> int:
+        return max(self._handle.length, self._write_end)
 
     @property
-    def holding(self) -> int:
+    def unsent_bytes(self) -> int:
         """Bytes that have not been sent."""
-        return self._held.size + len(self._tail)
+        return self._extents.size + len(self._pending_append)
 
     @property
     def dirty(self) -> bool:
@@ -124,32 +116,32 @@ class OpenFile:
         return self._dirty_ns != 0
 
     @property
-    def unsettled(self) -> bool:
+    def needs_sync(self) -> bool:
         """`settle` has something to do."""
         return self.dirty
 
     @property
-    def at_rest(self) -> bool:
+    def is_clean(self) -> bool:
         """All is settled and nothing is under way: nobody can tell whether a session of it ends now or later."""
-        return not (self.unsettled or self.holding or self._handle.needs_sync or self._sending.locked())
+        return not (self.needs_sync or self.unsent_bytes or self._handle.needs_sync or self._flush_lock.locked())
 
-    def waits_long(self, seconds: float) -> bool:
+    def dirty_longer_than(self, seconds: float) -> bool:
         """Something was written that long ago, and others cannot see it yet."""
-        return self.dirty and self._link.clock.monotonic() - self._dirty_since_s > seconds
+        return self.dirty and self._context.clock.monotonic() - self._dirty_since_s > seconds
 
     # ---- sessions ----
 
     @property
     def session(self) -> bytes:
         """The write session; empty if there is none, or it was lost with the lease of this process."""
-        return self._session if self._lease >= self._link.lease.number else b""
+        return self._session if self._lease >= self._context.lease.number else b""
 
     @property
     def has_session(self) -> bool:
         """Lost or not, it is to be ended."""
         return bool(self._session)
 
-    async def begin(self, inode: pb.Inode, session: bytes, lease: int) -> None:
+    async def start_session(self, inode: pb.Inode, session: bytes, lease: int) -> None:
         """A write session has been opened for it under that lease; writing may go on."""
         written_end = self._handle.file.written_end
         same_content = inode.truncate_version == self.inode.truncate_version
@@ -158,52 +150,52 @@ class OpenFile:
         if not lost:
             await self._handle.close()  # as open for reading
         else:
-            self._link.lease.release()
+            self._context.lease.release()
         self.inode = inode
         self._session, self._lease = session, lease
-        self._replace(Handle(self._link, inode, session, lease, caller))
+        self._replace_handle(Handle(self._context, inode, session, lease, caller))
         if lost and written_end and same_content:
             self._handle.record_write(
                 written_end, truncate_version=inode.truncate_version, outcome_unknown=True
             )  # nobody has settled it
 
-    async def end(self) -> None:
+    async def end_session(self) -> None:
         """Settle everything and end the session. What is lost with that is in `errors`."""
         try:
-            await self._settle(self._handle.close)
+            await self._sync(self._handle.close)
         finally:
-            self._without_session()
+            self._drop_session()
 
-    def ending(self) -> pb.CloseRequest:
+    def close_request(self) -> pb.CloseRequest:
         """The call that ends the session of a file at rest; call `ended` after it."""
         return self._handle.close_request()
 
-    def ended(self, request: pb.CloseRequest, error: ThreefsError | None) -> None:
+    def session_closed(self, request: pb.CloseRequest, error: ThreefsError | None) -> None:
         """The call has been answered, or has failed."""
         if error is None:
-            self._link.lease.release()
+            self._context.lease.release()
         else:
-            self._link.session_closer.close_later(request, None, self._lease, error)
-        self._without_session()
+            self._context.session_closer.close_later(request, None, self._lease, error)
+        self._drop_session()
 
-    def _without_session(self) -> None:
+    def _drop_session(self) -> None:
         """Who has it open still goes on reading."""
         self._session = b""
-        if self.holders:
-            self._replace(Handle(self._link, self.inode, b""))
+        if self.open_handles:
+            self._replace_handle(Handle(self._context, self.inode, b""))
 
-    def _replace(self, handle: Handle) -> None:
+    def _replace_handle(self, handle: Handle) -> None:
         handle.change = self._handle.change  # the kernel has its pages all the same
         self._handle = handle
 
-    async def leave(self) -> None:
+    async def release(self) -> None:
         """The last handle is closed."""
         if self._session:
-            await self.end()
+            await self.end_session()
         else:
             await self._handle.close()
 
-    def leave_at_once(self) -> None:
+    def release_now(self) -> None:
         """The same for a file without a session."""
         self._handle.close_reading()
 
@@ -215,7 +207,7 @@ class OpenFile:
         try:
             view = await self._read_to_end(offset, size, past_cache)
             if len(view) < size:
-                await self._reads.turn(number)
+                await self._reads.wait_for_earlier(number)
             return view
         finally:
             self._reads.end(number)
@@ -226,7 +218,7 @@ class OpenFile:
         end = self.length if past_cache else -(-self.length // _PAGE_BYTES) * _PAGE_BYTES
         if offset >= self.length or offset + size > end:  # somebody else may have made it longer
             await self._handle.refresh()
-        self._link.atime_reporter.record_read(self._handle.file)
+        self._context.atime_reporter.record_read(self._handle.file)
         self.has_pages = True
         patience: HoleRetry | None = None
         while (size := min(size, self.length - offset)) > 0:
@@ -234,166 +226,166 @@ class OpenFile:
             view, holes = await self._read(offset, size)
             if not holes:
                 return view
-            patience = patience or HoleRetry(self._link, self._handle.file, self._session)
+            patience = patience or HoleRetry(self._context, self._handle.file, self._session)
             if await patience.holes_are_final(offset, offset + size, change):
                 return view[: max(0, self.length - offset)]
         return memoryview(b"")
 
     async def _read(self, offset: int, size: int) -> tuple[memoryview, bool]:
         """What is there, with what is held over it; whether there are holes."""
-        while self._hides(offset, size):
-            await self.send()
+        while self._must_flush_before_read(offset, size):
+            await self.flush()
         view = np.empty(size, np.uint8).data
         # What is being sent may arrive before or after the chunks are read: it is laid over them, and what came later
         # over it.
-        ours = [*clip(self._sent, offset, size), *self._held.over(offset, size)]
-        holes = not covers(ours, offset, size) and await self._link.reader.read_into(
-            [(self._handle.file, offset, view)], self._link.deadline()
+        ours = [*clip(self._in_flight, offset, size), *self._extents.copies_of(offset, size)]
+        holes = not covers(ours, offset, size) and await self._context.reader.read_into(
+            [(self._handle.file, offset, view)], self._context.deadline()
         )
         overlay(ours, offset, view)
         return view, holes
 
-    def _hides(self, offset: int, size: int) -> bool:
+    def _must_flush_before_read(self, offset: int, size: int) -> bool:
         """Whether only a round of sending can tell what a range holds."""
-        if self._tail and offset + size > self._placed_length:
+        if self._pending_append and offset + size > self._length_before_append:
             return True  # where it lies is not decided
         # Else what is on its way is known, or the file is being appended to, cut, filled or copied to.
-        return self._sending.locked() and not self._sent
+        return self._flush_lock.locked() and not self._in_flight
 
     # ---- writing ----
 
     async def write(self, offset: int, data: bytes | memoryview) -> None:
         """Take a copy of the bytes; they are sent when there are enough of them, or by `send` or `settle`."""
-        if self.write_at_once(offset, data):
+        if self.try_write(offset, data):
             return
-        await self._check_longer(offset + len(data))
-        if self._tail or self._placing:
-            await self.send()
-        await self._room.take(len(data))
-        self._hold(offset, data)
-        if self.holding >= MOST_BYTES:
-            await self.send()
+        await self._check_quota(offset + len(data))
+        if self._pending_append or self._append_in_flight:
+            await self.flush()
+        await self._budget.take(len(data))
+        self._add(offset, data)
+        if self.unsent_bytes >= MAX_UNSENT_BYTES:
+            await self.flush()
 
-    def write_at_once(self, offset: int, data: bytes | memoryview) -> bool:
+    def try_write(self, offset: int, data: bytes | memoryview) -> bool:
         """The same without I/O: False when that is needed."""
         self._handle.check_writable(offset, len(data))
-        if self._handle.over_quota or self._tail or self._placing or not self._takes(len(data)):
+        if self._handle.over_quota or self._pending_append or self._append_in_flight or not self._reserve(len(data)):
             return False  # what was appended before has its place before
-        self._hold(offset, data)
-        if self.holding >= SEND_BYTES or self._held.pieces >= SEND_PIECES:
-            self.start_sending()
+        self._add(offset, data)
+        if self.unsent_bytes >= FLUSH_BYTES or self._extents.pieces >= FLUSH_PIECES:
+            self.start_flush()
         return True
 
     def discard(self) -> None:
         """Locks on it were lost, so nothing that is held may be sent. What is on its way is refused by storage, if
         somebody else has had a lock since."""
-        size = self.holding
+        size = self.unsent_bytes
         if size:
-            self._held.take()
-            self._tail = bytearray()
-            self._room.give(size)
+            self._extents.drain()
+            self._pending_append = bytearray()
+            self._budget.give(size)
             self.errors.record(LockLost("a lock on the file was lost, and with it what was written and not synced"))
-            self.lost(self.inode.inode)
+            self.on_lost(self.inode.inode)
 
     def note_quota(self, over: bool) -> None:
         """The meta service has said whether the file may become longer."""
         self._handle.over_quota = over
 
-    async def _check_longer(self, end: int) -> None:
+    async def _check_quota(self, end: int) -> None:
         """Raises QuotaExceeded. Bytes that are held count as written: they were taken before."""
         if self._handle.over_quota and end > self.length:
             await self._handle.recheck_quota()
             if self._handle.over_quota:
                 raise QuotaExceeded("the quota is used up: the file cannot become longer")
 
-    def _takes(self, size: int) -> bool:
+    def _reserve(self, size: int) -> bool:
         """Whether so many bytes can be held without waiting; if so, they are counted."""
-        return self.holding + size < MOST_BYTES and self._room.try_take(size)
+        return self.unsent_bytes + size < MAX_UNSENT_BYTES and self._budget.try_take(size)
 
     async def append(self, data: bytes | memoryview) -> None:
         """Take a copy of bytes that come behind all that anybody has written, whenever they are sent."""
-        if self.append_at_once(data):
+        if self.try_append(data):
             return
-        await self._check_longer(self.length + len(data))
-        await self._room.take(len(data))
-        self._hold_appended(data)
-        if self.holding >= MOST_BYTES:
-            await self.send()
+        await self._check_quota(self.length + len(data))
+        await self._budget.take(len(data))
+        self._add_appended(data)
+        if self.unsent_bytes >= MAX_UNSENT_BYTES:
+            await self.flush()
 
-    def append_at_once(self, data: bytes | memoryview) -> bool:
+    def try_append(self, data: bytes | memoryview) -> bool:
         """The same without I/O: False when that is needed."""
         self._handle.check_writable(self.length, len(data))
-        if self._handle.over_quota or not self._takes(len(data)):
+        if self._handle.over_quota or not self._reserve(len(data)):
             return False
-        self._hold_appended(data)
-        if self.holding >= SEND_BYTES:
-            self.start_sending()
+        self._add_appended(data)
+        if self.unsent_bytes >= FLUSH_BYTES:
+            self.start_flush()
         return True
 
-    def _hold_appended(self, data: bytes | memoryview) -> None:
-        self._tail += data
+    def _add_appended(self, data: bytes | memoryview) -> None:
+        self._pending_append += data
         self._note_write()
 
-    def _hold(self, offset: int, data: bytes | memoryview) -> None:
-        kept = self._held.add(offset, data)
-        self._room.give(len(data) - kept)
+    def _add(self, offset: int, data: bytes | memoryview) -> None:
+        kept = self._extents.add(offset, data)
+        self._budget.give(len(data) - kept)
         self._note_write()
-        self._reach = max(self._reach, offset + len(data))
+        self._write_end = max(self._write_end, offset + len(data))
         self.has_pages = True
 
     def _note_write(self) -> None:
         if not self._dirty_ns:
-            self._dirty_since_s = self._link.clock.monotonic()
-        self._dirty_ns = self._link.clock.wall_ns()
+            self._dirty_since_s = self._context.clock.monotonic()
+        self._dirty_ns = self._context.clock.wall_ns()
 
-    def written_by(self, caller: pb.Caller) -> bool:
+    def clear_privileges(self, caller: pb.Caller) -> bool:
         """Somebody writes in whose hands the file loses its privileges. Whether it has any."""
         self._handle.caller = caller
-        return written(self.inode, caller) != self.inode.mode
+        return mode_after_write(self.inode, caller) != self.inode.mode
 
-    def start_sending(self) -> None:
+    def start_flush(self) -> None:
         """Send what is held in the background; `errors` has what is lost."""
-        self._wanted = True
-        if self._round is None or self._round.done():
-            self._round = asyncio.create_task(self._send_rounds())
+        self._flush_again = True
+        if self._flush_task is None or self._flush_task.done():
+            self._flush_task = asyncio.create_task(self._flush_rounds())
 
-    async def _send_rounds(self) -> None:
-        while self._wanted:  # also what came during a round: somebody may wait for its room
-            self._wanted = False
-            await self._send()
+    async def _flush_rounds(self) -> None:
+        while self._flush_again:  # also what came during a round: somebody may wait for its room
+            self._flush_again = False
+            await self._flush()
 
-    async def send(self) -> None:
+    async def flush(self) -> None:
         """Send all that is held, and wait until it is durable. Raises what went wrong meanwhile.
 
         Who stops waiting does not stop it: what was taken to be sent is nowhere else.
         """
-        before = self.errors.now
-        await asyncio.shield(asyncio.ensure_future(self._send()))
-        failure = self.errors.since(before)
+        before = self.errors.current
+        await asyncio.shield(asyncio.ensure_future(self._flush()))
+        failure = self.errors.check(before)
         if failure is not None:
             raise failure
 
-    async def _send(self) -> None:
-        async with self._sending:
-            await self._noting(self._send_extents)
-            if self._tail:
-                await self._noting(self._send_extents)  # what was written meanwhile, before it was appended
-                await self._noting(self._send_tail)
+    async def _flush(self) -> None:
+        async with self._flush_lock:
+            await self._recording_errors(self._flush_extents)
+            if self._pending_append:
+                await self._recording_errors(self._flush_extents)  # what was written meanwhile, before it was appended
+                await self._recording_errors(self._flush_append)
             with contextlib.suppress(ThreefsError):  # nothing is lost: it is reported again
                 await self._handle.sync_for_quota()
 
-    async def _noting(self, part: Callable[[], Awaitable[None]]) -> None:
+    async def _recording_errors(self, part: Callable[[], Awaitable[None]]) -> None:
         try:
             await part()
         except Exception as error:  # of whatever kind: what was taken to be sent is nowhere else
             unforeseen = not isinstance(error, ThreefsError)
             _LOG.warning("what was written is lost", inode=self.inode.inode, error=str(error), exc_info=unforeseen)
             self.errors.record(error)
-            self.lost(self.inode.inode)
+            self.on_lost(self.inode.inode)
 
-    async def _send_extents(self) -> None:
-        size = self._held.size
-        extents = self._sent = self._held.take()
+    async def _flush_extents(self) -> None:
+        size = self._extents.size
+        extents = self._in_flight = self._extents.drain()
         if not extents:
             return
         handle = self._handle  # whatever comes after it is under another fence
@@ -404,14 +396,14 @@ class OpenFile:
             self._handle.record_write(outcome_unknown=not isinstance(error, Unavailable))
             raise
         finally:
-            self._sent = []
-            self._room.give(size)
+            self._in_flight = []
+            self._budget.give(size)
         self._handle.record_write(max(offset + len(data) for offset, data in extents), truncate_version=since)
 
-    async def _send_tail(self) -> None:
+    async def _flush_append(self) -> None:
         """The meta service says where it lies. It must know before what was written here and makes the file longer."""
-        data, self._tail = self._tail, bytearray()
-        self._placing, self._placed_before = len(data), self._placed_length
+        data, self._pending_append = self._pending_append, bytearray()
+        self._append_in_flight, self._append_start = len(data), self._length_before_append
         handle = self._handle
         try:
             await handle.sync()
@@ -420,26 +412,26 @@ class OpenFile:
             self._handle.record_write(outcome_unknown=not isinstance(error, Unavailable))
             raise
         finally:
-            self._placing = self._placed_before = 0
-            self._room.give(len(data))
+            self._append_in_flight = self._append_start = 0
+            self._budget.give(len(data))
 
-    async def settle(self) -> None:
+    async def sync(self) -> None:
         """All is durable, and others see the length. Raises what went wrong meanwhile; what was lost before is in
         `errors`."""
-        if self.unsettled:
-            await self._settle(self._handle.sync)
+        if self.needs_sync:
+            await self._sync(self._handle.sync)
 
-    async def _settle(self, finish: Callable[[], Awaitable[None]]) -> None:
+    async def _sync(self, finish: Callable[[], Awaitable[None]]) -> None:
         failure: ThreefsError | None = None
-        began_s = self._link.clock.monotonic()
+        began_s = self._context.clock.monotonic()
         try:
-            await self.send()
+            await self.flush()
         except ThreefsError as error:  # the length of what did arrive is settled all the same
             failure = error
         dirty_ns = self._dirty_ns
         await finish()
-        if self._dirty_ns == dirty_ns and not self.holding:
-            self._dirty_ns = self._reach = 0
+        if self._dirty_ns == dirty_ns and not self.unsent_bytes:
+            self._dirty_ns = self._write_end = 0
             self._handle.caller = None
         self._dirty_since_s = began_s  # what is left came later
         if failure is not None:
@@ -451,47 +443,47 @@ class OpenFile:
         self, length: int, caller: pb.Caller, *, through_handle: bool = False, moves: int | None = None
     ) -> pb.Inode:
         """An open handle stands for the permission to write. Else it is the file that had moved so often."""
-        await self.send()
+        await self.flush()
         request = pb.TruncateRequest(
-            mutation=self._link.meta.mutation(),
+            mutation=self._context.meta.mutation(),
             place=pb.Place(base=self.inode.inode, named=not through_handle, moves=moves),
             length=length,
             session=self.session if through_handle else b"",
         )
-        async with self._sending:
-            reply = await self._link.meta.call(
-                methods.TRUNCATE, request, timeout_s=self._link.options.timeout_s, caller=caller
+        async with self._flush_lock:
+            reply = await self._context.meta.call(
+                methods.TRUNCATE, request, timeout_s=self._context.options.timeout_s, caller=caller
             )
-            self._handle.file.written_end = self._reach = 0
-            self.changed(reply.inode)
+            self._handle.file.written_end = self._write_end = 0
+            self.apply_own_change(reply.inode)
         return self.inode
 
     async def allocate(self, offset: int, length: int, mode: int) -> None:
         """What fallocate(2) does; the numbers of the modes are the same."""
-        await self.send()
-        async with self._sending:
+        await self.flush()
+        async with self._flush_lock:
             await fallocate.allocate(self._handle, offset, length, mode)
 
     async def seek_data(self, offset: int) -> int:
-        await self.send()
+        await self.flush()
         return await sparse.seek_data(self._handle, offset)
 
     async def seek_hole(self, offset: int) -> int:
-        await self.send()
+        await self.flush()
         return await sparse.seek_hole(self._handle, offset)
 
     async def copy_to(self, offset: int, destination: "OpenFile", at: int, length: int) -> int:
         """Up to `length` bytes, durable when it returns; how many."""
-        await self.settle()
-        await destination.settle()
-        async with destination._sending:
+        await self.sync()
+        await destination.sync()
+        async with destination._flush_lock:
             copied = await copy_range(self._handle, offset, destination._handle, at, length)
             destination._note_write()
-        await destination.settle()
+        await destination.sync()
         return copied
 
 
-def written(inode: pb.Inode, caller: pb.Caller) -> int:
+def mode_after_write(inode: pb.Inode, caller: pb.Caller) -> int:
     """What a write leaves of the mode: set-group-id means a privilege where the group may execute, and else a mark that
     members of the group may keep."""
     mode = inode.mode & ~0o4000

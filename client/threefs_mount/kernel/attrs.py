@@ -31,14 +31,14 @@ TYPES = {bits: kind for kind, bits in TYPE_BITS.items()}
 #: Nothing has that name, for now: the kernel asks again each time.
 ABSENT = Entry(0)
 _SYMLINK = pb.SYMLINK
-_made = tuple.__new__  # quicker than the constructor: one for every name that is looked at
+_new_tuple = tuple.__new__  # quicker than the constructor: one for every name that is looked at
 
 
 def entry(inode: pb.Inode, cache_s: float) -> Entry:
     """The kernel may keep it for `cache_s` seconds."""
     kind = inode.type
     length = len(inode.target) if kind == _SYMLINK else inode.length
-    return _made(
+    return _new_tuple(
         Entry,
         (
             inode.inode,
@@ -61,7 +61,7 @@ def entry(inode: pb.Inode, cache_s: float) -> Entry:
     )
 
 
-def names(reply: pb.ListNamesReply) -> DirentPage:
+def dirent_page(reply: pb.ListNamesReply) -> DirentPage:
     """Raises ProtocolError."""
     count = len(reply.types)
     whole = reply.names.endswith(b"\0") if count else not reply.names
@@ -76,7 +76,7 @@ def names(reply: pb.ListNamesReply) -> DirentPage:
     return DirentPage(reply.names, reply.inodes, types, reply.more, reply.token)
 
 
-def prepared(inodes: Iterable[bytes]) -> list[Prepared | None]:
+def prepared_entries(inodes: Iterable[bytes]) -> list[Prepared | None]:
     """Of inodes that are serialized, as the kernel may be told of them under the names by which they were found."""
     found = map(pb.Inode.FromString, inodes)
     return [replies.prepared(entry(inode, 0)) if is_kept(inode) else None for inode in found]
@@ -87,7 +87,7 @@ def is_kept(inode: pb.Inode) -> bool:
     return inode.nlink == 1 or (inode.type == pb.DIRECTORY and inode.nlink > 0)
 
 
-def space(reply: pb.StatFsReply) -> Space:
+def statfs(reply: pb.StatFsReply) -> Space:
     """In bytes of content: a stored byte takes as many bytes of the disks as it has replicas."""
     unit = _UNIT_BYTES * max(1, reply.replicas)
     free = reply.free_bytes // unit

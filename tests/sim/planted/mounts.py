@@ -15,7 +15,7 @@ _ERRORS = "unit/client/threefs_mount/files/test_errseq.py"
 @plant_for(f"{_ERRORS}::test_every_history")
 def close_takes_the_error() -> None:
     """I16: the close of an inherited descriptor takes the error that fsync should tell of."""
-    since = Errseq.since
+    since = Errseq.check
 
     def taking(self: Errseq, seen: int) -> Exception | None:
         error = since(self, seen)
@@ -23,20 +23,20 @@ def close_takes_the_error() -> None:
             self._error = None
         return error
 
-    put(Errseq, "since", taking)
+    put(Errseq, "check", taking)
 
 
 @plant_for(f"{_ERRORS}::test_every_history")
 def error_is_told_to_one_handle() -> None:
     """I16: the first fsync takes the error from all other handles."""
-    tell = Errseq.tell
+    tell = Errseq.check_and_advance
 
     def once(self: Errseq, seen: int) -> Any:
         told = tell(self, seen)
         self._error = None
         return told
 
-    put(Errseq, "tell", once)
+    put(Errseq, "check_and_advance", once)
 
 
 @plant_for(
@@ -62,4 +62,4 @@ def quota_is_ignored() -> None:
 @plant_for(f"{_FILES}::test_a_session_that_nobody_could_end_is_ended_later")
 def failed_close_leaks_its_session() -> None:
     """A session whose end was not confirmed lasts as long as the mount."""
-    put(OpenFileTable, "_end_later", lambda self: None)
+    put(OpenFileTable, "_schedule_close", lambda self: None)

@@ -10,19 +10,19 @@ from threefs_fuse.requests import Lock
 
 
 def test_every_operation_has_a_method() -> None:
-    for code, operation in dispatch.agreed(Feature.SETXATTR_EXT).items():
+    for code, operation in dispatch.negotiated_operations(Feature.SETXATTR_EXT).items():
         assert inspect.isfunction(getattr(FuseFileSystem, operation.method)), Op(code)
 
 
 def test_only_what_changes_nothing_may_stop() -> None:
-    table = dispatch.agreed(Feature(0))
-    assert table[Op.OPEN].may_stop((os.O_RDONLY, False))
-    assert not table[Op.OPEN].may_stop((os.O_RDWR, False)) and not table[Op.OPEN].may_stop((os.O_TRUNC, False))
-    assert table[Op.READ].may_stop(())
+    table = dispatch.negotiated_operations(Feature(0))
+    assert table[Op.OPEN].cancellable((os.O_RDONLY, False))
+    assert not table[Op.OPEN].cancellable((os.O_RDWR, False)) and not table[Op.OPEN].cancellable((os.O_TRUNC, False))
+    assert table[Op.READ].cancellable(())
     for kind, may_stop in ((fcntl.F_WRLCK, True), (fcntl.F_UNLCK, False)):
-        assert table[Op.SETLKW].may_stop((1, 2, Lock(0, 1, kind, 3), False)) == may_stop
+        assert table[Op.SETLKW].cancellable((1, 2, Lock(0, 1, kind, 3), False)) == may_stop
     for code in (Op.WRITE, Op.CREATE, Op.RENAME2, Op.UNLINK, Op.SETATTR, Op.RELEASE, Op.FLUSH):
-        assert not table[code].may_stop(())
+        assert not table[code].cancellable(())
 
 
 def test_room_for_an_answer() -> None:
@@ -33,4 +33,7 @@ def test_room_for_an_answer() -> None:
 
 
 def test_the_older_form_of_attributes() -> None:
-    assert dispatch.agreed(Feature(0))[Op.SETXATTR].take is not dispatch.agreed(Feature.SETXATTR_EXT)[Op.SETXATTR].take
+    assert (
+        dispatch.negotiated_operations(Feature(0))[Op.SETXATTR].decode
+        is not dispatch.negotiated_operations(Feature.SETXATTR_EXT)[Op.SETXATTR].decode
+    )

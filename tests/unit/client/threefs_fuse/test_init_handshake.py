@@ -2,11 +2,11 @@ import struct
 
 import pytest
 from threefs_fuse import init_handshake, protocol
-from threefs_fuse.init_handshake import Wishes
+from threefs_fuse.init_handshake import SessionOptions
 from threefs_fuse.protocol import Feature
 from threefs_fuse.requests import Malformed
 
-WISHES = Wishes(Feature.ASYNC_READ | Feature.POSIX_LOCKS | Feature.DIRECT_IO_ALLOW_MMAP, background=40)
+WISHES = SessionOptions(Feature.ASYNC_READ | Feature.POSIX_LOCKS | Feature.DIRECT_IO_ALLOW_MMAP, background=40)
 
 
 def init(major: int, minor: int, flags: int) -> memoryview:

@@ -27,7 +27,7 @@ def test_attributes() -> None:
 
 
 def test_more_attributes() -> None:
-    (packed,) = replies.more_attributes(FILE._replace(birth_ns=10**18 + 3))
+    (packed,) = replies.statx(FILE._replace(birth_ns=10**18 + 3))
     assert len(packed) == 288
     assert struct.unpack_from("=QII", packed) == (2, 250_000_000, 0)
     assert struct.unpack_from("=IIQIIIH2xQQQQ", packed, 32) == (
@@ -35,7 +35,7 @@ def test_more_attributes() -> None:
     )  # fmt: skip
     times = struct.unpack_from("=qI4xqI4xqI4xqI4x", packed, 32 + 64)
     assert times == (10**9, 1, 10**9, 3, -1, 5, 0, 2), "of reading, birth, change, writing"
-    (packed,) = replies.more_attributes(FILE)
+    (packed,) = replies.statx(FILE)
     assert struct.unpack_from("=I", packed, 32) == (0x7FF,), "its birth is not known"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from threefs_fuse import replies
 from threefs_fuse.replies import Entry, Page
-from threefs_mount.cache.cached_listing import SMALL, CachedListing
+from threefs_mount.cache.cached_listing import SMALL_DIRECTORY, CachedListing
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage, ListedAttributes
 from threefs_mount.open_directories import OpenDirectories
 
@@ -19,10 +19,10 @@ class Known:
     def __init__(self, *known: bytes) -> None:
         self._known = known
 
-    def names(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
+    def packed_entries(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
         return [replies.packed(Entry(9)) if name in self._known else None for name in names]
 
-    def listed(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
+    def packed_listing(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
         return [replies.packed(Entry(number)) for number in listed.numbers[first : first + count]]
 
 
@@ -91,13 +91,15 @@ def test_the_first_page_has_attributes_only_if_they_came_with_the_names() -> Non
     """That they are known does not say that they are wanted again."""
 
     async def scene() -> None:
-        names = [b"%03d" % number for number in range(SMALL)]
+        names = [b"%03d" % number for number in range(SMALL_DIRECTORY)]
         for came in (True, False):
             begin = begin_with(names, 1000, with_attributes=came)
             directories = OpenDirectories(begin, Known(*names))
             opened = directories.get(directories.add(7, 1))
             first = (await settled(opened.read(0, Page(1 << 20, plus=True)))).parts[0]
-            assert len(inodes_of(first)) == (1 + SMALL if came else 1) and len(first) == 160 * (2 + SMALL)
+            assert len(inodes_of(first)) == (1 + SMALL_DIRECTORY if came else 1) and len(first) == 160 * (
+                2 + SMALL_DIRECTORY
+            )
             if not came:
                 rest = (await settled(opened.read(2, Page(1 << 20, plus=True)))).parts[0]
                 assert inodes_of(rest) == {9}  # the kernel asks like that if somebody looks at names
@@ -109,7 +111,7 @@ def test_the_first_page_of_a_larger_directory_is_empty() -> None:
     """Of a small one all come at once: the room for attributes is cheaper than to be asked again."""
 
     async def scene() -> None:
-        for count, here in ((0, 0), (1, 1), (SMALL, SMALL), (SMALL + 1, 0)):
+        for count, here in ((0, 0), (1, 1), (SMALL_DIRECTORY, SMALL_DIRECTORY), (SMALL_DIRECTORY + 1, 0)):
             names = [b"%03d" % number for number in range(count)]
             directories = OpenDirectories(begin_with(names, 1000), Known())
             directory = directories.get(directories.add(7, 1))

@@ -40,7 +40,7 @@ def test_what_cannot_be_there_is_not_asked_for() -> None:
     async def play() -> None:
         bench = Bench()
         assert await cast(Any, bench.xattrs.get(5, USER, b"user.a")) == b"value"
-        bench.files.shown(bench.inode)
+        bench.files.overlay_local(bench.inode)
         with pytest.raises(OSError) as caught:
             bench.xattrs.get(5, USER, b"user.a")
         assert caught.value.errno == errno.ENODATA and len(bench.asked) == 1
@@ -60,7 +60,7 @@ def test_changes_are_of_what_has_the_name_unless_somebody_has_it_open() -> None:
         (put, user), (removed, _), (_, kernel) = bench.asked
         assert put.place.named and removed.place.named and put.replace and not put.create
         assert user == USER and kernel.uid == 0, "who writes may not take it away, but the kernel does then"
-        bench.files._files[5] = cast(Any, SimpleNamespace(changed=lambda inode: None))
+        bench.files._files[5] = cast(Any, SimpleNamespace(apply_own_change=lambda inode: None))
         await bench.xattrs.put(5, USER, b"user.a", b"value", 0)
         assert not bench.asked[-1][0].place.named
 

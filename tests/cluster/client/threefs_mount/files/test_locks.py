@@ -28,7 +28,7 @@ class Two:
 
     async def refused(self, locks: FileLocks, owner: int, lock: Lock, *, flock: bool = False) -> bool:
         try:
-            await locks.take(self.inode, owner, lock, flock=flock, wait=False)
+            await locks.acquire(self.inode, owner, lock, flock=flock, wait=False)
         except Locked:
             return True
         return False
@@ -49,7 +49,7 @@ def locked(start: int = 0, end: int = WHOLE, kind: int = fcntl.F_WRLCK) -> Lock:
 
 def test_ranges_exclude_each_other_across_mounts(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
-        await two.here.take(two.inode, 1, locked(0, 9), flock=False, wait=False)
+        await two.here.acquire(two.inode, 1, locked(0, 9), flock=False, wait=False)
         assert two.told == [two.inode]
         assert await two.refused(two.there, 1, locked(9, 20))
         assert await two.refused(two.here, 2, locked(0, 0, fcntl.F_RDLCK))
@@ -59,12 +59,12 @@ def test_ranges_exclude_each_other_across_mounts(cluster: LocalCluster) -> None:
         assert (found.start, found.end, found.type, found.pid) == (0, 9, fcntl.F_WRLCK, 0)
         found = await two.here.conflict(two.inode, 2, locked(0, 5), flock=False)
         assert found.pid == 77
-        await two.here.give_up(two.inode, 1, locked(0, 9, fcntl.F_UNLCK), flock=False)
+        await two.here.unlock(two.inode, 1, locked(0, 9, fcntl.F_UNLCK), flock=False)
         assert not two.here.holds(two.inode, 1, flock=False)
         assert (await two.there.conflict(two.inode, 1, locked(0, 5), flock=False)).type == fcntl.F_UNLCK
-        await two.there.give_up_all(two.inode, 1, flock=False)
-        await two.there.give_up_all(two.inode, 1, flock=True)
-        await two.there.give_up_all(two.inode, 5, flock=True)  # who has none
+        await two.there.unlock_all(two.inode, 1, flock=False)
+        await two.there.unlock_all(two.inode, 1, flock=True)
+        await two.there.unlock_all(two.inode, 5, flock=True)  # who has none
 
     play(cluster, "ranges", scene)
 
@@ -72,19 +72,19 @@ def test_ranges_exclude_each_other_across_mounts(cluster: LocalCluster) -> None:
 def test_what_no_process_has_given_up_ends_with_the_open_file(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
         for owner, handle in ((1, 7), (2, 7), (3, 8)):
-            await two.here.take(two.inode, owner, locked(owner, owner), flock=False, wait=False, handle=handle)
-        assert two.here.closing(two.inode, 7, 1), "a process closes it, and has locks"
-        await two.here.give_up_all(two.inode, 1, flock=False)
-        await two.here.take(two.inode, 1, locked(1, 1), flock=False, wait=False, handle=8)
-        assert two.here.closed(7, flock=False)
-        await two.here.end(two.inode, 7, 0, flock=False)
+            await two.here.acquire(two.inode, owner, locked(owner, owner), flock=False, wait=False, handle=handle)
+        assert two.here.closing_descriptor(two.inode, 7, 1), "a process closes it, and has locks"
+        await two.here.unlock_all(two.inode, 1, flock=False)
+        await two.here.acquire(two.inode, 1, locked(1, 1), flock=False, wait=False, handle=8)
+        assert two.here.closing_handle(7, flock=False)
+        await two.here.end_handle(two.inode, 7, 0, flock=False)
         held = [two.here.holds(two.inode, owner, flock=False) for owner in (1, 2, 3)]
         assert held == [True, False, True], "of the other open file they stay"
-        assert not two.here.closed(7, flock=False) and two.here.closed(7, flock=True)
+        assert not two.here.closing_handle(7, flock=False) and two.here.closing_handle(7, flock=True)
         for owner in (1, 3):
-            assert two.here.closing(two.inode, 8, owner)
-            await two.here.give_up_all(two.inode, owner, flock=False)
-        assert not two.here.closed(8, flock=False)
+            assert two.here.closing_descriptor(two.inode, 8, owner)
+            await two.here.unlock_all(two.inode, owner, flock=False)
+        assert not two.here.closing_handle(8, flock=False)
 
     play(cluster, "ends", scene)
 
@@ -92,27 +92,27 @@ def test_what_no_process_has_given_up_ends_with_the_open_file(cluster: LocalClus
 def test_a_lock_is_waited_for(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
         for other in (two.here, two.there):
-            await two.here.take(two.inode, 1, locked(), flock=True, wait=False)
-            waiting = asyncio.create_task(other.take(two.inode, 2, locked(), flock=True, wait=True))
+            await two.here.acquire(two.inode, 1, locked(), flock=True, wait=False)
+            waiting = asyncio.create_task(other.acquire(two.inode, 2, locked(), flock=True, wait=True))
             await asyncio.sleep(0.05)
             assert not waiting.done()
-            await two.here.give_up_all(two.inode, 1, flock=True)
+            await two.here.unlock_all(two.inode, 1, flock=True)
             await waiting
-            await other.give_up_all(two.inode, 2, flock=True)
+            await other.unlock_all(two.inode, 2, flock=True)
 
     play(cluster, "waiting", scene)
 
 
 def test_who_stops_waiting_has_nothing(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
-        await two.here.take(two.inode, 1, locked(), flock=True, wait=False)
-        waiting = asyncio.create_task(two.there.take(two.inode, 2, locked(), flock=True, wait=True))
+        await two.here.acquire(two.inode, 1, locked(), flock=True, wait=False)
+        waiting = asyncio.create_task(two.there.acquire(two.inode, 2, locked(), flock=True, wait=True))
         await asyncio.sleep(0.05)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert not two.there.holds(two.inode, 2, flock=True)
-        await two.here.give_up_all(two.inode, 1, flock=True)
+        await two.here.unlock_all(two.inode, 1, flock=True)
         assert not await two.refused(two.here, 3, locked(), flock=True)
 
     play(cluster, "stopping", scene)
@@ -120,13 +120,13 @@ def test_who_stops_waiting_has_nothing(cluster: LocalCluster) -> None:
 
 def test_a_thread_unlocks_while_another_waits(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
-        await two.here.take(two.inode, 1, locked(0, 0), flock=False, wait=False)
-        await two.there.take(two.inode, 1, locked(1, 1), flock=False, wait=False)
-        waiting = asyncio.create_task(two.here.take(two.inode, 1, locked(1, 1), flock=False, wait=True))
+        await two.here.acquire(two.inode, 1, locked(0, 0), flock=False, wait=False)
+        await two.there.acquire(two.inode, 1, locked(1, 1), flock=False, wait=False)
+        waiting = asyncio.create_task(two.here.acquire(two.inode, 1, locked(1, 1), flock=False, wait=True))
         await asyncio.sleep(0.02)
-        await two.here.give_up(two.inode, 1, locked(0, 0, fcntl.F_UNLCK), flock=False)
+        await two.here.unlock(two.inode, 1, locked(0, 0, fcntl.F_UNLCK), flock=False)
         assert not await two.refused(two.there, 1, locked(0, 0))
-        await two.there.give_up_all(two.inode, 1, flock=False)
+        await two.there.unlock_all(two.inode, 1, flock=False)
         await waiting
 
     play(cluster, "threads", scene)
@@ -136,7 +136,7 @@ def test_what_is_no_lock(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
         for wrong in (fcntl.F_UNLCK, 99):
             with pytest.raises(InvalidArgument):
-                await two.here.take(two.inode, 1, locked(kind=wrong), flock=False, wait=False)
+                await two.here.acquire(two.inode, 1, locked(kind=wrong), flock=False, wait=False)
             with pytest.raises(InvalidArgument):
                 await two.here.conflict(two.inode, 1, locked(kind=wrong), flock=False)
 
@@ -145,17 +145,17 @@ def test_what_is_no_lock(cluster: LocalCluster) -> None:
 
 def test_two_mounts_that_wait_for_each_other(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
-        await two.here.take(two.inode, 1, locked(0, 9), flock=False, wait=True)
-        await two.there.take(two.inode, 1, locked(10, 19), flock=False, wait=True)
+        await two.here.acquire(two.inode, 1, locked(0, 9), flock=False, wait=True)
+        await two.there.acquire(two.inode, 1, locked(10, 19), flock=False, wait=True)
 
         async def one_after_the_other(locks: FileLocks, lock: Lock) -> str:
             try:
-                await locks.take(two.inode, 1, lock, flock=False, wait=True)
+                await locks.acquire(two.inode, 1, lock, flock=False, wait=True)
                 return "given"
             except Deadlock:
                 return "told"
             finally:
-                await locks.give_up_all(two.inode, 1, flock=False)
+                await locks.unlock_all(two.inode, 1, flock=False)
 
         asked = (one_after_the_other(two.here, locked(10, 19)), one_after_the_other(two.there, locked(0, 9)))
         assert sorted(await asyncio.gather(*asked)) == ["given", "told"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 from threefs_fuse.dirents import HEAD
 from threefs_mount.cache import cached_listing as module
-from threefs_mount.cache.cached_listing import FIRST_POSITION, SMALL, CachedListing
+from threefs_mount.cache.cached_listing import FIRST_POSITION, SMALL_DIRECTORY, CachedListing
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage
 
 from threefs.errors import ProtocolError, Unavailable
@@ -42,7 +42,7 @@ class Directory:
 
 async def all_from(listing: CachedListing, number: int) -> list[bytes]:
     found: list[bytes] = []
-    while (rest := await listing.rest(number)) is not None:
+    while (rest := await listing.load_page(number)) is not None:
         number, dirents, index = rest
         at = dirents.begin(index)
         while at < len(dirents.packed):
@@ -67,7 +67,7 @@ def test_all_entries_once() -> None:
 
 def test_any_place_can_be_gone_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
     for most in (1, 1 << 20):
-        monkeypatch.setattr(module, "MOST_BYTES", most)
+        monkeypatch.setattr(module, "MAX_BYTES", most)
 
         async def scene() -> None:
             directory = Directory(35, 10)
@@ -93,7 +93,7 @@ def test_removing_what_was_read_skips_nothing() -> None:
 
 
 def test_a_page_that_became_shorter_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 1)
+    monkeypatch.setattr(module, "MAX_BYTES", 1)
 
     async def scene() -> None:
         directory = Directory(40, 10)
@@ -108,7 +108,7 @@ def test_a_page_that_became_shorter_is_passed_over(monkeypatch: pytest.MonkeyPat
 
 
 def test_little_is_kept_of_a_huge_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(module, "MAX_BYTES", 1000)
 
     async def scene() -> None:
         directory = Directory(1000, 10)
@@ -124,7 +124,7 @@ def test_pages_of_different_times_are_no_known_listing() -> None:
     async def scene() -> None:
         directory = Directory(35, 10)
         listing = await directory.listing()
-        await listing.rest(10)
+        await listing.load_page(10)
         directory.token = 2
         await all_from(listing, 0)
         assert not listing.token
@@ -136,14 +136,14 @@ def test_readers_share_the_calls_and_the_next_page_is_fetched_meanwhile() -> Non
     async def scene() -> None:
         directory = Directory(40, 10)
         listing = await directory.listing()
-        assert listing.at_once(0) is not None and directory.fetched == 1
-        listing.passed(4)
+        assert listing.cached_page(0) is not None and directory.fetched == 1
+        listing.read_up_to(4)
         await asyncio.sleep(0)
-        assert listing.at_once(10) is None and directory.fetched == 1
-        listing.passed(5)
+        assert listing.cached_page(10) is None and directory.fetched == 1
+        listing.read_up_to(5)
         for _ in range(5):
             await asyncio.sleep(0)
-        assert directory.fetched == 2 and listing.at_once(10) is not None
+        assert directory.fetched == 2 and listing.cached_page(10) is not None
         assert await asyncio.gather(*(all_from(listing, 0) for _ in range(4))) == [directory.names] * 4
         assert directory.fetched == 4
         await listing.close()
@@ -156,11 +156,11 @@ def test_what_fails_in_the_background_is_told_to_the_reader() -> None:
         directory = Directory(40, 10)
         listing = await directory.listing()
         directory.failing = True
-        listing.at_once(9)
+        listing.cached_page(9)
         for _ in range(5):
             await asyncio.sleep(0)
         with pytest.raises(Unavailable):
-            await listing.rest(10)
+            await listing.load_page(10)
         directory.failing = False
         assert len(await all_from(listing, 0)) == 40
 
@@ -180,9 +180,9 @@ def test_the_end_is_known_once_it_was_seen() -> None:
     async def scene() -> None:
         directory = Directory(15, 10)
         listing = await directory.listing()
-        assert not listing.ends_at(15)
+        assert not listing.is_end(15)
         await all_from(listing, 0)
-        assert not listing.ends_at(14) and listing.ends_at(15) and listing.ends_at(16)
+        assert not listing.is_end(14) and listing.is_end(15) and listing.is_end(16)
 
     asyncio.run(scene())
 
@@ -202,11 +202,11 @@ def test_attributes_are_packed_anew_only_if_they_have_changed() -> None:
         size = listing.size
         assert size > before + sum(map(len, bodies())) and directory.size == size
         again = listing.with_attributes(7, Attributes(bodies(), 2.0, 6))
-        assert again.shown is first.shown and again.attributes.since_s == 2.0 and listing.size == size
+        assert again.packed is first.packed and again.attributes.asked_s == 2.0 and listing.size == size
         inodes[1].length = 9
         changed = listing.with_attributes(7, Attributes(bodies(), 3.0, 7))
-        assert changed.shown[0] == first.shown[0] and changed.shown[1] != first.shown[1]
-        assert listing.with_attributes(7, Attributes(bodies(), 4.0, 8)).shown is changed.shown
+        assert changed.packed[0] == first.packed[0] and changed.packed[1] != first.packed[1]
+        assert listing.with_attributes(7, Attributes(bodies(), 4.0, 8)).packed is changed.packed
         for wrong in (bodies()[:2], [*bodies(), b""]):
             with pytest.raises(ProtocolError):
                 listing.with_attributes(7, Attributes(wrong, 1.0, 5))
@@ -216,9 +216,9 @@ def test_attributes_are_packed_anew_only_if_they_have_changed() -> None:
 
 def test_only_a_small_directory_has_attributes() -> None:
     async def scene() -> None:
-        for count, page, small in ((SMALL, 1000, True), (SMALL + 1, 1000, False), (10, 5, False)):
+        for count, page, small in ((SMALL_DIRECTORY, 1000, True), (SMALL_DIRECTORY + 1, 1000, False), (10, 5, False)):
             listing = await Directory(count, page).listing()
-            assert (listing.small is not None) == small
+            assert (listing.only_page is not None) == small
             if not small:
                 with pytest.raises(ProtocolError):
                     listing.with_attributes(7, Attributes([b""] * count, 1.0, 5))

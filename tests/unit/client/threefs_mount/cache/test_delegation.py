@@ -2,7 +2,14 @@
 
 import pytest
 from threefs_mount.cache import delegation as bounds
-from threefs_mount.cache.delegation import FIRST_NAMES, IDLE_S, LARGE_PAUSE_S, PAUSE_S, Delegation, DirectoryDelegations
+from threefs_mount.cache.delegation import (
+    CREATES_BEFORE_REQUEST,
+    IDLE_S,
+    LARGE_PAUSE_S,
+    PAUSE_S,
+    Delegation,
+    DirectoryDelegations,
+)
 
 from threefs.delegations import CLAIM_S
 
@@ -20,41 +27,41 @@ class Mount:
         self.number = 0
 
     def absent(self, name: bytes = b"x", directory: int = 7) -> bool:
-        return self.claims.lacks(directory, name, self.now_s)
+        return self.claims.is_negative(directory, name, self.now_s)
 
     def add(self, name: bytes, claim: int = 0, recalled: int = 0, *, looked: bool = True) -> None:
         """A look that has to be asked for, a name, and its answer."""
         if looked and not self.absent(name):
-            self.claims.absent(7, self.now_s)
+            self.claims.record_negative_lookup(7, self.now_s)
         self.number += 1
-        addition = self.claims.adding(7, name, self.number, self.now_s)
-        self.claims.added(addition, claim, recalled, self.now_s)
+        addition = self.claims.begin_create(7, name, self.number, self.now_s)
+        self.claims.create_done(addition, claim, recalled, self.now_s)
 
     def remove(self, name: bytes) -> None:
-        self.claims.removed(self.claims.removing(7, name))
+        self.claims.unlink_done(self.claims.begin_unlink(7, name))
 
     def want(self) -> None:
-        for number in range(FIRST_NAMES):
+        for number in range(CREATES_BEFORE_REQUEST):
             self.add(b"%d" % number)
         assert self.wanted == [7]
 
     def ask(self) -> Delegation:
         self.number += 1
         self.wanted.remove(7)
-        claim, _ = self.claims.ask(7, self.number, self.now_s)
+        claim, _ = self.claims.begin_request(7, self.number, self.now_s)
         return claim
 
     def hold(self, *names: bytes) -> Delegation:
         self.want()
         claim = self.ask()
-        assert self.claims.answered(claim, claim.number, self.now_s, self.now_s)
-        assert self.claims.listed(claim, names, self.now_s, more=False)
+        assert self.claims.request_answered(claim, claim.number, self.now_s, self.now_s)
+        assert self.claims.insert_names(claim, names, self.now_s, more=False)
         return claim
 
 
 def test_who_looks_and_adds_names_again_and_again_wants_the_directory() -> None:
     mount = Mount()
-    for number in range(FIRST_NAMES - 1):
+    for number in range(CREATES_BEFORE_REQUEST - 1):
         mount.add(b"%d" % number)
     assert not mount.wanted
     mount.add(b"last", looked=False)
@@ -66,14 +73,14 @@ def test_who_looks_and_adds_names_again_and_again_wants_the_directory() -> None:
 
 def test_names_that_nobody_looked_for_and_old_ones_do_not_count() -> None:
     mount = Mount()
-    for number in range(3 * FIRST_NAMES):
+    for number in range(3 * CREATES_BEFORE_REQUEST):
         mount.add(b"%d" % number, looked=False)
-    for number in range(3 * FIRST_NAMES):
+    for number in range(3 * CREATES_BEFORE_REQUEST):
         mount.now_s += 1.1 if number % 4 == 0 else 0.0
         mount.add(b"%d" % number)
     assert not mount.wanted
     silent = Mount(enabled=False)
-    for number in range(3 * FIRST_NAMES):
+    for number in range(3 * CREATES_BEFORE_REQUEST):
         silent.add(b"%d" % number)
     assert not silent.wanted
 
@@ -83,10 +90,10 @@ def test_absent_is_what_is_not_listed_and_was_not_added() -> None:
     mount.want()
     claim = mount.ask()
     mount.add(b"early")
-    assert mount.claims.answered(claim, claim.number, mount.now_s, mount.now_s)
-    assert mount.claims.listed(claim, [b"a"], mount.now_s, more=True) and not mount.absent()
+    assert mount.claims.request_answered(claim, claim.number, mount.now_s, mount.now_s)
+    assert mount.claims.insert_names(claim, [b"a"], mount.now_s, more=True) and not mount.absent()
     mount.add(b"late", claim.number)
-    assert mount.claims.listed(claim, [b"b"], mount.now_s, more=False) and mount.absent()
+    assert mount.claims.insert_names(claim, [b"b"], mount.now_s, more=False) and mount.absent()
     for name in (b"a", b"b", b"early", b"late", b"n" * 256):
         assert not mount.absent(name)
     assert mount.absent(b"n" * 255) and not mount.absent(directory=8)
@@ -96,11 +103,11 @@ def test_it_counts_from_the_sending_of_the_last_name_whose_answer_says_so() -> N
     mount = Mount()
     claim = mount.hold()
     mount.now_s += 0.9 * CLAIM_S
-    addition = mount.claims.adding(7, b"a", 50, mount.now_s)
+    addition = mount.claims.begin_create(7, b"a", 50, mount.now_s)
     assert mount.absent()
     mount.now_s += 0.2 * CLAIM_S
     assert not mount.absent()
-    mount.claims.added(addition, claim.number, 0, mount.now_s)
+    mount.claims.create_done(addition, claim.number, 0, mount.now_s)
     assert mount.absent()
     mount.now_s += 0.9 * CLAIM_S
     assert not mount.absent()
@@ -111,22 +118,22 @@ def test_it_counts_from_the_sending_of_the_last_name_whose_answer_says_so() -> N
 def test_answers_may_cross() -> None:
     mount = Mount()
     claim = mount.hold()
-    older = mount.claims.adding(7, b"a", 50, mount.now_s)
-    newer = mount.claims.adding(7, b"b", 51, mount.now_s + 0.1)
-    mount.claims.added(newer, claim.number, 0, mount.now_s + 0.1)
-    mount.claims.added(older, claim.number, 0, mount.now_s + 0.1)
-    assert claim.stands_s == mount.now_s + 0.1
+    older = mount.claims.begin_create(7, b"a", 50, mount.now_s)
+    newer = mount.claims.begin_create(7, b"b", 51, mount.now_s + 0.1)
+    mount.claims.create_done(newer, claim.number, 0, mount.now_s + 0.1)
+    mount.claims.create_done(older, claim.number, 0, mount.now_s + 0.1)
+    assert claim.confirmed_s == mount.now_s + 0.1
 
 
 def test_what_is_recalled_is_given_up_then_given_back_and_left_alone_for_a_while() -> None:
     mount = Mount()
     claim = mount.hold()
-    crossing = mount.claims.adding(7, b"a", 50, mount.now_s)
+    crossing = mount.claims.begin_create(7, b"a", 50, mount.now_s)
     mount.add(b"b", 0, claim.number)
     assert not mount.absent() and mount.given_back == [(7, claim.number)] and not len(mount.claims)
-    mount.claims.added(crossing, claim.number, 0, mount.now_s)
+    mount.claims.create_done(crossing, claim.number, 0, mount.now_s)
     assert not mount.absent() and len(mount.given_back) == 1
-    for number in range(2 * FIRST_NAMES):
+    for number in range(2 * CREATES_BEFORE_REQUEST):
         mount.add(b"%d" % number)
     assert not mount.wanted
     mount.now_s += PAUSE_S
@@ -150,20 +157,20 @@ def test_a_claim_that_has_ended_unnoticed_is_given_up() -> None:
 def test_answers_to_what_was_sent_before_the_grant_say_nothing() -> None:
     mount = Mount()
     mount.want()
-    early = mount.claims.adding(7, b"early", 50, mount.now_s)
+    early = mount.claims.begin_create(7, b"early", 50, mount.now_s)
     claim = mount.ask()
-    mount.claims.answered(claim, claim.number, mount.now_s, mount.now_s)
-    mount.claims.listed(claim, [], mount.now_s, more=False)
-    mount.claims.added(early, 0, 0, mount.now_s)
+    mount.claims.request_answered(claim, claim.number, mount.now_s, mount.now_s)
+    mount.claims.insert_names(claim, [], mount.now_s, more=False)
+    mount.claims.create_done(early, 0, 0, mount.now_s)
     assert mount.absent() and not mount.absent(b"early")
 
 
 def test_after_a_silence_nothing_is_made_of_a_late_answer() -> None:
     mount = Mount()
     claim = mount.hold()
-    addition = mount.claims.adding(7, b"a", 50, mount.now_s)
+    addition = mount.claims.begin_create(7, b"a", 50, mount.now_s)
     mount.now_s += 1.1 * IDLE_S
-    mount.claims.added(addition, claim.number, 0, mount.now_s)
+    mount.claims.create_done(addition, claim.number, 0, mount.now_s)
     assert not len(mount.claims) and mount.given_back == [(7, claim.number)]
 
 
@@ -182,13 +189,13 @@ def test_a_claim_that_is_not_granted(answer: str) -> None:
     mount.want()
     claim = mount.ask()
     if answer == "no":
-        assert not mount.claims.answered(claim, 0, mount.now_s, mount.now_s)
+        assert not mount.claims.request_answered(claim, 0, mount.now_s, mount.now_s)
     else:
-        mount.claims.unknown(claim, mount.now_s)
+        mount.claims.request_failed(claim, mount.now_s)
     assert mount.given_back == [(7, claim.number)] and not len(mount.claims)  # it may have been granted all the same
-    assert not mount.claims.answered(claim, claim.number, mount.now_s, mount.now_s)
-    assert not mount.claims.listed(claim, [b"a"], mount.now_s, more=False)
-    mount.claims.unknown(claim, mount.now_s)
+    assert not mount.claims.request_answered(claim, claim.number, mount.now_s, mount.now_s)
+    assert not mount.claims.insert_names(claim, [b"a"], mount.now_s, more=False)
+    mount.claims.request_failed(claim, mount.now_s)
     assert len(mount.given_back) == 1
 
 
@@ -207,21 +214,21 @@ def test_names_that_were_removed_here_are_absent() -> None:
 def test_a_name_that_comes_while_it_goes_stays() -> None:
     mount = Mount()
     claim = mount.hold(b"a", b"b")
-    removal = mount.claims.removing(7, b"a")
+    removal = mount.claims.begin_unlink(7, b"a")
     mount.add(b"a", claim.number)
-    mount.claims.removed(removal)
-    addition = mount.claims.adding(7, b"b", 50, mount.now_s)
-    removal = mount.claims.removing(7, b"b")
-    mount.claims.added(addition, claim.number, 0, mount.now_s)
-    mount.claims.removed(removal)
+    mount.claims.unlink_done(removal)
+    addition = mount.claims.begin_create(7, b"b", 50, mount.now_s)
+    removal = mount.claims.begin_unlink(7, b"b")
+    mount.claims.create_done(addition, claim.number, 0, mount.now_s)
+    mount.claims.unlink_done(removal)
     assert not mount.absent(b"a") and not mount.absent(b"b")
 
 
 def test_a_name_of_unknown_outcome_stays() -> None:
     mount = Mount()
     claim = mount.hold()
-    mount.claims.failed(mount.claims.adding(7, b"a", 50, mount.now_s))
-    mount.claims.failed(mount.claims.adding(8, b"b", 51, mount.now_s))
+    mount.claims.create_failed(mount.claims.begin_create(7, b"a", 50, mount.now_s))
+    mount.claims.create_failed(mount.claims.begin_create(8, b"b", 51, mount.now_s))
     mount.remove(b"a")
     mount.add(b"a", claim.number)
     mount.remove(b"a")
@@ -231,60 +238,60 @@ def test_a_name_of_unknown_outcome_stays() -> None:
 def test_what_an_ended_claim_was_told_does_not_touch_the_next_one() -> None:
     mount = Mount()
     mount.hold(b"a")
-    removal = mount.claims.removing(7, b"a")
-    mount.claims.clear()
+    removal = mount.claims.begin_unlink(7, b"a")
+    mount.claims.return_all()
     mount.hold(b"a")
-    mount.claims.removed(removal)
+    mount.claims.unlink_done(removal)
     assert not mount.absent(b"a")
 
 
 def test_what_older_requests_may_still_do_counts_as_done_by_others() -> None:
     mount = Mount()
     mount.want()
-    mount.claims.adding(7, b"a", 50, mount.now_s)
-    mount.claims.adding(8, b"b", 40, mount.now_s)
-    assert mount.claims.ask(7, 60, mount.now_s)[1] == 50
+    mount.claims.begin_create(7, b"a", 50, mount.now_s)
+    mount.claims.begin_create(8, b"b", 40, mount.now_s)
+    assert mount.claims.begin_request(7, 60, mount.now_s)[1] == 50
     mount = Mount()
     mount.want()
-    assert mount.claims.ask(7, 60, mount.now_s)[1] == 60
+    assert mount.claims.begin_request(7, 60, mount.now_s)[1] == 60
     mount = Mount()
     mount.want()
-    mount.claims.adding(7, b"a", 50, mount.now_s)
-    mount.claims.failed(mount.claims.adding(7, b"c", 55, mount.now_s))
-    assert mount.claims.ask(7, 60, mount.now_s)[1] == 56
+    mount.claims.begin_create(7, b"a", 50, mount.now_s)
+    mount.claims.create_failed(mount.claims.begin_create(7, b"c", 55, mount.now_s))
+    assert mount.claims.begin_request(7, 60, mount.now_s)[1] == 56
 
 
 def test_a_name_that_was_there_already_says_nothing() -> None:
     mount = Mount()
     mount.hold(b"a")
-    mount.claims.found(mount.claims.adding(7, b"a", 50, mount.now_s))
+    mount.claims.create_found_existing(mount.claims.begin_create(7, b"a", 50, mount.now_s))
     assert mount.absent() and not mount.absent(b"a") and not mount.given_back
 
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_NAMES", 100)
+    monkeypatch.setattr(bounds, "MAX_NAMES", 100)
     mount = Mount()
     mount.want()
     claim = mount.ask()
-    mount.claims.answered(claim, claim.number, mount.now_s, mount.now_s)
-    assert not mount.claims.listed(claim, [b"%d" % number for number in range(101)], mount.now_s, more=True)
-    assert mount.given_back == [(7, claim.number)] and not len(mount.claims) and not mount.claims._names
+    mount.claims.request_answered(claim, claim.number, mount.now_s, mount.now_s)
+    assert not mount.claims.insert_names(claim, [b"%d" % number for number in range(101)], mount.now_s, more=True)
+    assert mount.given_back == [(7, claim.number)] and not len(mount.claims) and not mount.claims._name_count
     mount.now_s += PAUSE_S
-    for number in range(FIRST_NAMES):
+    for number in range(CREATES_BEFORE_REQUEST):
         mount.add(b"%d" % number)
     assert not mount.wanted
     mount.now_s += LARGE_PAUSE_S
     claim = mount.hold(*(b"%d" % number for number in range(90)))
     for number in range(90, 101):
         mount.add(b"%d" % number, claim.number)
-    assert not len(mount.claims) and not mount.claims._names
-    monkeypatch.setattr(bounds, "MOST_NAMES_TOGETHER", 50)
+    assert not len(mount.claims) and not mount.claims._name_count
+    monkeypatch.setattr(bounds, "MAX_NAMES_TOGETHER", 50)
     mount.now_s += LARGE_PAUSE_S
     mount.want()
     claim = mount.ask()
-    assert not mount.claims.listed(claim, [b"%d" % number for number in range(51)], mount.now_s, more=False)
-    monkeypatch.setattr(bounds, "MOST_CLAIMS", 0)
+    assert not mount.claims.insert_names(claim, [b"%d" % number for number in range(51)], mount.now_s, more=False)
+    monkeypatch.setattr(bounds, "MAX_DELEGATIONS", 0)
     mount.now_s += LARGE_PAUSE_S
-    for number in range(FIRST_NAMES):
+    for number in range(CREATES_BEFORE_REQUEST):
         mount.add(b"%d" % number)
     assert not mount.wanted

@@ -67,19 +67,19 @@ class Mount:
     def __init__(self, calls: Calls, directory: int, **options: Any) -> None:
         self.calls, self.directory = calls, directory
         link: Any = SimpleNamespace(meta=calls, clock=LOOP_CLOCK)
-        self.claimer = DelegationClient(link, options.pop("cache_s", 1.0), first_names=4, **options)
+        self.claimer = DelegationClient(link, options.pop("cache_s", 1.0), creates_before_request=4, **options)
 
     def absent(self, name: str) -> bool:
         """For sure. A look that finds nothing is told to the claims, as who asks would."""
-        sure = self.claimer.claims.lacks(self.directory, name.encode(), LOOP_CLOCK.monotonic())
+        sure = self.claimer.delegations.is_negative(self.directory, name.encode(), LOOP_CLOCK.monotonic())
         if not sure:
-            self.claimer.claims.absent(self.directory, LOOP_CLOCK.monotonic())
+            self.claimer.delegations.record_negative_lookup(self.directory, LOOP_CLOCK.monotonic())
         return sure
 
     async def create(self, name: str) -> None:
         self.absent(name)
         request = pb.CreateRequest(mutation=self.calls.mutation(), place=at(name, self.directory), exclusive=True)
-        await self.claimer.creating(request, self._created(request))
+        await self.claimer.track_file_create(request, self._created(request))
 
     async def _created(self, request: pb.CreateRequest) -> tuple[int, pb.CreateReply]:
         return 1, await self.calls.call(methods.CREATE, request, timeout_s=1.0)
@@ -87,16 +87,16 @@ class Mount:
     async def rename(self, old: str, new: str) -> None:
         source, destination = at(old, self.directory), at(new, self.directory)
         request = pb.RenameRequest(mutation=self.calls.mutation(), source=source, destination=destination)
-        removal = self.claimer.claims.removing(self.directory, old.encode())
+        removal = self.claimer.delegations.begin_unlink(self.directory, old.encode())
         change = self.calls.call(methods.RENAME, request, timeout_s=1.0)
-        await self.claimer.adding(self.directory, new.encode(), request, change)
-        self.claimer.claims.removed(removal)
+        await self.claimer.track_create(self.directory, new.encode(), request, change)
+        self.claimer.delegations.unlink_done(removal)
 
     async def remove(self, name: str) -> None:
-        removal = self.claimer.claims.removing(self.directory, name.encode())
+        removal = self.claimer.delegations.begin_unlink(self.directory, name.encode())
         request = pb.RemoveRequest(mutation=self.calls.mutation(), place=at(name, self.directory))
         await self.calls.call(methods.REMOVE, request, timeout_s=1.0)
-        self.claimer.claims.removed(removal)
+        self.claimer.delegations.unlink_done(removal)
 
 
 class Scene:
@@ -236,11 +236,11 @@ def test_an_unnamed_file_adds_no_name_and_one_that_is_there_says_nothing() -> No
         await found.hold()
         place = at("", found.directory)
         unnamed = pb.CreateRequest(mutation=found.here.calls.mutation(), place=place, unnamed=True, session=b"s" * 16)
-        await found.here.claimer.creating(unnamed, found.here._created(unnamed))
+        await found.here.claimer.track_file_create(unnamed, found.here._created(unnamed))
         existing = pb.CreateRequest(mutation=found.here.calls.mutation(), place=at("first-1", found.directory))
-        _, reply = await found.here.claimer.creating(existing, found.here._created(existing))
+        _, reply = await found.here.claimer.track_file_create(existing, found.here._created(existing))
         assert not reply.created and not reply.claim
-        assert found.here.absent("x") and len(found.here.claimer.claims) == 1
+        assert found.here.absent("x") and len(found.here.claimer.delegations) == 1
 
     play(scene)
 
@@ -277,8 +277,8 @@ def test_what_is_there_is_never_absent(seed: int, monkeypatch: pytest.MonkeyPatc
                 assert isinstance(error, AlreadyExists | NotFound)
 
     async def scene(found: Scene) -> None:
-        for claims in (found.here.claimer.claims, found.there.claimer.claims):
-            claims._first_names = 1
+        for claims in (found.here.claimer.delegations, found.there.claimer.delegations):
+            claims._creates_before_request = 1
         quiet = dice.random() < 0.5
         await asyncio.gather(
             *(programs(found, found.here, 150) for _ in range(2)),

@@ -1,71 +1,71 @@
-from threefs_mount.cache.kernel_attrs import MOST_INODES, KernelAttrCache
+from threefs_mount.cache.kernel_attrs import MAX_INODES, KernelAttrCache
 
 from threefs.wire import meta_pb2 as pb
 
 
 def test_only_other_attributes_are_news() -> None:
     told = KernelAttrCache(1.0)
-    assert told.is_news(pb.Inode(inode=5, change=1))
-    told.note(pb.Inode(inode=5, change=1), 0.0)
-    assert not told.is_news(pb.Inode(inode=5, change=1))
-    assert told.is_news(pb.Inode(inode=5, change=2)), "though its times and its length may be the same"
-    told.forget(5)
-    assert told.is_news(pb.Inode(inode=5, change=1))
+    assert told.differs(pb.Inode(inode=5, change=1))
+    told.record(pb.Inode(inode=5, change=1), 0.0)
+    assert not told.differs(pb.Inode(inode=5, change=1))
+    assert told.differs(pb.Inode(inode=5, change=2)), "though its times and its length may be the same"
+    told.invalidate(5)
+    assert told.differs(pb.Inode(inode=5, change=1))
 
 
 def test_what_an_inode_lacks_is_known_for_a_while() -> None:
     told = KernelAttrCache(1.0)
-    assert not told.lacks(5, b"user.a", 0.0)
-    told.note(pb.Inode(inode=5), 0.0)
+    assert not told.lacks_xattr(5, b"user.a", 0.0)
+    told.record(pb.Inode(inode=5), 0.0)
     for name in (b"user.a", b"security.selinux", b"system.posix_acl_access", b"system.posix_acl_default"):
-        assert told.lacks(5, name, 0.9) and not told.lacks(5, name, 1.0)
-    told.note(pb.Inode(inode=5, xattr_bytes=7), 0.0)
-    assert not told.lacks(5, b"user.a", 0.0) and told.lacks(5, b"system.posix_acl_access", 0.0)
-    told.note(pb.Inode(inode=5, access_acl=pb.Acl()), 0.0)
-    assert told.lacks(5, b"user.a", 0.0) and not told.lacks(5, b"system.posix_acl_access", 0.0)
-    told.note(pb.Inode(inode=5, default_acl=pb.Acl()), 0.0)
-    assert not told.lacks(5, b"system.posix_acl_default", 0.0)
+        assert told.lacks_xattr(5, name, 0.9) and not told.lacks_xattr(5, name, 1.0)
+    told.record(pb.Inode(inode=5, xattr_bytes=7), 0.0)
+    assert not told.lacks_xattr(5, b"user.a", 0.0) and told.lacks_xattr(5, b"system.posix_acl_access", 0.0)
+    told.record(pb.Inode(inode=5, access_acl=pb.Acl()), 0.0)
+    assert told.lacks_xattr(5, b"user.a", 0.0) and not told.lacks_xattr(5, b"system.posix_acl_access", 0.0)
+    told.record(pb.Inode(inode=5, default_acl=pb.Acl()), 0.0)
+    assert not told.lacks_xattr(5, b"system.posix_acl_default", 0.0)
 
 
 def test_inodes_of_a_listing() -> None:
     inodes = [pb.Inode(inode=5, change=1), pb.Inode(inode=6, xattr_bytes=7)]
     told = KernelAttrCache(1.0)
-    told.note_all((5, 6), [one.SerializeToString() for one in inodes], 3.0)
+    told.record_all((5, 6), [one.SerializeToString() for one in inodes], 3.0)
     for _ in range(2):
-        assert not told.is_news(inodes[0]) and told.is_news(pb.Inode(inode=5, change=2))
-        assert told.lacks(5, b"user.a", 3.9) and not told.lacks(5, b"user.a", 4.0)
-        assert not told.lacks(6, b"user.a", 3.9) and told.is_news(pb.Inode(inode=7))
-    told.forget(6)
-    assert told.is_news(inodes[1])
+        assert not told.differs(inodes[0]) and told.differs(pb.Inode(inode=5, change=2))
+        assert told.lacks_xattr(5, b"user.a", 3.9) and not told.lacks_xattr(5, b"user.a", 4.0)
+        assert not told.lacks_xattr(6, b"user.a", 3.9) and told.differs(pb.Inode(inode=7))
+    told.invalidate(6)
+    assert told.differs(inodes[1])
 
 
 def test_it_is_bounded() -> None:
     told = KernelAttrCache(1.0)
-    for number in range(MOST_INODES + 10):
-        told.note(pb.Inode(inode=number), 0.0)
-    assert told.lacks(MOST_INODES, b"user.a", 0.0) and not told.lacks(9, b"user.a", 0.0)
-    numbers = range(MOST_INODES + 10, MOST_INODES + 20)
-    told.note_all(numbers, [b""] * len(numbers), 0.0)
-    assert told.lacks(MOST_INODES + 19, b"user.a", 0.0) and not told.lacks(19, b"user.a", 0.0)
-    assert len(told._inodes) == MOST_INODES
+    for number in range(MAX_INODES + 10):
+        told.record(pb.Inode(inode=number), 0.0)
+    assert told.lacks_xattr(MAX_INODES, b"user.a", 0.0) and not told.lacks_xattr(9, b"user.a", 0.0)
+    numbers = range(MAX_INODES + 10, MAX_INODES + 20)
+    told.record_all(numbers, [b""] * len(numbers), 0.0)
+    assert told.lacks_xattr(MAX_INODES + 19, b"user.a", 0.0) and not told.lacks_xattr(19, b"user.a", 0.0)
+    assert len(told._inodes) == MAX_INODES
 
 
 def test_how_often_something_had_moved_when_its_name_was_told() -> None:
     told = KernelAttrCache(1.0)
     assert told.moves(5) is None
-    told.note(pb.Inode(inode=5, moves=3), 0.0, named=False)
+    told.record(pb.Inode(inode=5, moves=3), 0.0, named=False)
     assert told.moves(5) is None, "nobody knows under which name the kernel has it"
-    told.note(pb.Inode(inode=5, moves=3), 0.0)
-    told.note(pb.Inode(inode=5, moves=4), 0.0, named=False)
+    told.record(pb.Inode(inode=5, moves=3), 0.0)
+    told.record(pb.Inode(inode=5, moves=4), 0.0, named=False)
     assert told.moves(5) == 3, "attributes say nothing of its name"
-    told.moved(pb.Inode(inode=5, moves=5))
+    told.record_move(pb.Inode(inode=5, moves=5))
     assert told.moves(5) == 3, "somebody else has moved it before"
-    told.note(pb.Inode(inode=5, moves=5), 0.0)
-    told.moved(pb.Inode(inode=5, moves=6))
+    told.record(pb.Inode(inode=5, moves=5), 0.0)
+    told.record_move(pb.Inode(inode=5, moves=6))
     assert told.moves(5) == 6
-    told.forget(5)
+    told.invalidate(5)
     assert told.moves(5) == 6, "other attributes do not change its name"
-    assert told.is_news(pb.Inode(inode=5)) and not told.lacks(5, b"user.a", 0.0)
-    told.note_all([6], [pb.Inode(inode=6, moves=2).SerializeToString()], 0.0)
-    told.note(pb.Inode(inode=6, moves=9), 0.0, named=False)
+    assert told.differs(pb.Inode(inode=5)) and not told.lacks_xattr(5, b"user.a", 0.0)
+    told.record_all([6], [pb.Inode(inode=6, moves=2).SerializeToString()], 0.0)
+    told.record(pb.Inode(inode=6, moves=9), 0.0, named=False)
     assert told.moves(6) == 2

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 from threefs_mount.cache import listing_cache as module
-from threefs_mount.cache.cached_listing import SMALL, CachedListing
+from threefs_mount.cache.cached_listing import SMALL_DIRECTORY, CachedListing
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage
-from threefs_mount.cache.listing_cache import MOST_EXPECTED, ListingCache
+from threefs_mount.cache.listing_cache import MAX_PREFETCHED, ListingCache
 
 from threefs.wire import meta_pb2 as pb
 
@@ -12,7 +12,7 @@ from threefs.wire import meta_pb2 as pb
 class Cluster:
     """Directories of the same names, whose answers wait for the gate."""
 
-    def __init__(self, count: int = SMALL + 1) -> None:
+    def __init__(self, count: int = SMALL_DIRECTORY + 1) -> None:
         self.count = count
         self.token = 1
         self.calls: list[tuple[int, bytes, int]] = []  # directory, after, known
@@ -38,7 +38,7 @@ class Cluster:
 
 
 async def begin(listings: ListingCache, directory: int) -> CachedListing:
-    listing, _ = await listings.begin(directory, 1)
+    listing, _ = await listings.open(directory, 1)
     return listing
 
 
@@ -60,7 +60,7 @@ def test_what_nothing_is_known_of_is_fetched_each_time() -> None:
     """Some directories have no token."""
 
     async def scene() -> None:
-        for count in (0, SMALL, SMALL + 1):
+        for count in (0, SMALL_DIRECTORY, SMALL_DIRECTORY + 1):
             cluster = Cluster(count)
             cluster.token = 0
             listings = ListingCache(cluster.fetch)
@@ -72,23 +72,23 @@ def test_what_nothing_is_known_of_is_fetched_each_time() -> None:
 
 def test_attributes_come_with_names_that_are_known() -> None:
     async def scene() -> None:
-        cluster = Cluster(SMALL)
+        cluster = Cluster(SMALL_DIRECTORY)
         cluster.looking.add(2)
         listings = ListingCache(cluster.fetch)
-        first = await listings.begin(7, 1)
+        first = await listings.open(7, 1)
         assert first[1] is None
-        listing, listed = await listings.begin(7, 2)
-        assert listing is first[0] and listed is not None and len(listed.shown) == SMALL
-        assert (await listings.begin(7, 1))[1] is None  # they are as old as the answer with which they came
-        _, again = await listings.begin(7, 2)
-        assert again is not listed and again is not None and again.shown is listed.shown
+        listing, listed = await listings.open(7, 2)
+        assert listing is first[0] and listed is not None and len(listed.packed) == SMALL_DIRECTORY
+        assert (await listings.open(7, 1))[1] is None  # they are as old as the answer with which they came
+        _, again = await listings.open(7, 2)
+        assert again is not listed and again is not None and again.packed is listed.packed
         cluster.length = 5
-        _, changed = await listings.begin(7, 2)
-        assert changed is not None and changed.shown != listed.shown
+        _, changed = await listings.open(7, 2)
+        assert changed is not None and changed.packed != listed.packed
         assert {known for _, _, known in cluster.calls[1:]} == {1}
         cluster.token, cluster.count = 2, 1
-        listing, listed = await listings.begin(7, 2)
-        assert len(listing) == 1 and listed is not None and len(listed.shown) == 1
+        listing, listed = await listings.open(7, 2)
+        assert len(listing) == 1 and listed is not None and len(listed.packed) == 1
 
     asyncio.run(scene())
 
@@ -138,10 +138,10 @@ def test_what_somebody_may_list_is_there_before() -> None:
     async def scene() -> None:
         cluster = Cluster(6000)
         listings = ListingCache(cluster.fetch)
-        await listings.expect(7)
+        await listings.prefetch(7)
         assert [known for _, _, known in cluster.calls] == [0, 0, 0]
         listing = await begin(listings, 7)
-        assert cluster.calls[3:] == [(7, b"", 1)] and len(listing) == 6000 and listing.at_once(5999) is not None
+        assert cluster.calls[3:] == [(7, b"", 1)] and len(listing) == 6000 and listing.cached_page(5999) is not None
         cluster.token = 2
         newer = await begin(listings, 7)
         assert newer is not listing and newer.token == 2
@@ -152,15 +152,15 @@ def test_what_somebody_may_list_is_there_before() -> None:
 
 def test_what_nobody_lists_is_fetched_once_and_a_huge_directory_not_to_its_end() -> None:
     async def scene() -> None:
-        cluster = Cluster(10 * MOST_EXPECTED)
+        cluster = Cluster(10 * MAX_PREFETCHED)
         listings = ListingCache(cluster.fetch)
-        await listings.expect(7)
+        await listings.prefetch(7)
         calls = len(cluster.calls)
         assert calls < 10
-        await listings.expect(7)
+        await listings.prefetch(7)
         assert len(cluster.calls) == calls
         await begin(listings, 7)
-        await listings.expect(7)  # it was worth while
+        await listings.prefetch(7)  # it was worth while
         assert len(cluster.calls) > calls + 1
         await listings.close()
 
@@ -172,7 +172,7 @@ def test_an_answer_from_before_a_listing_began_is_not_shown_to_it() -> None:
         cluster = Cluster()
         listings = ListingCache(cluster.fetch)
         cluster.gate.clear()
-        expected = asyncio.create_task(listings.expect(7))
+        expected = asyncio.create_task(listings.prefetch(7))
         await asyncio.sleep(0)
         cluster.token = 2  # an entry comes after the question was answered
         reader = asyncio.create_task(begin(listings, 7))
@@ -186,19 +186,19 @@ def test_an_answer_from_before_a_listing_began_is_not_shown_to_it() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 100_000)
-    monkeypatch.setattr(module, "MOST_DIRECTORIES", 5)
+    monkeypatch.setattr(module, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(module, "MAX_DIRECTORIES", 5)
 
     async def scene() -> None:
         cluster = Cluster(1500)
         listings = ListingCache(cluster.fetch)
         for directory in range(20):
             listing = await begin(listings, directory)
-            await listing.rest(1100)
+            await listing.load_page(1100)
             held = [at.listing for at in listings._directories.values() if at.listing is not None]
             assert listings.size == sum(one.size for one in held) <= 100_000
             assert listing in held and len(listings._directories) <= 5
-        cluster.count = SMALL
+        cluster.count = SMALL_DIRECTORY
         cluster.looking.add(1)
         for directory in range(20):
             await begin(listings, directory)

@@ -37,7 +37,7 @@ class Bench:
     async def lock(self) -> int:
         """How often the kernel was told."""
         before = self.drops
-        await self.renewals.locked(self.inode.inode)
+        await self.renewals.on_locked(self.inode.inode)
         return self.drops - before
 
 
@@ -80,14 +80,16 @@ def test_nobody_has_a_lock_before_the_pages_are_gone() -> None:
 
 def test_what_was_asked_before_is_too_old() -> None:
     async def scene(bench: Bench) -> None:
-        number, inode = bench.renewals.number, bench.inode.inode
-        assert not bench.renewals.since(inode, number)
+        number, inode = bench.renewals.generation, bench.inode.inode
+        assert not bench.renewals.revalidated_since(inode, number)
         await bench.lock()
-        assert bench.renewals.since(inode, number) and not bench.renewals.since(inode, bench.renewals.number)
-        assert not bench.renewals.since(inode + 1, number)
-        now = bench.renewals.number
+        assert bench.renewals.revalidated_since(inode, number) and not bench.renewals.revalidated_since(
+            inode, bench.renewals.generation
+        )
+        assert not bench.renewals.revalidated_since(inode + 1, number)
+        now = bench.renewals.generation
         await bench.lock()
-        assert not bench.renewals.since(inode, now), "nothing has changed"
+        assert not bench.renewals.revalidated_since(inode, now), "nothing has changed"
 
     play(scene)
 
@@ -102,7 +104,7 @@ def test_of_a_file_that_is_closed_nothing_is_told() -> None:
 def test_what_is_lost_is_dropped_without_waiting_for_the_kernel() -> None:
     async def scene(bench: Bench) -> None:
         bench.may_end.clear()
-        bench.renewals.lost(bench.inode.inode)
+        bench.renewals.on_lost(bench.inode.inode)
         await asyncio.sleep(0.01)
         assert bench.drops == 1
         bench.may_end.set()

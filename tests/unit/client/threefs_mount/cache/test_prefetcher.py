@@ -1,9 +1,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from threefs_mount.cache.cached_listing import SMALL
+from threefs_mount.cache.cached_listing import SMALL_DIRECTORY
 from threefs_mount.cache.prefetcher import Prefetcher
-from threefs_mount.cache.statahead import FIRST_LOOKS
+from threefs_mount.cache.statahead import MISSES_BEFORE_PREFETCH
 
 from tests.harness.clocks import SteppedClock
 from threefs.errors import Unavailable
@@ -37,8 +37,8 @@ def file(number: int) -> pb.Inode:
 
 
 async def looked(prefetcher: Prefetcher) -> None:
-    for number in range(10, 10 + FIRST_LOOKS):
-        prefetcher.ahead.asked(7, b"%d" % number, file(number), 1000.0)
+    for number in range(10, 10 + MISSES_BEFORE_PREFETCH):
+        prefetcher.statahead.record_lookup(7, b"%d" % number, file(number), 1000.0)
     await asyncio.sleep(0)
 
 
@@ -54,12 +54,12 @@ def test_what_comes_is_known_and_given_up_when_it_is_old() -> None:
         clock.on_sleep = slept.set
         prefetcher = Prefetcher(1.0, directory.fetch, clock)
         await looked(prefetcher)
-        assert directory.calls == [(7, b"17", 512 + 2 * FIRST_LOOKS)]
+        assert directory.calls == [(7, b"17", 512 + 2 * MISSES_BEFORE_PREFETCH)]
         directory.gate.set()
         await slept.wait()
         assert clock.monotonic() == 1001.0
         await turns()
-        assert not prefetcher.ahead._places and not prefetcher._background._tasks
+        assert not prefetcher.statahead._locations and not prefetcher._background._tasks
         await prefetcher.close()
 
     asyncio.run(scene())
@@ -70,10 +70,10 @@ def test_a_slow_page_does_not_show_what_was_changed_meanwhile() -> None:
         directory, clock = Directory(), SteppedClock()
         prefetcher = Prefetcher(3600.0, directory.fetch, clock)
         await looked(prefetcher)
-        prefetcher.ahead.touch(50)
-        prefetcher.ahead.touch_name(7, b"51")
+        prefetcher.statahead.invalidate_inode(50)
+        prefetcher.statahead.invalidate_entry(7, b"51")
         known: list[bytes] = []
-        clock.on_sleep = lambda: known.extend(prefetcher.ahead._directories[7].names)
+        clock.on_sleep = lambda: known.extend(prefetcher.statahead._directories[7].names)
         directory.gate.set()
         await turns()
         assert known == [b"%d" % number for number in range(52, 60)]
@@ -99,7 +99,7 @@ def test_a_page_that_does_not_come_is_tried_again() -> None:
 
 def test_the_listing_of_a_larger_directory_is_fetched_once_its_last_name_was_seen() -> None:
     async def scene() -> None:
-        for count, more in ((SMALL, False), (SMALL + 1, False), (SMALL + 1, True)):
+        for count, more in ((SMALL_DIRECTORY, False), (SMALL_DIRECTORY + 1, False), (SMALL_DIRECTORY + 1, True)):
             directory = Directory()
             walked: list[int] = []
             directory.count, directory.more = count, more
@@ -110,10 +110,10 @@ def test_the_listing_of_a_larger_directory_is_fetched_once_its_last_name_was_see
                 walked.append(number)
                 raise Unavailable("nobody is there")
 
-            prefetcher.walked = expect
+            prefetcher.walked_to_end = expect
             await looked(prefetcher)
             await turns()
-            assert walked == ([7] if count > SMALL and not more else [])
+            assert walked == ([7] if count > SMALL_DIRECTORY and not more else [])
             await prefetcher.close()
 
     asyncio.run(scene())
@@ -126,6 +126,6 @@ def test_nothing_goes_on_behind_the_close() -> None:
         await looked(prefetcher)
         await prefetcher.close()
         await turns()
-        assert not prefetcher._background._tasks and not prefetcher.ahead._pages
+        assert not prefetcher._background._tasks and not prefetcher.statahead._pages
 
     asyncio.run(scene())

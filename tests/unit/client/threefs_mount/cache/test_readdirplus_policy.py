@@ -1,4 +1,4 @@
-from threefs_mount.cache.readdirplus_policy import MOST_PROGRAMS, ReaddirplusPolicy
+from threefs_mount.cache.readdirplus_policy import MAX_PROGRAMS, ReaddirplusPolicy
 
 
 def listings(habits: ReaddirplusPolicy, program: int = 1) -> int:
@@ -19,7 +19,7 @@ def test_who_looks_again_and_again_gets_attributes_for_longer_each_time() -> Non
     counts = []
     for _ in range(5):
         counts.append(listings(habits))
-        habits.looked(1)
+        habits.record_lookup(1)
     assert counts == [2, 15, 60, 240, 255]
 
 
@@ -27,9 +27,9 @@ def test_who_has_stopped_to_look_starts_again() -> None:
     habits = ReaddirplusPolicy()
     for _ in range(3):
         listings(habits)
-        habits.looked(1)
+        habits.record_lookup(1)
     assert listings(habits) == 240 and listings(habits) == 0
-    habits.looked(1)
+    habits.record_lookup(1)
     assert listings(habits) == 15
 
 
@@ -37,7 +37,7 @@ def test_several_looks_count_as_one() -> None:
     habits = ReaddirplusPolicy()
     listings(habits)
     for _ in range(5):
-        habits.looked(1)
+        habits.record_lookup(1)
     assert listings(habits) == 15
 
 
@@ -45,14 +45,14 @@ def test_each_program_has_habits_of_its_own() -> None:
     habits = ReaddirplusPolicy()
     listings(habits, 1)
     listings(habits, 2)
-    habits.looked(2)
-    habits.looked(3)
+    habits.record_lookup(2)
+    habits.record_lookup(3)
     assert not habits.wants_attributes(1) and habits.wants_attributes(2) and habits.wants_attributes(3)
 
 
 def test_programs_that_listed_long_ago_are_forgotten() -> None:
     habits = ReaddirplusPolicy()
     listings(habits, 0)
-    for program in range(1, MOST_PROGRAMS + 1):
+    for program in range(1, MAX_PROGRAMS + 1):
         habits.wants_attributes(program)
-    assert len(habits._programs) == MOST_PROGRAMS and habits.wants_attributes(0)
+    assert len(habits._programs) == MAX_PROGRAMS and habits.wants_attributes(0)

@@ -101,15 +101,17 @@ def test_our_own_changes_leave_the_pages() -> None:
         file = bench.files.handle(handle).file
         for content in (b"one", b"two"):
             await bench.files.write(handle, 0, content)
-            await file.settle()
+            await file.sync()
             assert await bench.passes() == []
         await bench.files.truncate(handle, 2, ROOT)
-        file.changed(pb.Inode(inode=file.inode.inode, layout=file.inode.layout, length=2, change=file.pages_change + 1))
+        file.apply_own_change(
+            pb.Inode(inode=file.inode.inode, layout=file.inode.layout, length=2, change=file.pages_change + 1)
+        )
         bench.inodes[0].change += 1  # as a change of the mode that we have asked for
         assert await bench.passes() == []
         await bench.files.write(handle, 0, b"mine")
         bench.inodes[0].change += 1
-        await file.settle()
+        await file.sync()
         assert await bench.passes() == [bench.inodes[0].inode], "somebody else's was among them"
 
     play(scene)
@@ -130,7 +132,7 @@ def test_it_goes_on_after_an_error(error: Exception) -> None:
 
 @pytest.mark.parametrize(("most", "looks"), [(1000, 30), (1 / 6, 5)])
 def test_with_many_files_it_asks_less_often(most: float, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revalidator, "MOST_PER_S", most)
+    monkeypatch.setattr(revalidator, "MAX_PER_S", most)
 
     async def scene(bench: Bench) -> None:
         for number in range(2):

@@ -36,10 +36,10 @@ def scene(test: Callable[[Cluster], Awaitable[None]]) -> None:
 
 def test_one_question_for_all_of_a_turn_and_none_for_those_behind() -> None:
     async def test(cluster: Cluster) -> None:
-        tasks = [asyncio.create_task(cluster.questions.ask(number)) for number in (7, 7, 8, 7)]
+        tasks = [asyncio.create_task(cluster.questions.call(number)) for number in (7, 7, 8, 7)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        later = asyncio.create_task(cluster.questions.ask(7))
+        later = asyncio.create_task(cluster.questions.call(7))
         await asyncio.sleep(0)
         cluster.gate.set()
         assert await asyncio.gather(*tasks, later) == [1, 1, 2, 1, 3]
@@ -52,7 +52,7 @@ def test_who_gives_up_takes_nobody_along() -> None:
     async def test(cluster: Cluster) -> None:
         for cancelled in (0, 1):
             cluster.gate.clear()
-            tasks = [asyncio.create_task(cluster.questions.ask(7)) for _ in range(4)]
+            tasks = [asyncio.create_task(cluster.questions.call(7)) for _ in range(4)]
             await asyncio.sleep(0)
             tasks[cancelled].cancel()
             await asyncio.sleep(0)
@@ -67,7 +67,7 @@ def test_who_gives_up_takes_nobody_along() -> None:
 def test_a_failure_is_only_of_the_one_who_asked() -> None:
     async def test(cluster: Cluster) -> None:
         cluster.failing = 2
-        tasks = [asyncio.create_task(cluster.questions.ask(7)) for _ in range(4)]
+        tasks = [asyncio.create_task(cluster.questions.call(7)) for _ in range(4)]
         await asyncio.sleep(0)
         cluster.gate.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
@@ -86,6 +86,6 @@ def test_a_question_that_fails_at_once_leaves_nothing_behind() -> None:
         questions = SingleFlight(fail)
         for _ in range(2):
             with pytest.raises(Unavailable):
-                await questions.ask(7)
+                await questions.call(7)
 
     scene(test)

@@ -2,8 +2,8 @@ from collections.abc import Iterable
 
 import pytest
 from threefs_mount.cache import statahead
-from threefs_mount.cache.invalidation import MOST_TOUCHED
-from threefs_mount.cache.statahead import FIRST_LOOKS, MOST_KEPT, PrefetchRequest, StatAhead
+from threefs_mount.cache.invalidation import MAX_RECORDS
+from threefs_mount.cache.statahead import MAX_NAMES_TOGETHER, MISSES_BEFORE_PREFETCH, PrefetchRequest, StatAhead
 
 from threefs.wire import meta_pb2 as pb
 
@@ -32,47 +32,47 @@ class Scene:
 
     def asked(self, numbers: Iterable[int], directory: int = 7) -> None:
         for number in numbers:
-            self.ahead.asked(directory, name(number), inode(1000 + number), self.now_s)
+            self.ahead.record_lookup(directory, name(number), inode(1000 + number), self.now_s)
 
     def walked(self) -> PrefetchRequest:
         """Enough looks for a page to be wished for."""
-        self.asked(range(1, FIRST_LOOKS + 1))
+        self.asked(range(1, MISSES_BEFORE_PREFETCH + 1))
         return self.wishes.pop()
 
     def listed(self, directory: int = 7, program: int = 1) -> None:
         """A program has listed the directory without attributes."""
-        while self.ahead.listed(directory, program):
+        while self.ahead.begin_listing(directory, program):
             pass
-        self.ahead.named(directory, program, self.now_s)
+        self.ahead.listed_without_attributes(directory, program, self.now_s)
 
     def arrived(self, wish: PrefetchRequest, numbers: Iterable[int], *, more: bool = True, mode: int = 0o644) -> None:
         found = [entry(number, mode=mode) for number in numbers]
-        self.ahead.arrived(wish, found, found[-1][0] if more else b"", self.now_s)
+        self.ahead.insert_page(wish, found, found[-1][0] if more else b"", self.now_s)
 
     def mode(self, number: int) -> int | None:
-        known = self.ahead.find(7, name(number), self.now_s)
+        known = self.ahead.get(7, name(number), self.now_s)
         return None if known is None else known.inode.mode
 
 
 def test_after_some_looks_what_follows_is_known() -> None:
     scene = Scene()
     wish = scene.walked()
-    assert (wish.directory, wish.after) == (7, name(FIRST_LOOKS)) and wish.limit > 100
+    assert (wish.directory, wish.after) == (7, name(MISSES_BEFORE_PREFETCH)) and wish.limit > 100
     assert scene.mode(9) is None
     scene.arrived(wish, range(9, 100))
-    known = scene.ahead.find(7, name(50), scene.now_s)
-    assert known is not None and (known.inode.inode, known.since_s) == (1050, 100.0)
-    assert scene.ahead.find(8, name(50), scene.now_s) is None and scene.mode(100) is None
-    assert scene.ahead.count(7) == 91 and scene.ahead.count(8) == 0
+    known = scene.ahead.get(7, name(50), scene.now_s)
+    assert known is not None and (known.inode.inode, known.asked_s) == (1050, 100.0)
+    assert scene.ahead.get(8, name(50), scene.now_s) is None and scene.mode(100) is None
+    assert scene.ahead.cached_count(7) == 91 and scene.ahead.cached_count(8) == 0
 
 
 def test_looks_at_the_same_name_fetch_what_is_behind_it_only_once() -> None:
     """As those of a program that replaces a file again and again."""
     scene = Scene()
-    for _ in range(5 * FIRST_LOOKS):
+    for _ in range(5 * MISSES_BEFORE_PREFETCH):
         scene.asked([50])
         for wish in scene.wishes[-1:]:
-            if not scene.ahead.count(7):
+            if not scene.ahead.cached_count(7):
                 scene.arrived(wish, range(51, 60))
     assert len(scene.wishes) == 1
     scene.now_s += 2 * CACHE_S
@@ -82,10 +82,10 @@ def test_looks_at_the_same_name_fetch_what_is_behind_it_only_once() -> None:
 
 def test_few_looks_fetch_nothing_nor_do_those_for_what_is_not_kept() -> None:
     scene = Scene()
-    scene.asked(range(FIRST_LOOKS - 1))
+    scene.asked(range(MISSES_BEFORE_PREFETCH - 1))
     for number in range(100):
-        scene.ahead.asked(7, name(number), None, 100.0)
-        scene.ahead.asked(7, name(number), inode(5, nlink=2), 100.0)
+        scene.ahead.record_lookup(7, name(number), None, 100.0)
+        scene.ahead.record_lookup(7, name(number), inode(5, nlink=2), 100.0)
     assert not scene.wishes
     scene.asked([200])
     assert scene.wishes
@@ -94,25 +94,25 @@ def test_few_looks_fetch_nothing_nor_do_those_for_what_is_not_kept() -> None:
 def test_files_with_more_names_are_asked_for() -> None:
     scene = Scene()
     directory = b"d", inode(9, pb.DIRECTORY, 1)
-    scene.ahead.arrived(scene.walked(), [entry(9, nlink=2), entry(10, nlink=0), entry(11), directory], b"", 100.0)
+    scene.ahead.insert_page(scene.walked(), [entry(9, nlink=2), entry(10, nlink=0), entry(11), directory], b"", 100.0)
     assert scene.mode(9) is None and scene.mode(10) is None and scene.mode(11) is not None
-    assert scene.ahead.find(7, b"d", 100.0) is not None
+    assert scene.ahead.get(7, b"d", 100.0) is not None
 
 
 def test_a_directory_changes_with_its_entries() -> None:
     scene = Scene()
     directory = b"d", inode(9, pb.DIRECTORY, 2)
-    scene.ahead.arrived(scene.walked(), [directory], b"", 100.0)
-    scene.ahead.touch_name(9, b"new")
-    assert scene.ahead.find(7, b"d", 100.0) is None
+    scene.ahead.insert_page(scene.walked(), [directory], b"", 100.0)
+    scene.ahead.invalidate_entry(9, b"new")
+    assert scene.ahead.get(7, b"d", 100.0) is None
 
 
 def test_without_a_cache_no_attributes_come_with_a_listing() -> None:
     scene = Scene(cache_s=0)
-    assert not scene.ahead.listed(7, 1)
-    scene.ahead.named(7, 1, 100.0)
+    assert not scene.ahead.begin_listing(7, 1)
+    scene.ahead.listed_without_attributes(7, 1, 100.0)
     scene.asked([1])
-    assert not scene.wishes and not scene.ahead.listed(7, 1)
+    assert not scene.wishes and not scene.ahead.begin_listing(7, 1)
 
 
 def test_a_look_at_an_entry_that_was_listed_without_attributes_brings_those_of_all() -> None:
@@ -130,7 +130,7 @@ def test_the_program_that_listed_gets_attributes_from_then_on_whoever_looks() ->
     scene.listed(7, program=1)
     scene.listed(8, program=2)
     scene.asked([5], 7)
-    assert scene.ahead.listed(9, 1) and not scene.ahead.listed(9, 2)
+    assert scene.ahead.begin_listing(9, 1) and not scene.ahead.begin_listing(9, 2)
 
 
 def test_who_looks_much_later_did_not_come_from_the_listing() -> None:
@@ -138,13 +138,13 @@ def test_who_looks_much_later_did_not_come_from_the_listing() -> None:
     scene.listed()
     scene.now_s += CACHE_S
     scene.asked([5])
-    assert not scene.wishes and not scene.ahead.listed(8, 1)
+    assert not scene.wishes and not scene.ahead.begin_listing(8, 1)
 
 
 def test_fewer_looks_show_a_walk_behind_a_listing() -> None:
     scene = Scene()
-    scene.ahead.listed(7, 1)
-    scene.asked(range(1, FIRST_LOOKS // 2))
+    scene.ahead.begin_listing(7, 1)
+    scene.asked(range(1, MISSES_BEFORE_PREFETCH // 2))
     assert scene.wishes
 
 
@@ -154,8 +154,8 @@ def test_it_is_known_for_as_long_as_the_kernel_may_keep_it_since_the_call_was_se
     scene.now_s += 0.75
     scene.arrived(wish, range(9, 20))
     scene.now_s += 0.2
-    known = scene.ahead.find(7, name(9), scene.now_s)
-    assert known is not None and known.since_s == 100.0
+    known = scene.ahead.get(7, name(9), scene.now_s)
+    assert known is not None and known.asked_s == 100.0
     scene.now_s += 0.05
     assert scene.mode(9) is None
     assert scene.ahead.expire(scene.now_s) is None
@@ -170,34 +170,34 @@ def test_without_a_cache_nothing_is_fetched() -> None:
 def test_what_was_changed_is_not_known_any_more() -> None:
     scene = Scene()
     scene.arrived(scene.walked(), range(9, 20))
-    scene.ahead.touch(1009)
-    scene.ahead.touch_name(7, name(10))
-    scene.ahead.touch_name(8, name(11))
+    scene.ahead.invalidate_inode(1009)
+    scene.ahead.invalidate_entry(7, name(10))
+    scene.ahead.invalidate_entry(8, name(11))
     assert scene.mode(9) is None and scene.mode(10) is None and scene.mode(11) is not None
-    scene.ahead.touch(1010)
-    scene.ahead.touch_name(7, name(9))
+    scene.ahead.invalidate_inode(1010)
+    scene.ahead.invalidate_entry(7, name(9))
 
 
 def test_a_page_under_way_does_not_bring_back_what_was_changed() -> None:
     scene = Scene()
     wish = scene.walked()
-    scene.ahead.touch(1009)
-    scene.ahead.touch_name(7, name(10))
-    scene.ahead.asked(7, name(11), None, scene.now_s)
-    scene.ahead.asked(7, name(12), inode(5), scene.now_s)
+    scene.ahead.invalidate_inode(1009)
+    scene.ahead.invalidate_entry(7, name(10))
+    scene.ahead.record_lookup(7, name(11), None, scene.now_s)
+    scene.ahead.record_lookup(7, name(12), inode(5), scene.now_s)
     scene.arrived(wish, range(9, 20))
     assert [scene.mode(number) for number in (9, 10, 11, 12)] == [None] * 4
     assert scene.mode(13) is not None
-    assert scene.ahead.find(7, name(12), scene.now_s) is None
+    assert scene.ahead.get(7, name(12), scene.now_s) is None
 
 
 def test_a_page_behind_too_many_changes_is_not_believed() -> None:
     scene = Scene()
     wish = scene.walked()
-    for number in range(MOST_TOUCHED + 1):
-        scene.ahead.touch(100_000 + number)
+    for number in range(MAX_RECORDS + 1):
+        scene.ahead.invalidate_inode(100_000 + number)
     scene.arrived(wish, range(9, 20))
-    assert scene.mode(9) is None and not scene.ahead.count(7)
+    assert scene.mode(9) is None and not scene.ahead.cached_count(7)
 
 
 def test_a_later_page_counts_more() -> None:
@@ -205,13 +205,13 @@ def test_a_later_page_counts_more() -> None:
     scene.arrived(scene.walked(), range(9, 300), mode=0o600)
     scene.asked([500])
     later = scene.wishes.pop()
-    scene.ahead.arrived(later, [entry(20), (name(600), inode(1009))], b"", scene.now_s)
+    scene.ahead.insert_page(later, [entry(20), (name(600), inode(1009))], b"", scene.now_s)
     assert scene.mode(20) == 0o644 and scene.mode(21) == 0o600
     assert scene.mode(9) is None and scene.mode(600) is not None
-    later = PrefetchRequest(7, b"", 10, scene.now_s, scene.ahead.touches.mark)
-    scene.ahead.arrived(later, [(name(600), inode(77))], name(600), scene.now_s)
-    scene.ahead.touch(1009)
-    known = scene.ahead.find(7, name(600), scene.now_s)
+    later = PrefetchRequest(7, b"", 10, scene.now_s, scene.ahead.invalidations.generation)
+    scene.ahead.insert_page(later, [(name(600), inode(77))], name(600), scene.now_s)
+    scene.ahead.invalidate_inode(1009)
+    known = scene.ahead.get(7, name(600), scene.now_s)
     assert known is not None and known.inode.inode == 77
 
 
@@ -224,7 +224,7 @@ def test_the_next_page_is_fetched_while_one_is_used_and_never_two_at_once() -> N
     assert wish.after == name(108)
     scene.asked([5000])
     assert len(scene.wishes) == 1
-    scene.ahead.failed(wish)
+    scene.ahead.fetch_failed(wish)
     scene.asked([5000])
     assert len(scene.wishes) == 2
 
@@ -283,13 +283,13 @@ def test_a_walk_in_the_order_of_numbers_is_mostly_known() -> None:
     asked = 0
     for number in range(5000):
         this = b"f%d" % number
-        if scene.ahead.find(7, this, scene.now_s) is None:
+        if scene.ahead.get(7, this, scene.now_s) is None:
             asked += 1
-            scene.ahead.asked(7, this, inode(1000 + number), scene.now_s)
+            scene.ahead.record_lookup(7, this, inode(1000 + number), scene.now_s)
         for wish in scene.wishes:
             page = [one for one in names if one > wish.after][: wish.limit]
             found = [(one, inode(int(one[1:]) + 1000)) for one in page]
-            scene.ahead.arrived(wish, found, b"" if page[-1:] == names[-1:] else page[-1], scene.now_s)
+            scene.ahead.insert_page(wish, found, b"" if page[-1:] == names[-1:] else page[-1], scene.now_s)
         del scene.wishes[:]
     assert asked < 500
 
@@ -297,15 +297,15 @@ def test_a_walk_in_the_order_of_numbers_is_mostly_known() -> None:
 def test_memory_is_bounded() -> None:
     scene = Scene()
     for directory in range(1000):
-        scene.asked(range(FIRST_LOOKS), directory)
-    assert len(scene.ahead._directories) <= 2 * statahead._MOST_DIRECTORIES or scene.wishes
+        scene.asked(range(MISSES_BEFORE_PREFETCH), directory)
+    assert len(scene.ahead._directories) <= 2 * statahead._MAX_DIRECTORIES or scene.wishes
     numbers = iter(range(10**6))
     for wish in scene.wishes:
         page = [next(numbers) for _ in range(200)]
         scene.arrived(wish, page)
-        assert len(scene.ahead._places) <= MOST_KEPT
-    assert scene.ahead._pages and all(at.wish is None for at in scene.ahead._directories.values())
+        assert len(scene.ahead._locations) <= MAX_NAMES_TOGETHER
+    assert scene.ahead._pages and all(at.request is None for at in scene.ahead._directories.values())
     scene.ahead.expire(scene.now_s + CACHE_S)
-    assert not scene.ahead._places and not scene.ahead._pages
+    assert not scene.ahead._locations and not scene.ahead._pages
     scene.asked([1], 10**6)
     assert len(scene.ahead._directories) < 1000

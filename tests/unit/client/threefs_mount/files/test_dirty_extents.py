@@ -21,25 +21,25 @@ def test_it_holds_what_was_written_last(writes: list[tuple[int, bytes]]) -> None
         model[offset : offset + len(data)] = data
         assert held.size == size
     assert held.end == max((offset + len(data) for offset, data in writes), default=0)
-    extents = held.take()
+    extents = held.drain()
     assert sum(len(data) for _, data in extents) == size
     assert all(offset // CHUNK == (offset + len(data) - 1) // CHUNK for offset, data in extents)
     assert content(extents, 100) == bytes(model)
-    assert held.size == held.end == 0 and held.take() == []
+    assert held.size == held.end == 0 and held.drain() == []
 
 
 def test_small_pieces_become_one() -> None:
     held = DirtyExtents(CHUNK)
     for number in range(CHUNK):
         held.add(number, b"x")
-    assert [(offset, bytes(data)) for offset, data in held.take()] == [(0, b"x" * CHUNK)]
+    assert [(offset, bytes(data)) for offset, data in held.drain()] == [(0, b"x" * CHUNK)]
 
 
 def test_what_is_held_is_a_copy() -> None:
     held, data = DirtyExtents(CHUNK), bytearray(b"x" * CHUNK)
     held.add(CHUNK, memoryview(data))
     data[:] = b"y" * CHUNK
-    assert bytes(held.take()[0][1]) == b"x" * CHUNK
+    assert bytes(held.drain()[0][1]) == b"x" * CHUNK
 
 
 @given(
@@ -54,14 +54,14 @@ def test_a_range_is_read_with_what_is_held_of_it(writes: list[tuple[int, bytes]]
         model[at : at + len(data)] = data
         written[at : at + len(data)] = b"w" * len(data)
     view = memoryview(bytearray(length))
-    over = held.over(offset, length)
+    over = held.copies_of(offset, length)
     assert covers(over, offset, length) == (written[offset : offset + length] == b"w" * length)
     overlay(over, offset, view)
     assert bytes(view) == bytes(model[offset : offset + length])
     held.add(offset, b"later")  # which what was found of it knows nothing of
     overlay(over, offset, view)
     assert bytes(view) == bytes(model[offset : offset + length])
-    overlay(clip(held.take(), offset, length), offset, view)
+    overlay(clip(held.drain(), offset, length), offset, view)
     model[offset : offset + 5] = b"later"
     assert bytes(view) == bytes(model[offset : offset + length])
 
@@ -69,5 +69,8 @@ def test_a_range_is_read_with_what_is_held_of_it(writes: list[tuple[int, bytes]]
 def test_what_lies_beside_is_not_found() -> None:
     held = DirtyExtents(CHUNK)
     held.add(10, b"ab")
-    assert not held.over(8, 2) and not held.over(12, 5)
-    assert [(at, bytes(data)) for at, data in (*held.over(11, 1), *held.over(0, 11))] == [(11, b"b"), (10, b"a")]
+    assert not held.copies_of(8, 2) and not held.copies_of(12, 5)
+    assert [(at, bytes(data)) for at, data in (*held.copies_of(11, 1), *held.copies_of(0, 11))] == [
+        (11, b"b"),
+        (10, b"a"),
+    ]

@@ -49,24 +49,24 @@ def test_every_history() -> None:
                 seen.append(errors.sample())
                 model.open()
             elif what == "read":
-                before = errors.now
-                assert errors.since(before) is None
+                before = errors.current
+                assert errors.check(before) is None
             elif int(handle) < len(seen):
                 number = int(handle)
                 if what == "sync":
-                    seen[number], told = errors.tell(seen[number])
+                    seen[number], told = errors.check_and_advance(seen[number])
                 else:
-                    told = errors.since(seen[number])
+                    told = errors.check(seen[number])
                 assert told is model.tell(number, sync=what == "sync"), steps
 
 
 def test_errors_since_a_moment() -> None:
     errors = Errseq()
     errors.record(OSError(1))
-    before = errors.now
-    assert errors.since(before) is None
+    before = errors.current
+    assert errors.check(before) is None
     second = OSError(2)
     errors.record(second)
-    assert errors.since(before) is second
-    assert errors.tell(errors.sample())[1] is second, "nobody was told of it"
-    assert errors.tell(errors.sample())[1] is None
+    assert errors.check(before) is second
+    assert errors.check_and_advance(errors.sample())[1] is second, "nobody was told of it"
+    assert errors.check_and_advance(errors.sample())[1] is None

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data.handles import Handle
-from threefs_mount.files.open_file import SEND_BYTES, SEND_PIECES, OpenFile, written
+from threefs_mount.files.open_file import FLUSH_BYTES, FLUSH_PIECES, OpenFile, mode_after_write
+from threefs_mount.files.write_budget import WriteBudget
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
-from threefs.budget import ByteBudget
 from threefs.ids import ChunkId
 from threefs.wire import meta_pb2 as pb
 
@@ -25,8 +25,8 @@ def play(scene: Callable[[MemoryFiles, OpenFile], Awaitable[None]], **options: f
         fs = AsyncFileSystem(files.context)
         await fs.write_file("/a", b"")
         handle = await fs.open("/a", "r+b")
-        file = OpenFile(files.context, files.meta.files[b"a"], ByteBudget(64 << 20))
-        await file.begin(files.meta.files[b"a"], handle.handle._session, handle.handle._lease)
+        file = OpenFile(files.context, files.meta.files[b"a"], WriteBudget(64 << 20, {}))
+        await file.start_session(files.meta.files[b"a"], handle.handle._session, handle.handle._lease)
         await scene(files, file)
 
     run_virtual(run())
@@ -37,7 +37,7 @@ def test_where_a_file_was_cut_the_kernel_is_told_by_the_first_of_its_reads(monke
 
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"x" * 3 * CHUNK)
-        await file.settle()
+        await file.sync()
         gates = [asyncio.Event() for _ in range(3)]
         read = OpenFile._read
 
@@ -76,14 +76,14 @@ def test_what_is_held_can_be_read_and_is_sent_before() -> None:
 def test_what_is_held_is_read_over_what_is_stored() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"stored in one chunk")
-        await file.settle()
+        await file.sync()
         await file.write(7, b"on ")
         await file.write(30, b"behind")
         asked = len(files.storage.calls)
         assert bytes(await file.read(30, 100)) == b"behind" and len(files.storage.calls) == asked
         assert bytes(await file.read(0, 100)) == b"stored on one chunk" + b"\0" * 11 + b"behind"
         assert {name for _, name, _ in files.storage.calls[asked:]} == {"Read"}, "nothing had to be sent"
-        assert file.holding == 9
+        assert file.unsent_bytes == 9
 
     play(scene)
 
@@ -91,14 +91,14 @@ def test_what_is_held_is_read_over_what_is_stored() -> None:
 def test_what_is_on_its_way_is_read_over_what_is_stored_and_below_what_came_later() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"stored in one chunk")
-        await file.settle()
+        await file.sync()
         await file.write(7, b"on ")
         files.storage.pause_s = iter((0.05, 0.001, 0.001, 0.001)).__next__  # the write arrives long after the read
-        file.start_sending()
+        file.start_flush()
         await files.context.clock.sleep(0.01)
         await file.write(0, b"S")
-        assert file.holding == 1 and bytes(await file.read(0, 100)) == b"Stored on one chunk"
-        assert file._sending.locked() and bytes(files.storage.data[ChunkId(file.inode.inode, 0)])[7:10] == b"in "
+        assert file.unsent_bytes == 1 and bytes(await file.read(0, 100)) == b"Stored on one chunk"
+        assert file._flush_lock.locked() and bytes(files.storage.data[ChunkId(file.inode.inode, 0)])[7:10] == b"in "
 
     play(scene)
 
@@ -107,11 +107,11 @@ def test_what_was_written_during_a_round_is_sent_before_what_was_appended_after_
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         files.storage.pause_s = lambda: 0.01
         await file.write(0, b"x")
-        file.start_sending()
+        file.start_flush()
         await files.context.clock.sleep(0.005)
         await file.write(0, b"yz")
         await file.append(b"end")
-        await file.settle()
+        await file.sync()
         assert bytes(await file.read(0, 100)) == b"yzend"
 
     play(scene)
@@ -121,11 +121,11 @@ def test_what_is_being_appended_counts_once_and_is_read_when_it_has_arrived() ->
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         files.storage.pause_s = lambda: 0.01
         await file.append(b"abcd")
-        file.start_sending()
+        file.start_flush()
         await files.context.clock.sleep(0.005)
         assert file.length == 4 and bytes(await file.read(4, 1)) == b""
         await file.append(b"ef")
-        file.start_sending()
+        file.start_flush()
         await files.context.clock.sleep(0.005)
         assert file.length == 6 and bytes(await file.read(3, 5)) == b"def"
 
@@ -134,10 +134,10 @@ def test_what_is_being_appended_counts_once_and_is_read_when_it_has_arrived() ->
 
 def test_what_is_held_in_many_pieces_is_sent_soon() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
-        for number in range(SEND_PIECES):
+        for number in range(FLUSH_PIECES):
             await file.write(2 * number, b"x")
-        assert file._round is not None
-        await file.settle()
+        assert file._flush_task is not None
+        await file.sync()
         assert bytes(await file.read(0, 5)) == b"x\0x\0x"
 
     play(scene)
@@ -177,13 +177,13 @@ def test_who_writes_reads_it_however_long_it_travels(steps: list[tuple[str, int,
                 case "read":
                     assert bytes(await file.read(place, length)) == bytes(model[place : place + length])
                 case "send":
-                    file.start_sending()
+                    file.start_flush()
                     await files.context.clock.sleep(random.uniform(0.0, 0.005))  # what comes next meets it on its way
                 case "settle":
-                    await file.settle()
+                    await file.sync()
                 case "wait":
                     await files.context.clock.sleep(place / 1000)
-        await file.settle()
+        await file.sync()
         assert bytes(await AsyncFileSystem(files.context).read_file("/a")) == bytes(model)
 
     play(scene)
@@ -193,9 +193,9 @@ def test_settled_is_seen_by_others() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"x" * 100)
         assert files.meta.files[b"a"].length == 0
-        shown = file.shown(files.meta.files[b"a"].__deepcopy__({}))
+        shown = file.overlay_local(files.meta.files[b"a"].__deepcopy__({}))
         assert shown.length == 100 and shown.mtime_ns > 0
-        await file.settle()
+        await file.sync()
         assert files.meta.files[b"a"].length == 100 and not file.dirty
 
     play(scene)
@@ -203,13 +203,13 @@ def test_settled_is_seen_by_others() -> None:
 
 def test_much_is_sent_while_it_is_written() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
-        data = bytes(range(256)) * (SEND_BYTES // 256)
+        data = bytes(range(256)) * (FLUSH_BYTES // 256)
         for number in range(3):
-            await file.write(number * SEND_BYTES, data)
-        assert file._round is not None
-        await file.settle()
-        assert bytes(await file.read(SEND_BYTES - 1, 2)) == b"\xff\0"
-        assert file.length == 3 * SEND_BYTES
+            await file.write(number * FLUSH_BYTES, data)
+        assert file._flush_task is not None
+        await file.sync()
+        assert bytes(await file.read(FLUSH_BYTES - 1, 2)) == b"\xff\0"
+        assert file.length == 3 * FLUSH_BYTES
 
     play(scene)
 
@@ -219,7 +219,7 @@ def test_a_truncate_comes_behind_the_writes_before_it() -> None:
         await file.write(0, b"x" * 1000)
         shown = await file.truncate(10, pb.Caller())
         assert shown.length == 10 and file.length == 10
-        await file.settle()
+        await file.sync()
         assert files.meta.files[b"a"].length == 10
         await file.truncate(20, pb.Caller())
         assert bytes(await file.read(0, 100)) == b"x" * 10 + b"\0" * 10
@@ -231,16 +231,16 @@ def test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not() -
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         nodes = {node.address for node in files.cluster.routing.nodes.values()}
         files.storage.down |= nodes
-        before = file.errors.now
+        before = file.errors.current
         await file.write(0, b"x")
-        file.start_sending()
+        file.start_flush()
         await files.context.clock.sleep(1)
-        assert not file.holding and file.errors.since(before) is not None
+        assert not file.unsent_bytes and file.errors.check(before) is not None
         files.storage.down -= nodes
         await file.write(1, b"y")
-        before = file.errors.now
-        await file.settle()
-        assert not file.dirty and file.errors.since(before) is None
+        before = file.errors.current
+        await file.sync()
+        assert not file.dirty and file.errors.check(before) is None
         assert bytes(await file.read(0, 10)) == b"\0y", "what is lost is not shown as if it were there"
 
     play(scene, timeout_s=0.05)
@@ -251,15 +251,15 @@ def test_what_is_lost_for_a_reason_that_nobody_foresaw_is_noted_too(monkeypatch:
         raise RuntimeError("a fault of ours")
 
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
-        before = file.errors.now
+        before = file.errors.current
         with monkeypatch.context() as patch:
             patch.setattr(Handle, "apply", unforeseen)
             await file.write(0, b"x")
-            file.start_sending()
+            file.start_flush()
             await files.context.clock.sleep(1)
-        assert not file.holding and isinstance(file.errors.since(before), RuntimeError)
-        await file.settle()
-        assert isinstance(file.errors.since(before), RuntimeError), "nobody has been told"
+        assert not file.unsent_bytes and isinstance(file.errors.check(before), RuntimeError)
+        await file.sync()
+        assert isinstance(file.errors.check(before), RuntimeError), "nobody has been told"
 
     play(scene)
 
@@ -272,7 +272,7 @@ def test_who_stops_waiting_for_what_is_sent_loses_nothing() -> None:
         await files.context.clock.sleep(0.005)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-        await file.settle()
+        await file.sync()
         assert bytes(await AsyncFileSystem(files.context).read_file("/a")) == b"abc"
 
     play(scene)
@@ -282,13 +282,13 @@ def test_what_a_write_leaves_of_the_permissions() -> None:
     other, member = pb.Caller(uid=5, gid=6), pb.Caller(uid=5, gid=6, groups=[7])
     for mode, by_other, by_member in ((0o6755, 0o755, 0o755), (0o2644, 0o644, 0o2644), (0o4644, 0o644, 0o644)):
         inode = pb.Inode(mode=mode, gid=7)
-        assert (written(inode, other), written(inode, member)) == (by_other, by_member)
+        assert (mode_after_write(inode, other), mode_after_write(inode, member)) == (by_other, by_member)
 
 
 def test_a_read_past_the_kernels_cache_finds_the_end_that_others_have_made() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"x" * 10)
-        await file.settle()
+        await file.sync()
         await AsyncFileSystem(files.context).write_file("/a", b"y" * 20)
         assert bytes(await file.read(5, 100, past_cache=True)) == b"y" * 15
         asked = len(files.peers.meta_calls)
@@ -303,10 +303,10 @@ def test_what_is_appended_comes_behind_what_others_have_appended() -> None:
         await file.write(0, b"written ")
         await file.append(b"one ")
         await file.append(b"two ")
-        assert file.length == 16 and file.holding == 16
+        assert file.length == 16 and file.unsent_bytes == 16
         await AsyncFileSystem(files.context).write_file("/a", b"x" * 20)  # longer than what is known here
-        await file.settle()
-        assert file.length == 28 and not file.dirty and not file.holding
+        await file.sync()
+        assert file.length == 28 and not file.dirty and not file.unsent_bytes
         assert bytes(await file.read(0, 100)) == b"written " + b"x" * 12 + b"one two "
 
     play(scene)
@@ -325,9 +325,9 @@ def test_what_is_appended_stays_before_what_is_written_later() -> None:
 def test_appended_bytes_are_read_where_they_lie() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.append(b"one")
-        assert bytes(await file.read(0, 100)) == b"one" and not file.holding
+        assert bytes(await file.read(0, 100)) == b"one" and not file.unsent_bytes
         await file.append(b"x" * (5 << 20))
-        await file.settle()
+        await file.sync()
         assert files.meta.files[b"a"].length == 3 + (5 << 20)
 
     play(scene)
@@ -337,11 +337,11 @@ def test_who_may_not_keep_privileges_takes_them_by_writing() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         inode = files.meta.files[b"a"]
         inode.mode = 0o6755
-        file.learn(inode)
-        assert file.written_by(pb.Caller(uid=5))
+        file.apply_inode(inode)
+        assert file.clear_privileges(pb.Caller(uid=5))
         await file.write(0, b"x")
-        assert file.shown(inode.__deepcopy__({})).mode == 0o755
-        await file.settle()
+        assert file.overlay_local(inode.__deepcopy__({})).mode == 0o755
+        await file.sync()
         assert [request.caller.uid for _, name, request in files.peers.meta_calls if name == "Sync"] == [5]
 
     play(scene)

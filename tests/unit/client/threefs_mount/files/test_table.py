@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount.files import table
-from threefs_mount.files.table import LINGER_S, SETTLE_S, OpenFileTable
+from threefs_mount.files.table import CLOSE_DELAY_S, SYNC_AFTER_S, OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
@@ -31,7 +31,7 @@ async def closed(files: OpenFileTable, number: int) -> None:
     ending = files.release(number)
     if ending is not None:
         await ending
-    await asyncio.sleep(2 * LINGER_S)
+    await asyncio.sleep(2 * CLOSE_DELAY_S)
 
 
 def test_all_handles_of_a_file_share_one_session() -> None:
@@ -83,8 +83,8 @@ def test_the_kernel_keeps_only_what_nobody_changed() -> None:
 def test_the_kernel_is_told_of_what_it_cannot_know() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         told: list[int] = []
-        files.changed = told.append
-        files.shown(memory.meta.files[b"a"].__deepcopy__({}))
+        files.on_attributes_changed = told.append
+        files.overlay_local(memory.meta.files[b"a"].__deepcopy__({}))
         await files.open(inode, os.O_RDONLY, ROOT)
         assert told == []
         memory.meta.files[b"a"].change += 1
@@ -128,7 +128,7 @@ def test_a_lost_session_is_opened_anew() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         await files.write(number, 0, b"one")
-        await files.handle(number).file.send()
+        await files.handle(number).file.flush()
         memory.meta.lease += 1
         memory.context.lease.granted(memory.meta.lease)
         memory.meta.sessions.clear()
@@ -163,11 +163,11 @@ def test_a_file_that_cannot_be_settled_holds_up_no_other(fails: bool, monkeypatc
         request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.context.meta.mutation())
         other, _ = await files.create(request, os.O_WRONLY, ROOT)
         with monkeypatch.context() as patch:
-            patch.setattr(files.handle(stuck).file, "settle", never)
+            patch.setattr(files.handle(stuck).file, "sync", never)
             await files.write(stuck, 0, b"x")
             for length in (10, 20, 30):
                 await files.write(other, 0, b"x" * length)
-                await memory.context.clock.sleep(3 * SETTLE_S)
+                await memory.context.clock.sleep(3 * SYNC_AFTER_S)
                 assert memory.meta.files[b"new"].length == length, "others see what was written a while ago"
         await files.stop()
         assert not memory.meta.sessions
@@ -181,7 +181,7 @@ def test_what_is_written_without_a_pause_is_seen_by_others_all_the_same() -> Non
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         for written in range(1, 30):
             await files.write(number, written, b"x")
-            await memory.context.clock.sleep(SETTLE_S / 3)
+            await memory.context.clock.sleep(SYNC_AFTER_S / 3)
             assert memory.meta.files[b"a"].length >= written - 9, "at most three seconds late"
         await files.stop()
 
@@ -211,7 +211,7 @@ def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
             assert files.release(handle) is None
         assert len(memory.meta.sessions) == memory.context.lease._holders == 10
         before = len(memory.meta.answered)
-        await asyncio.sleep(2 * LINGER_S)
+        await asyncio.sleep(2 * CLOSE_DELAY_S)
         assert len(memory.meta.answered) == before + 1  # one message, one commit
         assert not memory.meta.sessions and not memory.context.lease._holders and files.get(inode) is None
 
@@ -224,7 +224,7 @@ def test_who_opens_it_again_goes_on_under_the_session_that_lingers() -> None:
         assert files.release(first) is None
         (session,) = memory.meta.sessions
         second, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        await asyncio.sleep(2 * LINGER_S)
+        await asyncio.sleep(2 * CLOSE_DELAY_S)
         assert set(memory.meta.sessions) == {session}
         await files.write(second, 0, b"C")
         await closed(files, second)
@@ -238,7 +238,7 @@ def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
         writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(writer) is None
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
-        await asyncio.sleep(2 * LINGER_S)
+        await asyncio.sleep(2 * CLOSE_DELAY_S)
         assert not memory.meta.sessions and inode in memory.context.lease._read_opens
         await closed(files, reader)
         assert memory.context.lease._is_idle and files.get(inode) is None
@@ -254,10 +254,10 @@ def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> Non
         assert files.release(first) is None and files.release(other) is None
         opened = files.get(inode)
         assert opened is not None
-        async with opened.turn:
-            await asyncio.sleep(2 * LINGER_S)
+        async with opened.session_lock:
+            await asyncio.sleep(2 * CLOSE_DELAY_S)
             assert len(memory.meta.sessions) == 1 and opened.session in memory.meta.sessions
-        await asyncio.sleep(2 * LINGER_S)
+        await asyncio.sleep(2 * CLOSE_DELAY_S)
         assert not memory.meta.sessions and not memory.context.lease._holders
 
     play(scene)
@@ -268,7 +268,7 @@ def test_a_session_that_cannot_be_ended_is_left_to_the_lease() -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(number) is None
         memory.peers.meta_faults.append((False, SessionLost("it has ended")))
-        await asyncio.sleep(2 * LINGER_S)
+        await asyncio.sleep(2 * CLOSE_DELAY_S)
         assert not memory.context.lease._holders and files.get(inode) is None
 
     play(scene)
@@ -288,16 +288,16 @@ def test_what_is_not_settled_is_waited_for() -> None:
 
 def test_if_too_many_linger_who_closes_waits() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        files._ending = {asyncio.create_task(asyncio.sleep(60)) for _ in range(table._MOST_ENDING)}
+        files._closing = {asyncio.create_task(asyncio.sleep(60)) for _ in range(table._MAX_CLOSE_BATCHES)}
         ending = None
-        for number in range(table._MOST_LINGERING + 1):
+        for number in range(table._MAX_DEFERRED + 1):
             assert ending is None
             request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.context.meta.mutation())
             handle, _ = await files.create(request, os.O_WRONLY, ROOT)
             ending = files.release(handle)
         assert ending is not None
         await ending
-        assert len(memory.meta.sessions) == table._MOST_LINGERING
+        assert len(memory.meta.sessions) == table._MAX_DEFERRED
 
     play(scene)
 
@@ -318,7 +318,7 @@ def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
         number, _ = await files.open(inode, os.O_RDWR, ROOT)
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)  # which tells nothing of quotas
         for append in (False, True):
-            assert not files.write_at_once(number, 7, b"more", append=append)
+            assert not files.try_write(number, 7, b"more", append=append)
             with pytest.raises(QuotaExceeded):
                 await files.write(number, 7, b"more", append=append)
         await files.write(number, 0, b"C")
@@ -351,13 +351,13 @@ def test_a_file_that_grows_for_long_is_reported_before_it_rests() -> None:
 def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         lost: list[int] = []
-        files.lost = lost.append
+        files.on_lost = lost.append
         old, _ = await files.open(inode, os.O_RDWR, ROOT)
         await files.write(old, 0, b"under it")
         files.locks_lost(inode)
-        assert lost == [inode] and not files.handle(old).file.holding
+        assert lost == [inode] and not files.handle(old).file.unsent_bytes
         new, _ = await files.open(inode, os.O_RDWR, ROOT)
-        assert not files.write_at_once(old, 0, b"x")
+        assert not files.try_write(old, 0, b"x")
         for call in (files.write(old, 0, b"x"), files.truncate(old, 0, ROOT), files.handle(old).sync()):
             with pytest.raises(LockLost):
                 await call

@@ -28,26 +28,26 @@ def test_nothing_is_nothing_only_now() -> None:
 
 
 def test_space_counts_content() -> None:
-    shown = attrs.space(pb.StatFsReply(capacity_bytes=3 << 30, free_bytes=3 << 20, inodes=7, replicas=3))
+    shown = attrs.statfs(pb.StatFsReply(capacity_bytes=3 << 30, free_bytes=3 << 20, inodes=7, replicas=3))
     assert shown.blocks * shown.block_bytes == 1 << 30
     assert shown.available * shown.block_bytes == 1 << 20
     assert shown.inodes - shown.free_inodes == 7
 
 
 def test_names_as_columns() -> None:
-    found = attrs.names(
+    found = attrs.dirent_page(
         pb.ListNamesReply(names=b"a\0b\0", inodes=bytes(16), types=bytes((pb.FILE, pb.DIRECTORY)), more=True, token=5)
     )
     assert found.names == b"a\0b\0" and found.more and found.token == 5
     assert found.types == bytes((stat.S_IFREG >> 12, stat.S_IFDIR >> 12))
-    assert attrs.names(pb.ListNamesReply()).names == b""
+    assert attrs.dirent_page(pb.ListNamesReply()).names == b""
 
 
 def test_what_has_more_names_than_one_is_not_prepared() -> None:
     """The kernel would believe it under the others when it is changed under one."""
     file, linked = pb.Inode(inode=5, type=pb.FILE, nlink=1, length=7), pb.Inode(inode=6, type=pb.FILE, nlink=2)
     directory = pb.Inode(inode=7, type=pb.DIRECTORY, nlink=4)
-    found = attrs.prepared(one.SerializeToString() for one in (file, linked, directory))
+    found = attrs.prepared_entries(one.SerializeToString() for one in (file, linked, directory))
     assert found == [replies.prepared(attrs.entry(file, 0)), None, replies.prepared(attrs.entry(directory, 0))]
 
 
@@ -57,4 +57,4 @@ def test_what_has_more_names_than_one_is_not_prepared() -> None:
 )
 def test_columns_that_do_not_fit(names: bytes, inodes: int, types: int) -> None:
     with pytest.raises(ProtocolError):
-        attrs.names(pb.ListNamesReply(names=names, inodes=bytes(inodes), types=bytes(types)))
+        attrs.dirent_page(pb.ListNamesReply(names=names, inodes=bytes(inodes), types=bytes(types)))

@@ -31,7 +31,7 @@ class ShortReads:
                 if not one.done():
                     one.set_result(None)
 
-    async def turn(self, number: int) -> None:
+    async def wait_for_earlier(self, number: int) -> None:
         """Wait until no other read is running that begins before this one, which is short."""
         offset = self._running[number]
         while min(self._running.values()) < offset:

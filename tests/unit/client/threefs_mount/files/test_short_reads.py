@@ -1,6 +1,6 @@
 import asyncio
 
-from threefs_mount.short_reads import ShortReads
+from threefs_mount.files.short_reads import ShortReads
 
 
 def test_a_short_read_is_answered_behind_those_that_begin_before_it() -> None:
@@ -9,7 +9,7 @@ def test_a_short_read_is_answered_behind_those_that_begin_before_it() -> None:
         numbers = {offset: reads.begin(offset) for offset in (30, 10, 20, 20)}
 
         async def short(offset: int) -> None:
-            await reads.turn(numbers[offset])
+            await reads.wait_for_earlier(numbers[offset])
             answered.append(offset)
             reads.end(numbers[offset])
 
@@ -26,7 +26,7 @@ def test_a_short_read_is_answered_behind_those_that_begin_before_it() -> None:
         assert answered == [20], "another one at the same place is still under way"
         waiting[0].cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        await reads.turn(reads.begin(0))
+        await reads.wait_for_earlier(reads.begin(0))
 
     asyncio.run(play())
 
@@ -35,7 +35,7 @@ def test_who_stops_waiting_holds_up_nobody() -> None:
     async def play() -> None:
         reads = ShortReads()
         first, second = reads.begin(0), reads.begin(1)
-        waiting = asyncio.ensure_future(reads.turn(second))
+        waiting = asyncio.ensure_future(reads.wait_for_earlier(second))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

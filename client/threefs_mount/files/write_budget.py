@@ -9,10 +9,10 @@ from threefs.budget import ByteBudget
 class Sender(Protocol):
     """A file that holds bytes."""
 
-    def start_sending(self) -> None: ...
+    def start_flush(self) -> None: ...
 
 
-class Room:
+class WriteBudget:
     """The bytes that all files together may hold. When there is no more, all of them send."""
 
     def __init__(self, limit_bytes: int, files: Mapping[int, Sender]) -> None:
@@ -25,7 +25,7 @@ class Room:
     async def take(self, size: int) -> None:
         if not self._budget.try_take(size):
             for file in self._files.values():
-                file.start_sending()
+                file.start_flush()
             await self._budget.take(size)
 
     def give(self, size: int) -> None:

@@ -1,21 +1,21 @@
 import asyncio
 
-from threefs_mount.room import Room
+from threefs_mount.files.write_budget import WriteBudget
 
 
 class File:
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: WriteBudget) -> None:
         self.room = room
         self.asked = 0
 
-    def start_sending(self) -> None:
+    def start_flush(self) -> None:
         self.asked += 1
 
 
 def test_when_there_is_no_room_all_files_send() -> None:
     async def play() -> None:
         files: dict[int, File] = {}
-        room = Room(10, files)
+        room = WriteBudget(10, files)
         files[1], files[2] = File(room), File(room)
         await room.take(6)
         assert room.try_take(4) and not room.try_take(1)
