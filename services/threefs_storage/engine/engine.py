@@ -360,16 +360,16 @@ class ChunkEngine:
             self._staging.discard(chunk)
 
     async def _stage_lost(self, chunk: ChunkId, update: Update, record: Record) -> Version:
-        """A version without content, unless that of the same one is here."""
-        old = record.committed
-        if old is not None and old.content == (update.version, update.length, update.checksum, update.removed):
-            version = dataclasses.replace(
-                old, chain_version=update.chain_version, identity=update.identity, stamp=update.stamp
-            )
-        else:
-            version = lost_version(update)
+        """A version without content, unless that of the same one is here, committed or pending."""
+        content = (update.version, update.length, update.checksum, update.removed)
+        same = [v for v in (record.committed, record.pending) if v is not None and v.content == content]
+        version = min(same, key=lambda v: v.lost, default=lost_version(update))
+        version = dataclasses.replace(
+            version, chain_version=update.chain_version, identity=update.identity, stamp=update.stamp
+        )
         await self._make_durable(chunk, _with_pending(record, version, update), Written(version))
-        self._free_replaced(record)
+        if record.pending is None or record.pending.block != version.block:
+            self._free_replaced(record)
         return version
 
     async def _restore(self, chunk: ChunkId, version: Version, content: memoryview) -> None:

@@ -44,6 +44,17 @@ def lost_replace_destroys_the_good_copy() -> None:
     put(copies.Copies, "content", no_content)
 
 
+@plant_for(f"{_RESYNC}::test_a_lost_chunk_that_is_shipped_leaves_the_good_bytes_that_are_pending_there")
+def lost_replace_destroys_good_pending_bytes() -> None:
+    """R5: what is pending at a syncing target goes with the word that its predecessor has lost that version."""
+    stage_lost = ChunkEngine._stage_lost
+
+    async def forgetful(self: ChunkEngine, chunk: Any, update: Any, record: Any) -> Any:
+        return await stage_lost(self, chunk, update, dataclasses.replace(record, pending=None))
+
+    put(ChunkEngine, "_stage_lost", forgetful)
+
+
 @plant_for(f"{_RESYNC}::test_a_chunk_that_only_the_sole_replica_had_and_has_damaged_is_shipped_as_lost")
 def damaged_chunk_holds_up_the_resync() -> None:
     """One chunk that nobody can read keeps a chain from having its replicas."""

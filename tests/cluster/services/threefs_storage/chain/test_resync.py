@@ -17,6 +17,7 @@ from tests.harness.chain_harness import (
     Gate,
     Replica,
     TestChain,
+    cancelled,
     chain_of,
     flip_record,
     refuse,
@@ -24,7 +25,7 @@ from tests.harness.chain_harness import (
     until,
 )
 from tests.harness.rpc import run
-from threefs.errors import ChunkLost, NotServing, VersionGap
+from threefs.errors import ChunkLost, CorruptChunk, NotServing, Unavailable, VersionGap
 from threefs.ids import ChunkId
 from threefs.rpc.methods import INVENTORY, LAST_CHUNK, SYNC_DONE, WRITE
 from threefs.wire import storage_pb2 as pb
@@ -234,6 +235,45 @@ def test_a_good_copy_that_returns_makes_a_lost_chunk_good_everywhere(tmp_path: P
             chain.change((1, SERVING), (2, SERVING), (3, SERVING))
             for node in (1, 2, 3):
                 assert await chain.read(node) == (1, CONTENT)
+
+    run(test)
+
+
+def test_a_lost_chunk_that_is_shipped_leaves_the_good_bytes_that_are_pending_there(tmp_path: Path) -> None:
+    """The resync is quicker than the repair: the last good copy was replaced by word that there is none."""
+
+    async def test() -> None:
+        async with chain_of(tmp_path, 2) as chain:
+            await chain.write(b"before")
+
+            async def unanswered(method: object, request: object) -> None:
+                raise Unavailable("the answer is lost")
+
+            chain[1].peers.after = unanswered
+            write = asyncio.create_task(chain.write(CONTENT))
+            await until(lambda: (chain[1].pending(), chain[2].committed()) == (2, 2))
+            await cancelled(write)
+            await chain[1].stop()
+            chain.change((2, SERVING), (1, OFFLINE))
+            await flip_content(chain[2])
+            with pytest.raises(CorruptChunk):
+                await chain.read(2)
+            await until(lambda: len(chain[2].target.engine.lost_chunks) == 1)
+
+            async def no_copies(method: object, request: object) -> None:
+                if isinstance(request, pb.FetchChunkRequest):
+                    raise Unavailable("cut off")
+
+            chain[2].peers.before = no_copies
+            await chain[1].restart(chain.routing())
+            assert chain[1].pending() == 2
+            chain.change((2, SERVING), (1, SYNCING))
+            await complete(chain, 1)
+            chain[2].peers.before = None
+            chain.change((2, SERVING), (1, SERVING))
+            await until(lambda: not chain[2].target.engine.lost_chunks and not chain[1].target.engine.lost_chunks)
+            for node in (1, 2):
+                assert await chain.read(node) == (2, CONTENT)
 
     run(test)
 

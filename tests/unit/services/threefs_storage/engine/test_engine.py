@@ -1,10 +1,11 @@
 import asyncio
+import dataclasses
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.content_plan import Kind, Update
+from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.exactly_once import Entry
 from threefs_storage.engine.records import Record
@@ -173,6 +174,29 @@ def test_a_replace_takes_the_place_of_all_but_what_is_newer_in_its_chain_version
         assert engine.record(CHUNK) == Record(engine.commit(CHUNK, 9, 4))
         await replace(10, 4, b"", removed=True)
         assert await read_all(engine, CHUNK) is None
+
+    in_engine(tmp_path, body)
+
+
+@pytest.mark.parametrize("before", [b"", b"one", b"one" * 50_000])
+def test_a_replace_by_word_that_the_bytes_are_lost_keeps_those_that_are_pending(tmp_path: Path, before: bytes) -> None:
+    """Of that very version only; the block of any other one is free afterwards."""
+
+    async def body(engine: ChunkEngine) -> None:
+        if before:
+            await put(engine, CHUNK, before)
+        wanted = update(engine, CHUNK, Kind.WRITE, b"new", offset=len(before))
+        staged = await engine.stage(CHUNK, wanted, payload=b"new")
+        lost = dataclasses.replace(replacement(staged, ()), chain_version=2, lost=True)
+        kept = await engine.stage(CHUNK, lost)
+        assert (kept.block, kept.lost, kept.chain_version) == (staged.block, False, 2)
+        engine.commit(CHUNK, staged.version, 2)
+        assert await read_all(engine, CHUNK) == before + b"new"
+        staged = await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, bytes(70_000)), payload=bytes(70_000))
+        other = dataclasses.replace(replacement(staged, ()), chain_version=3, version=staged.version + 1, lost=True)
+        assert (await engine.stage(CHUNK, other)).lost
+        engine.commit(CHUNK, other.version, 3)
+        assert engine._files.used_bytes() == engine._files._freed_bytes()
 
     in_engine(tmp_path, body)
 
