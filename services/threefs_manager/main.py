@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from threefs.background import cancel_and_wait
 from threefs.backup_source import BackupSource
 from threefs.cluster import daemon
 from threefs.cluster.registration import read_cluster_id, write_cluster_id
@@ -76,8 +77,7 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclu
         await _wait_or_fail(running, stop)
     finally:
         await manager.resign()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await cancel_and_wait(running)
         await server.stop(_GRACE_S)
         await control.stop(_GRACE_S)
         await backup.close()

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from threefs import routing as routing_module
+from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import settled
 from threefs.env.net import Net, RealNet
@@ -95,7 +96,7 @@ class Manager:
         self._net: Net = net or RealNet()
         self._membership = Membership(clock)
         self._presences = Presences()
-        self._probes: set[asyncio.Task[None]] = set()  # that are looked into
+        self._probes = BackgroundTasks()  # of processes whose connection has ended
         self._detector = StaleStoreDetector(0)
         self._store: Store | None = None
         self._controller: ChainController | None = None
@@ -122,9 +123,7 @@ class Manager:
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_and_wait(*tasks)
 
     async def _lead(self, store: Store) -> None:
         wall_ns = self._clock.wall_ns()
@@ -336,9 +335,7 @@ class Manager:
                 self._start_probe(node)
 
     def _start_probe(self, node: Node) -> None:
-        task = asyncio.create_task(self._probe(node))
-        self._probes.add(task)
-        task.add_done_callback(self._probes.discard)
+        self._probes.attempt(f"probe of node {node.node_id}", self._probe(node))
 
     async def _probe(self, node: Node) -> None:
         """The connection of a process was ended, by its kernel perhaps, or by something between. A process that is

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import NamedTuple, Protocol
 
+from threefs.background import cancel_and_wait
 from threefs.backoff import Backoff
 from threefs.bounded_dict import BoundedDict
 from threefs.budget import ByteBudget
@@ -257,9 +258,7 @@ class ChunkClient:
         try:
             replies = [await reply for reply in asked]
         finally:
-            for reply in asked:
-                reply.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await cancel_and_wait(*asked)
         # Behind the end of the shortest page there may be chunks of that chain which nobody has seen yet.
         following = min((reply.index[-1] + 1 for reply in replies if reply.more), default=0)
         rows = sorted(row for reply in replies for row in zip(reply.index, reply.length, strict=True))

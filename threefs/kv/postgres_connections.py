@@ -8,6 +8,7 @@ import psycopg
 import structlog
 from psycopg.pq import TransactionStatus
 
+from threefs.background import BackgroundTasks
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import (
     Conflict,
@@ -47,12 +48,12 @@ class Connections:
         self._slots = asyncio.Semaphore(most)
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
-        self._cleaning: set[asyncio.Task[None]] = set()
+        self._cleaning = BackgroundTasks()
         self._closed = False
 
     async def close(self) -> None:
         self._closed = True
-        await asyncio.gather(*self._cleaning, return_exceptions=True)
+        await self._cleaning.join()
         for connection in list(self._all):
             await self._end(connection)
 
@@ -101,9 +102,8 @@ class Connections:
             self._slots.release()
         else:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the program
-                task = asyncio.get_running_loop().create_task(self._clean(connection))
-                self._cleaning.add(task)
-                task.add_done_callback(self._cleaning.discard)
+                asyncio.get_running_loop()
+                self._cleaning.attempt("rollback of a connection", self._clean(connection))
 
     async def _clean(self, connection: Connection) -> None:
         try:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer, Net
 from threefs.errors import ConnectionIdle, ConnectionLost, DeadlineExceeded, NotAuthorised, ThreefsError, Unavailable
@@ -127,9 +128,7 @@ class ConnectionPool:
     async def close(self) -> None:
         connecting = list(self._connecting.values())
         self._connecting.clear()
-        for task in connecting:
-            task.cancel()
-        await asyncio.gather(*connecting, return_exceptions=True)
+        await cancel_and_wait(*connecting)
         error: ThreefsError = ConnectionLost("this side is closing")
         for connection in list(self._live.values()):
             connection.close(error)

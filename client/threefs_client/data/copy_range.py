@@ -7,6 +7,7 @@ import asyncio
 
 import numpy as np
 
+from threefs.background import cancel_and_wait
 from threefs.errors import InvalidArgument
 from threefs_client.data.fallocate import Allocation, allocate
 from threefs_client.data.handles import Handle
@@ -70,6 +71,5 @@ async def _copy(source: Handle, begin: int, end: int, destination: Handle, shift
             await writing
     finally:
         if writing is not None and not writing.done():
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            await cancel_and_wait(writing)
             destination.record_write(outcome_unknown=True)

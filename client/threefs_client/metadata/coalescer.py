@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from threefs.background import BackgroundTasks
 from threefs.errors import Cancelled, ThreefsError, error_of
 
 _MAX_MESSAGES = 2  # under way: one is worked on while the other is on its way, or waits for the disk
@@ -37,7 +38,7 @@ class Coalescer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._queues: dict[Hashable, _Queue] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._messages = BackgroundTasks()
         self._unfinished = 0  # calls that have not ended
         self._was_alone = False  # whether there was no other one when the last one came
 
@@ -81,9 +82,7 @@ class Coalescer:
             part, queue.waiting = queue.waiting[:count], queue.waiting[count:]
             queue.messages_in_flight += 1
             queue.calls_in_flight += len(part)
-            task = asyncio.get_running_loop().create_task(self._send_message(key, queue, part))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._messages.attempt("calls that share a message", self._send_message(key, queue, part))
         if not queue.messages_in_flight:
             self._queues.pop(key, None)
 
@@ -115,10 +114,7 @@ class Coalescer:
             waiting, queue.waiting = queue.waiting, []
             self._unfinished -= len(waiting)
             _fail(waiting, Cancelled("the connection is being closed"))
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._messages.stop()
 
 
 def _fail(part: list[_Waiting], error: ThreefsError) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
@@ -143,7 +144,4 @@ class MetaSelector:
     async def close(self) -> None:
         if self._check_timer is not None:
             self._check_timer.cancel()
-        tasks = [*self._avoided.values(), *self._pings.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*self._avoided.values(), *self._pings.values())

@@ -7,6 +7,7 @@ from struct import unpack
 
 from threefs_fuse.dirents import Dirents
 
+from threefs.background import cancel_and_wait
 from threefs.errors import ProtocolError, ThreefsError
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage, ListedAttributes
 from threefs_mount.kernel import attrs
@@ -150,5 +151,4 @@ class CachedListing:
 
     async def close(self) -> None:
         if self._prefetch_task is not None:
-            self._prefetch_task.cancel()
-            await asyncio.gather(self._prefetch_task, return_exceptions=True)
+            await cancel_and_wait(self._prefetch_task)

@@ -103,7 +103,7 @@ class OpenFileTable:
         self._syncing: set[OpenFile] = set()
         self._deferred: dict[int, OpenFile] = {}  # without writers, but with a session
         self._timer: asyncio.TimerHandle | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = BackgroundTasks()
 
     # ---- looking ----
 
@@ -368,12 +368,10 @@ class OpenFileTable:
             self._timer = None
         if self._deferred and len(self._closing) < _MAX_CLOSE_BATCHES:
             files, self._deferred = self._deferred, {}
-            task = asyncio.get_running_loop().create_task(self._close_sessions(list(files.values())))
-            self._closing.add(task)
+            task = self._closing.attempt("closing of files", self._close_sessions(list(files.values())))
             task.add_done_callback(self._closed)
 
-    def _closed(self, task: "asyncio.Task[None]") -> None:
-        self._closing.discard(task)
+    def _closed(self, _: object) -> None:
         if self._timer is None:  # those whose time came meanwhile
             self._close_deferred()
 
@@ -447,8 +445,7 @@ class OpenFileTable:
             self._timer.cancel()
         try:
             async with asyncio.timeout(self._context.options.timeout_s):
-                while self._closing:
-                    await asyncio.gather(*self._closing, return_exceptions=True)
+                await self._closing.join()
                 await asyncio.gather(*(self._logging_errors(file.release) for file in list(self._files.values())))
         except TimeoutError:
             left = sum(file.needs_sync for file in self._files.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from threefs.background import BackgroundTasks
+from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
@@ -63,9 +63,7 @@ class PendingRecovery:
         return done
 
     async def stop(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await cancel_and_wait(*self._tasks.values())
 
 
 def _unfinished(target: Target) -> list[ChunkId]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from threefs.background import BackgroundTasks
+from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.backoff import Backoff
 from threefs.budget import ByteBudget
 from threefs.env.clock import Clock
@@ -77,10 +77,7 @@ class Resync:
             self._tasks[target.target_id] = self._background.run(f"resync of target {target.target_id}", run)
 
     async def stop(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._background.stop()
 
     async def _run(self, target: Target, successor: TargetId, chain_version: int) -> None:
         passes = 0
@@ -122,9 +119,7 @@ class Resync:
             results = await asyncio.gather(*shipping)
             return complete and all(results)
         finally:
-            for task in shipping:
-                task.cancel()
-            await asyncio.gather(*shipping, return_exceptions=True)
+            await cancel_and_wait(*shipping)
 
     async def _send(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
         size = _size(target, chunk)

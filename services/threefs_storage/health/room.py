@@ -8,6 +8,7 @@ import asyncio
 import enum
 from collections.abc import Callable
 
+from threefs.background import cancel_and_wait
 from threefs.env.clock import Clock
 from threefs.errors import NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import TargetId
@@ -52,10 +53,7 @@ class Room:
         return await asyncio.shield(known[2])
 
     async def stop(self) -> None:
-        tasks = [task for _, _, task in self._answers.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*(task for _, _, task in self._answers.values()))
 
     async def _ask_all(self, target: Target, least_bytes: int) -> Found:
         others = [m for m in target.chain.members if m.target_id != target.target_id and m.state in _ASKED]

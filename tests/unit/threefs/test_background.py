@@ -90,3 +90,54 @@ def test_a_task_that_may_return_dies_only_of_an_error(work: Callable[[], "asynci
         await tasks.stop()
 
     assert bool(run(body)) is dies
+
+
+def test_work_that_may_fail_is_no_death_and_is_logged() -> None:
+    async def main() -> list[object]:
+        tasks = BackgroundTasks()
+        tasks.attempt("this one", fails())
+        tasks.attempt("another", returns())
+        assert len(tasks) == 2
+        with capture_logs() as logs:
+            await tasks.join()
+        assert not len(tasks)
+        return [log["task"] for log in logs]
+
+    assert asyncio.run(main()) == ["this one"]
+
+
+def test_who_waits_for_all_waits_for_those_that_start_meanwhile_too() -> None:
+    ended: list[str] = []
+
+    async def body(tasks: BackgroundTasks, deaths: Deaths) -> None:
+        async def second() -> None:
+            await asyncio.sleep(0.01)
+            ended.append("second")
+
+        async def first() -> None:
+            tasks.run("second", second())
+
+        tasks.run("first", first())
+        await tasks.join()
+
+    assert run(body) == [] and ended == ["second"]
+
+
+def test_what_is_cancelled_has_ended_when_the_wait_for_it_ends() -> None:
+    ended: list[int] = []
+
+    async def tidies(number: int) -> None:
+        try:
+            await for_ever()
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append(number)
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(tidies(number)) for number in range(3)]
+        broken = asyncio.create_task(fails())
+        await asyncio.sleep(0.01)
+        await background.cancel_and_wait(*tasks, broken)
+
+    asyncio.run(main())
+    assert ended == [0, 1, 2]

@@ -452,7 +452,7 @@ def test_only_a_process_that_closes_its_connection_and_listens_no_more_has_ended
             listener.close()
         present.cancel()
         await asyncio.gather(present, return_exceptions=True)
-        await asyncio.gather(*manager._probes)
+        await manager._probes.join()
         status = await manager.get_status(pb.GetStatusRequest())
         assert (status.nodes[0].alive, status.nodes[0].ended) == (not over, over)
         if over:

@@ -288,7 +288,8 @@ def test_what_is_not_settled_is_waited_for() -> None:
 
 def test_if_too_many_linger_who_closes_waits() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        files._closing = {asyncio.create_task(asyncio.sleep(60)) for _ in range(table._MAX_CLOSE_BATCHES)}
+        for _ in range(table._MAX_CLOSE_BATCHES):
+            files._closing.attempt("closing", asyncio.sleep(60))
         ending = None
         for number in range(table._MAX_DEFERRED + 1):
             assert ending is None
