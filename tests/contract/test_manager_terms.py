@@ -10,6 +10,7 @@ from threefs_manager.service import Manager
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
+from threefs.background import cancel_and_wait
 from threefs.errors import NotPrimary, Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
@@ -58,9 +59,7 @@ class Pair:
         self._running[self.managers.index(manager)].cancel()
 
     async def stop(self) -> None:
-        for running in self._running:
-            running.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await cancel_and_wait(*self._running)
 
 
 def run_pair(body: Callable[[Pair, Manager], Awaitable[None]]) -> None:
@@ -160,8 +159,7 @@ def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_running_out
         clock.advance(0.5)
         with pytest.raises(NotPrimary):
             await manager.get_routing(pb.GetRoutingRequest())
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await cancel_and_wait(running)
 
     asyncio.run(main())
 

@@ -18,6 +18,7 @@ from threefs_storage.service import Storage
 from threefs_storage.targets import Target, Targets
 
 from tests.harness.rpc import identity
+from threefs.background import cancel_and_wait
 from threefs.checksums import crc32c
 from threefs.env.disk import File, RealDisk, Write
 from threefs.env.net import RealNet
@@ -399,8 +400,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def cancelled(task: "asyncio.Task[Any]") -> None:
     """Give up a call, which may have failed already."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancel_and_wait(task)
 
 
 async def refuse(method: Method[object, object], request: object) -> None:  # type: ignore[type-var]

@@ -10,6 +10,7 @@ from threefs_storage.settings import Settings
 
 from tests.harness.chain_harness import until
 from tests.harness.rpc import identity, run
+from threefs.background import cancel_and_wait
 from threefs.cluster.manager_client import FramedManager
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
@@ -46,8 +47,7 @@ class Bench:
 
     async def __aexit__(self, *_: object) -> None:
         await self.manager.resign()
-        self._running.cancel()
-        await asyncio.gather(self._running, return_exceptions=True)
+        await cancel_and_wait(self._running)
         await self.server.stop(1.0)
         await self._disk.close()
 

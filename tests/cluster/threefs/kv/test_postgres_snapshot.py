@@ -5,6 +5,7 @@ import psycopg
 import pytest
 
 from tests.harness.postgres import PostgresServer
+from threefs.background import cancel_and_wait
 from threefs.env.random import RANDOM
 from threefs.errors import TooOld
 from threefs.kv.postgres import PostgresEngine
@@ -81,8 +82,7 @@ def test_who_is_cancelled_in_a_read_leaves_no_answer_to_others(url: str) -> None
         for _ in range(20):
             reading = asyncio.ensure_future(engine.begin().get(b"b"))
             await asyncio.sleep(0.001)
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await cancel_and_wait(reading)
             assert await engine.begin().get(b"a") == b"1"
         await engine.close()
 

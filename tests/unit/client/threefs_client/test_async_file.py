@@ -12,6 +12,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
+from threefs.background import cancel_and_wait
 from threefs.errors import (
     ConnectionLost,
     FileTooLarge,
@@ -403,8 +404,7 @@ def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
             files.meta._reserve = late  # type: ignore[method-assign]
             flush = asyncio.create_task(file.flush())
             await placed.wait()
-            flush.cancel()
-            await asyncio.gather(flush, return_exceptions=True)
+            await cancel_and_wait(flush)
             files.meta._reserve = reserve  # type: ignore[method-assign]
         elif how == "unknown":
             files.storage.after += [lambda *_: ConnectionLost("cut"), lambda *_: NoSpace("full")]
@@ -416,8 +416,7 @@ def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
             applied = files.storage.applied
             while files.storage.applied == applied:
                 await asyncio.sleep(0.1)
-            flush.cancel()
-            await asyncio.gather(flush, return_exceptions=True)
+            await cancel_and_wait(flush)
             files.storage.pause_s = None
         if how == "cut by another":
             await fs.truncate("/log", 0)

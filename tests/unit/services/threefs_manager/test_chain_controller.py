@@ -17,6 +17,7 @@ from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
 from tests.harness.terms import take
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
+from threefs.background import cancel_and_wait
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.memory import MemoryEngine
@@ -96,9 +97,7 @@ def run(body: Callable[[Bench], Awaitable[None]]) -> None:
         beating = asyncio.create_task(bench.beat())
         async with asyncio.timeout(20):
             await body(bench)
-        for task in (beating, running):
-            task.cancel()
-        await asyncio.gather(beating, running, return_exceptions=True)
+        await cancel_and_wait(beating, running)
 
     run_virtual(main())
 
@@ -289,8 +288,7 @@ def at_desk(count: int, body: Callable[[Desk], Awaitable[None]]) -> None:
         async with asyncio.timeout(20):
             await desk.controller.wait_idle(10)
             await body(desk)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await cancel_and_wait(running)
 
     run_virtual(main())
 

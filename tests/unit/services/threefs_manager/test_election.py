@@ -8,6 +8,7 @@ from threefs_manager.election import LEASE_KEY, Election, Epoch, read_lease
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.terms import take
+from threefs.background import cancel_and_wait
 from threefs.errors import Corrupt, Fenced, Unavailable
 from threefs.kv.engine_api import Tally, Transaction
 from threefs.kv.memory import MemoryEngine
@@ -168,8 +169,7 @@ def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_re
         clock.advance(0.5)
         await turns()
         assert not election.is_primary
-        holding.cancel()
-        await asyncio.gather(holding, return_exceptions=True)
+        await cancel_and_wait(holding)
 
     asyncio.run(main())
 
@@ -250,9 +250,7 @@ def test_r10_never_two_primaries_whoever_is_cut_off_and_however_clocks_drift(
             assert sum(election.is_primary for election in elections) <= 1
             assert all(election.is_primary for election in elections if election.may_acknowledge)
         assert len(epochs) > 1 and len(set(epochs)) == len(epochs), "they take turns, each in an epoch of its own"
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
     asyncio.run(main())
 

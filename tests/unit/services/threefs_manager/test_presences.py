@@ -5,6 +5,7 @@ import pytest
 from threefs_manager.presences import Presences, nobody_listens
 
 from tests.harness.clocks import SteppedClock
+from threefs.background import cancel_and_wait
 from threefs.env.net import Listener, RealNet, Stream
 from threefs.errors import NotFound, NotPrimary, Unavailable
 
@@ -32,8 +33,7 @@ def test_a_call_whose_connection_is_lost_is_forgotten() -> None:
         presences = Presences()
         call = asyncio.create_task(presences.wait_ended(1, 7))
         await asyncio.sleep(0)
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
+        await cancel_and_wait(call)
         presences.end_all()
 
     asyncio.run(main())

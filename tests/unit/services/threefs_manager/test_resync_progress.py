@@ -2,25 +2,13 @@
 
 from threefs_manager.resync_progress import STALLED_LEASES, ResyncProgress
 
+from tests.harness.clocks import SteppedClock
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, PublicState
 from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 2.0
 ENOUGH_S = STALLED_LEASES * LEASE_S
-
-
-class Clock:
-    now = 5.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ns(self) -> int:
-        raise AssertionError("nobody asks for it")
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 SERVING, SYNCING, WAITING, OFFLINE = PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING, PublicState.OFFLINE
@@ -34,7 +22,7 @@ def chain(version: int, *states: PublicState) -> Chain:
 
 class Bench:
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = SteppedClock()
         self.progress = ResyncProgress(self.clock)
 
     def stalled_target(
@@ -52,15 +40,15 @@ class Bench:
 def test_it_gives_way_when_nothing_happens_for_long_enough() -> None:
     bench = Bench()
     assert not bench.stalled_target(None)
-    bench.clock.now += ENOUGH_S - 0.1
+    bench.clock.advance(ENOUGH_S - 0.1)
     assert not bench.stalled_target(None)
     assert not bench.stalled_target(7), "something has happened"
-    bench.clock.now += ENOUGH_S - 0.1
+    bench.clock.advance(ENOUGH_S - 0.1)
     assert not bench.stalled_target(7)
-    bench.clock.now += 0.1
+    bench.clock.advance(0.2)
     assert bench.stalled_target(7) == 2
     assert not bench.stalled_target(7, version=2), "another resync begins"
-    bench.clock.now += ENOUGH_S
+    bench.clock.advance(ENOUGH_S)
     assert bench.stalled_target(7, version=2) == 2
     assert bench.stalled_target(7, version=2, states=(SERVING, SYNCING, OFFLINE)) == 2, "one that is back will wait"
 
@@ -68,7 +56,7 @@ def test_it_gives_way_when_nothing_happens_for_long_enough() -> None:
 def test_it_stays_while_no_other_one_can_be_brought_up_to_date() -> None:
     bench = Bench()
     bench.stalled_target(7)
-    bench.clock.now += ENOUGH_S
+    bench.clock.advance(ENOUGH_S)
     assert not bench.stalled_target(7, states=(SERVING, SYNCING))
     assert not bench.stalled_target(7, locals_=(UPTODATE, ONLINE, DEAD))
     assert not bench.stalled_target(7, locals_=(UPTODATE, ONLINE, None))
@@ -79,5 +67,5 @@ def test_only_what_syncs_can_stall() -> None:
     bench = Bench()
     for _ in range(3):
         assert not bench.stalled_target(None, states=(SERVING, WAITING, WAITING))
-        bench.clock.now += ENOUGH_S
+        bench.clock.advance(ENOUGH_S)
     assert not bench.stalled_target(None), "the time counts from when it is seen to sync"

@@ -12,6 +12,7 @@ from threefs_manager.service import Manager
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
 from threefs import routing as routing_module
+from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
 from threefs.errors import (
@@ -84,9 +85,7 @@ class Bench:
         return manager
 
     async def stop(self) -> None:
-        for running in self._running:
-            running.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await cancel_and_wait(*self._running)
 
 
 async def version_of(manager: Manager) -> int:
@@ -450,8 +449,7 @@ def test_only_a_process_that_closes_its_connection_and_listens_no_more_has_ended
         assert not present.done()
         if not listens:
             listener.close()
-        present.cancel()
-        await asyncio.gather(present, return_exceptions=True)
+        await cancel_and_wait(present)
         await manager._probes.join()
         status = await manager.get_status(pb.GetStatusRequest())
         assert (status.nodes[0].alive, status.nodes[0].ended) == (not over, over)

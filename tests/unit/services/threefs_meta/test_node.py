@@ -10,6 +10,7 @@ from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
 
 from tests.harness.rpc import identity, run
+from threefs.background import cancel_and_wait
 from threefs.cluster.manager_client import FramedManager
 from threefs.env.net import RealNet
 from threefs.errors import Unavailable
@@ -40,8 +41,7 @@ def test_it_answers_nothing_before_it_knows_the_chains(tmp_path: Path) -> None:
         peers = ConnectionPool(RealNet(), identity(""))
         with pytest.raises(Unavailable, match="is starting"):
             await peers.call(node.address, STAT_FS, meta_pb2.StatFsRequest(), timeout_s=5)
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+        await cancel_and_wait(starting)
         await peers.close()
         await node.stop()
         await silent.stop(1.0)
@@ -75,8 +75,7 @@ def test_it_registers_serves_and_stops(tmp_path: Path) -> None:
         await peers.close()
         await node.stop()
         await manager.resign()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await cancel_and_wait(running)
         await server.stop(1.0)
 
     run(test)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rocksdict import Rdict, RdictIter, ReadOptions
 
+from tests.harness.clocks import SteppedClock
 from threefs.env.sync_policy import QUICK_S, STALL_S, Pace
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.table import Table
@@ -95,17 +96,14 @@ class Watched(Failing):
         self.lasting: list[float] = []
         self.release = threading.Event()
         self.release.set()
-        self._now = 0.0
+        self._time = SteppedClock(0.0)
         table._store = self  # type: ignore[assignment]
-        table._clock = self  # type: ignore[assignment]
-
-    def monotonic(self) -> float:
-        return self._now
+        table._clock = self._time
 
     def _fail(self, *_: object) -> None:
         assert self.release.wait(30)
         self.threads.append(threading.get_ident())
-        self._now += self.lasting.pop(0) if self.lasting else 0.0
+        self._time.advance(self.lasting.pop(0) if self.lasting else 0.0)
         self._store.flush_wal(True)  # type: ignore[attr-defined]
 
 

@@ -2,21 +2,7 @@ import pytest
 from rich.console import Console
 from threefs_cli.demo.report import Report
 
-
-class StepClock:
-    """A second passes whenever somebody looks."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        self.now += 1
-        return self.now
-
-    def wall_ns(self) -> int:
-        return 0
-
-    async def sleep(self, seconds: float) -> None: ...
+from tests.harness.clocks import SteppedClock
 
 
 def test_ok_needs_a_step_and_a_check_in_every_one() -> None:
@@ -32,7 +18,7 @@ def test_ok_needs_a_step_and_a_check_in_every_one() -> None:
 
 
 def test_throughput_stands_beside_the_loopback() -> None:
-    report = Report(StepClock())
+    report = Report(SteppedClock(step_s=1.0))
     report.loopback_bytes_per_s = 1000.0
     step = report.begin("copy")
     for _ in range(2):
@@ -45,7 +31,7 @@ def test_throughput_stands_beside_the_loopback() -> None:
 
 
 def test_a_step_that_fails_is_still_timed() -> None:
-    report = Report(StepClock())
+    report = Report(SteppedClock(step_s=1.0))
     step = report.begin("copy")
     with pytest.raises(ZeroDivisionError), report.timed(step):
         _ = 1 / 0

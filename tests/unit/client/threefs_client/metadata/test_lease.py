@@ -6,39 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_client.metadata.lease import Lease
 
+from tests.harness.clocks import PacedClock
 from threefs.errors import Unavailable
 from threefs.wire import meta_pb2 as pb
-
-
-class PacedClock:
-    """Sleepers wake when the test lets time pass."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ns(self) -> int:
-        return 0
-
-    async def sleep(self, seconds: float) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sleepers.append((self.now + seconds, future))
-        await future
-
-    async def advance(self, seconds: float) -> None:
-        until = self.now + seconds
-        await asyncio.sleep(0)
-        while self.now < until:
-            self.now = min(until, min([at for at, _ in self._sleepers if at > self.now], default=until))
-            for _, future in [one for one in self._sleepers if one[0] <= self.now]:
-                if not future.done():
-                    future.set_result(None)
-            self._sleepers = [one for one in self._sleepers if one[0] > self.now]
-            for _ in range(10):
-                await asyncio.sleep(0)
 
 
 class Meta:

@@ -10,6 +10,7 @@ from threefs_client.metadata.locks import LockOwner
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
+from threefs.background import cancel_and_wait
 from threefs.errors import InvalidArgument, Locked, Unavailable
 from threefs.wire import meta_pb2 as pb
 
@@ -82,8 +83,7 @@ def test_who_is_cancelled_or_gives_up_has_nothing() -> None:
         await first.acquire(exclusive=True)
         waiting = asyncio.ensure_future(second.acquire(exclusive=True))
         await asyncio.sleep(0.05)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        await cancel_and_wait(waiting)
         await first.release()
         meta.error = InvalidArgument("this may have been anything")
         with pytest.raises(InvalidArgument):

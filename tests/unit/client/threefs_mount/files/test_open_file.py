@@ -13,6 +13,7 @@ from threefs_mount.files.write_budget import WriteBudget
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
+from threefs.background import cancel_and_wait
 from threefs.ids import ChunkId
 from threefs.wire import meta_pb2 as pb
 
@@ -270,8 +271,7 @@ def test_who_stops_waiting_for_what_is_sent_loses_nothing() -> None:
         await file.append(b"abc")
         reading = asyncio.create_task(file.read(0, 3))
         await files.context.clock.sleep(0.005)
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        await cancel_and_wait(reading)
         await file.sync()
         assert bytes(await AsyncFileSystem(files.context).read_file("/a")) == b"abc"
 

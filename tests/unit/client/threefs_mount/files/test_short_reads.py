@@ -2,6 +2,8 @@ import asyncio
 
 from threefs_mount.files.short_reads import ShortReads
 
+from threefs.background import cancel_and_wait
+
 
 def test_a_short_read_is_answered_behind_those_that_begin_before_it() -> None:
     async def play() -> None:
@@ -37,8 +39,7 @@ def test_who_stops_waiting_holds_up_nobody() -> None:
         first, second = reads.begin(0), reads.begin(1)
         waiting = asyncio.ensure_future(reads.wait_for_earlier(second))
         await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        await cancel_and_wait(waiting)
         reads.end(second)
         reads.end(first)
         assert not reads._running and not reads._waiting

@@ -21,6 +21,7 @@ from threefs_meta.ops.return_delegation import unclaim
 from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import CLIENT, MetaBench, at, run
 from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, claimed, stored
+from threefs.background import cancel_and_wait
 from threefs.delegations import RECALL_S
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
@@ -223,8 +224,7 @@ def test_who_is_cut_off_while_it_waits_adds_nothing() -> None:
         adding = asyncio.create_task(fs.create("/d/new"))
         while not (await stored(fs, directory)).recalled:
             await asyncio.sleep(0)
-        adding.cancel()
-        await asyncio.gather(adding, return_exceptions=True)
+        await cancel_and_wait(adding)
         assert (await stored(fs, directory)).client == OTHER and await fs.names("/d") == ["old"]
 
     run(test)

@@ -4,6 +4,7 @@ import pytest
 from threefs_storage.chain.chunk_locks import ChunkLocks
 
 from tests.harness.rpc import run
+from threefs.background import cancel_and_wait
 from threefs.errors import DeadlineExceeded
 from threefs.ids import ChunkId
 
@@ -70,8 +71,7 @@ def test_who_comes_while_another_one_is_about_to_get_it_waits_no_longer_than_ask
         with pytest.raises(DeadlineExceeded):
             async with locks.hold(A, 0.01):
                 raise AssertionError("two hold it")
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
+        await cancel_and_wait(keeper)
         assert len(locks) == 0
 
     run(test)
@@ -89,8 +89,7 @@ def test_an_error_of_the_holder_or_a_cancelled_waiter_frees_the_lock() -> None:
             async with locks.hold(A, 30):
                 waiter = asyncio.create_task(wait())
                 await asyncio.sleep(0)
-                waiter.cancel()
-                await asyncio.gather(waiter, return_exceptions=True)
+                await cancel_and_wait(waiter)
                 raise TimeoutError
         async with locks.hold(A, 0):
             pass
