@@ -5,7 +5,6 @@ import fcntl
 import os
 import stat
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 import structlog
@@ -20,13 +19,8 @@ from threefs.errors import NotFound
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.cache import listing_rpc
-from threefs_mount.cache.delegation_client import DelegationClient
-from threefs_mount.cache.directory_attrs import DirectoryAttrCache
-from threefs_mount.cache.listing_cache import ListingCache
 from threefs_mount.cache.lock_revalidation import LockRevalidation
 from threefs_mount.cache.metadata import MetadataCache
-from threefs_mount.cache.prefetcher import Prefetcher
 from threefs_mount.cache.revalidator import Revalidator
 from threefs_mount.cache.single_flight import SingleFlight
 from threefs_mount.files import table
@@ -58,25 +52,15 @@ class ThreefsVfs(FuseFileSystem):
         files.on_lost = self._lock_revalidation.on_lost
         self._locks = FileLocks(context, self._lock_revalidation.on_locked, files.locks_lost)
         self.revalidator = Revalidator(context, files, drop_pages, cache_s)
-        self._prefetcher = Prefetcher(cache_s, partial(listing_rpc.fetch_entries, context), context.clock)
-        self._statahead = self._prefetcher.statahead
-        self._listing_cache = ListingCache(partial(listing_rpc.fetch_names, context, self._statahead))
-        self._prefetcher.walked_to_end = self._listing_cache.prefetch
-        self._metadata = MetadataCache(context, files, self._statahead, cache_s)
-        self._directories = OpenDirectories(self._listing_cache.open, self._metadata)
-        files.on_invalidated = self._statahead.invalidate_inode
-        self._directory_attrs = DirectoryAttrCache(cache_s)
+        self._cache = MetadataCache(context, files, cache_s)
+        self._directories = OpenDirectories(self._cache.listings.open, self._cache.entries)
         self._getattr_flight = SingleFlight(self._getattr)
-        self._delegation_client = DelegationClient(context, cache_s)
-        self._delegations = self._delegation_client.delegations
         self._xattrs = Xattrs(context, files, self._call, self._change_file)
 
     async def close(self) -> None:
         """Nothing is asked any more."""
         await self.revalidator.close()
-        await self._prefetcher.close()
-        await self._listing_cache.close()
-        await self._delegation_client.close()
+        await self._cache.close()
 
     def error_number(self, error: Exception) -> int:
         number = errnos.of(error)
@@ -95,19 +79,8 @@ class ThreefsVfs(FuseFileSystem):
     async def _change(
         self, method: Method[Req, Rep], request: Req, caller: Caller, *names: tuple[int, bytes], inode: int = 0
     ) -> Rep:
-        """Call; whatever the outcome, what was known of these names, and of this inode, counts no more."""
-        try:
-            return await self._call(method, request, caller)
-        except BaseException:
-            for parent, _ in names:
-                self._directory_attrs.invalidate(parent)
-            raise
-        finally:
-            for parent, name in names:
-                self._statahead.invalidate_entry(parent, name)
-            if inode:
-                self._statahead.invalidate_inode(inode)
-                self._directory_attrs.invalidate(inode)
+        """Call for a change of these names and of this inode."""
+        return await self._cache.change(self._call(method, request, caller), *names, inode=inode)
 
     async def _change_file(self, method: Method[Req, Rep], request: Req, caller: Caller, inode: int) -> Rep:
         """The same for a file, or a directory, that was found by its name. Raises SessionLost, after which the kernel
@@ -133,18 +106,14 @@ class ThreefsVfs(FuseFileSystem):
     # ---- looking ----
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
-        if self._delegations.is_negative(parent, name, self._context.clock.monotonic()):
-            self._statahead.invalidate_entry(parent, name)
-            return attrs.ABSENT
-        return self._metadata.get_entry(parent, name) or self._lookup(parent, name)
+        return self._cache.get(parent, name) or self._lookup(parent, name)
 
     async def _lookup(self, parent: int, name: bytes) -> Entry:
         revalidation = self._lock_revalidation.generation
         try:
             inode = (await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))).inode
         except NotFound:
-            self._statahead.record_lookup(parent, name, None, self._context.clock.monotonic())
-            self._delegations.record_negative_lookup(parent, self._context.clock.monotonic())
+            self._cache.insert(parent, name, None)
             return attrs.ABSENT
         if self._context.atime_reporter.is_pending(inode.inode):
             await self._context.atime_reporter.flush()
@@ -152,37 +121,30 @@ class ThreefsVfs(FuseFileSystem):
         if self._lock_revalidation.revalidated_since(inode.inode, revalidation):
             return await self._lookup(parent, name)
         entry = self._entry(inode)
-        self._statahead.record_lookup(parent, name, inode, self._context.clock.monotonic())
+        self._cache.insert(parent, name, inode)
         return entry
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
         """Little is kept for what the kernel knows: its numbers are ours."""
-        self._directory_attrs.forget_removed(inodes)
+        self._cache.forget(inodes)
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
-        known = self._directory_attrs.get(inode, self._context.clock.monotonic())
+        known = self._cache.get_attributes(inode)
         if known is not None:
-            return attrs.entry(*known)
+            return known
         if self._context.atime_reporter.is_pending(inode):  # it may have been read since others asked
             return self._getattr(inode)
         return self._getattr_flight.call(inode)
 
     async def _getattr(self, inode: int) -> Entry:
-        fetch, asked_s, revalidation = (
-            self._directory_attrs.begin_fetch(inode),
-            self._context.clock.monotonic(),
-            self._lock_revalidation.generation,
-        )
-        found = None
+        revalidation = self._lock_revalidation.generation
         try:
-            found = await self._stat(inode)
+            found = await self._cache.fetch_attributes(inode, self._stat)
         except NotFound:
-            removed = self._directory_attrs.get_removed(inode)
+            removed = self._cache.get_removed(inode)
             if removed is None:
                 raise
-            return attrs.entry(removed, self._cache_s)  # somebody works in it
-        finally:
-            self._directory_attrs.end_fetch(inode, fetch, found, asked_s)
+            return removed
         if self._lock_revalidation.revalidated_since(inode, revalidation):
             return await self._getattr(inode)
         return self._attr_entry(found)
@@ -222,8 +184,8 @@ class ThreefsVfs(FuseFileSystem):
             mutation=self._mutation(), place=paths.child_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
         change = self._change(methods.MKDIR, request, caller, (parent, name))
-        reply = await self._delegation_client.track_create(parent, name, request, change)
-        self._directory_attrs.invalidate(parent)
+        reply = await self._cache.create(parent, name, request, change)
+        self._cache.subdirectory_changed(parent)
         return self._entry(reply.inode)
 
     async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
@@ -236,12 +198,12 @@ class ThreefsVfs(FuseFileSystem):
             rdev=device,
         )
         change = self._change(methods.MKNOD, request, caller, (parent, name))
-        return self._linked(parent, await self._delegation_client.track_create(parent, name, request, change))
+        return self._linked(parent, await self._cache.create(parent, name, request, change))
 
     async def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Entry:
         request = pb.SymlinkRequest(mutation=self._mutation(), place=paths.child_place(parent, name), target=target)
         change = self._change(methods.SYMLINK, request, caller, (parent, name))
-        return self._linked(parent, await self._delegation_client.track_create(parent, name, request, change))
+        return self._linked(parent, await self._cache.create(parent, name, request, change))
 
     async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
         file = self._files.get(inode)
@@ -252,14 +214,14 @@ class ThreefsVfs(FuseFileSystem):
         )
         change = self._change(methods.LINK, request, caller, (parent, name), inode=inode)
         try:
-            return self._linked(parent, await self._delegation_client.track_create(parent, name, request, change))
+            return self._linked(parent, await self._cache.create(parent, name, request, change))
         except NotFound:
             raise table.name_replaced() from None
 
     def _linked(self, parent: int, reply: pb.InodeReply) -> Entry:
         """It has got a name in that directory."""
         self._apply_change(reply.inode)
-        self._directory_attrs.entry_changed(parent, reply.inode.ctime_ns)
+        self._cache.entry_changed(parent, reply.inode.ctime_ns)
         return self._entry(reply.inode)
 
     def unlink(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
@@ -270,14 +232,9 @@ class ThreefsVfs(FuseFileSystem):
 
     async def _remove(self, parent: int, name: bytes, kind: pb.RemoveKind, caller: Caller) -> None:
         request = pb.RemoveRequest(mutation=self._mutation(), place=paths.child_place(parent, name), kind=kind)
-        removal = self._delegations.begin_unlink(parent, name)
+        unlink = self._cache.begin_unlink(parent, name)
         reply = await self._change(methods.REMOVE, request, caller, (parent, name))
-        self._delegations.unlink_done(removal)
-        if reply.directory.inode:
-            self._directory_attrs.invalidate(parent)
-            self._directory_attrs.insert_removed(reply.directory)
-        else:
-            self._directory_attrs.entry_changed(parent, reply.changed_ns)
+        self._cache.unlink_done(unlink, parent, reply)
 
     async def rename(
         self, parent: int, caller: Caller, name: bytes, new_parent: int, new_name: bytes, flags: int
@@ -292,21 +249,17 @@ class ThreefsVfs(FuseFileSystem):
             exchange=bool(flags & _EXCHANGE),
             whiteout=bool(flags & _WHITEOUT),
         )
-        removal = self._delegations.begin_unlink(parent, name)
+        unlink = self._cache.begin_unlink(parent, name)
         change = self._change(methods.RENAME, request, caller, (parent, name), (new_parent, new_name))
-        reply = await self._delegation_client.track_create(new_parent, new_name, request, change)
-        moved = reply.inode
-        self._apply_change(moved)
-        self._files.kernel_attrs.record_move(moved)
-        if not flags & (_EXCHANGE | _WHITEOUT) and (moved.type == pb.DIRECTORY or moved.nlink == 1):
-            self._delegations.unlink_done(removal)  # of two names of one file, both would be left
-        if flags & _EXCHANGE or moved.type == pb.DIRECTORY:
-            self._directory_attrs.clear()  # links of their parents, and what was replaced
-            if reply.replaced.inode:
-                self._directory_attrs.insert_removed(reply.replaced)  # somebody may work in it
-            return
-        self._directory_attrs.entry_changed(parent, moved.ctime_ns)
-        self._directory_attrs.entry_changed(new_parent, moved.ctime_ns)
+        reply = await self._cache.create(new_parent, new_name, request, change)
+        self._apply_change(reply.inode)
+        self._cache.rename_done(
+            unlink,
+            reply,
+            (parent, new_parent),
+            keeps_name=bool(flags & (_EXCHANGE | _WHITEOUT)),
+            exchange=bool(flags & _EXCHANGE),
+        )
 
     # ---- attributes ----
 
@@ -378,23 +331,16 @@ class ThreefsVfs(FuseFileSystem):
         request.mode = mode & _PERMISSIONS
         request.umask = umask
         request.access = table.access_of(flags)
-        parent, birth_ns, created = request.place.base, 0, False
-        try:
-            creation = self._files.create(request, flags, credentials.from_kernel(caller))
-            number, reply = await self._delegation_client.track_file_create(request, creation)
-            inode, created = self._files.overlay_local(reply.inode), reply.created
-            birth_ns = inode.birth_ns
-        finally:
-            self._statahead.invalidate_entry(parent, request.place.path)
-            if not birth_ns or (created and not request.unnamed):
-                self._directory_attrs.entry_changed(parent, birth_ns)
+        creation = self._files.create(request, flags, credentials.from_kernel(caller))
+        number, reply = await self._cache.create_file(request, creation)
+        inode = self._files.overlay_local(reply.inode)
         return attrs.entry(inode, self._cache_s), Opened(number, table.open_flags(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         try:
             number, keep = await self._files.open(inode, flags, credentials.from_kernel(caller))
         finally:
-            self._statahead.invalidate_inode(inode)  # if it was replaced, the kernel looks its name up again
+            self._cache.invalidate_inode(inode)  # if it was replaced, the kernel looks its name up again
         return Opened(number, table.open_flags(flags, keep=keep))
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:

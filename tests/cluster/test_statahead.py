@@ -38,7 +38,7 @@ class Scene:
         self.here, self.there, self.path, self.directory = here, there, path, directory
         self.files = OpenFileTable(here.context, 1 << 20, CACHE_S)
         self.mount = ThreefsVfs(here.context, self.files, CACHE_S, lambda: None)
-        self.pages = self.mount._prefetcher
+        self.pages = self.mount._cache.prefetcher
         self.gate = asyncio.Event()
         self.gate.set()
         fetch = self.pages._fetch

@@ -1,64 +1,186 @@
-"""What the kernel is told of names without asking the cluster. No I/O happens here."""
+"""The metadata cache of a mount: all that it knows of names and attributes, under one rule of validity.
 
-from collections.abc import Iterable
-from itertools import compress
+An answer of the cluster is valid until `cache_s` after its question was *sent*. That a name is absent is valid while
+this mount holds a delegation of the directory, and at no other time. A change that is made here, and fresher news of an
+inode, invalidate what they concern at once, also in an answer that is still under way: that belongs to an older
+`generation`, and nothing that was invalidated since is taken from it.
+
+Its parts, each a module: `statahead` (attributes that are fetched before the kernel asks), `listings` (names of
+directories), `directories` (attributes of directories that change here), `delegations` (directories to which nobody
+else adds names). What the kernel keeps itself is in `OpenFileTable.kernel_attrs`.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from threefs_client.context import ClientContext
-from threefs_fuse import replies
 from threefs_fuse.replies import Entry
 
-from threefs_mount.cache.dirent_columns import ListedAttributes
-from threefs_mount.cache.statahead import StatAhead
+from threefs.wire import meta_pb2 as pb
+from threefs_mount.cache import listing_rpc
+from threefs_mount.cache.delegation import PendingUnlink
+from threefs_mount.cache.delegation_client import Created, DelegationClient, NameReply, Request
+from threefs_mount.cache.directory_attrs import DirectoryAttrCache
+from threefs_mount.cache.listing_cache import ListingCache
+from threefs_mount.cache.prefetched_entries import PrefetchedEntries
+from threefs_mount.cache.statahead import Prefetcher
 from threefs_mount.files.table import OpenFileTable
 from threefs_mount.kernel import attrs
 
+T = TypeVar("T")
+
 
 class MetadataCache:
-    """Attributes that were fetched ahead, or came with a listing, for as long as they may be kept since then.
+    """`cache_s` is how long an answer is valid; 0 switches all parts off."""
 
-    Not of files that are open here: their attributes change here. Nor of those that were read here, until the cluster
-    knows that.
-    """
-
-    def __init__(self, context: ClientContext, files: OpenFileTable, statahead: StatAhead, cache_s: float) -> None:
+    def __init__(self, context: ClientContext, files: OpenFileTable, cache_s: float) -> None:
         self._clock = context.clock
-        self._access = context.atime_reporter
         self._files = files
-        self._statahead = statahead
         self._cache_s = cache_s
+        self.prefetcher = Prefetcher(cache_s, partial(listing_rpc.fetch_entries, context), context.clock)
+        self.statahead = self.prefetcher.statahead
+        self.listings = ListingCache(partial(listing_rpc.fetch_names, context, self.statahead))
+        self.prefetcher.walked_to_end = self.listings.prefetch
+        self.entries = PrefetchedEntries(context, files, self.statahead, cache_s)
+        self.directories = DirectoryAttrCache(cache_s)
+        self.delegations = DelegationClient(context, cache_s)
+        files.on_invalidated = self.statahead.invalidate_inode
 
-    def get_entry(self, directory: int, name: bytes) -> Entry | None:
-        """What was fetched ahead."""
+    async def close(self) -> None:
+        """Nothing is asked any more."""
+        await self.prefetcher.close()
+        await self.listings.close()
+        await self.delegations.close()
+
+    @property
+    def generation(self) -> int:
+        """Of now. An answer to a question sent now is not inserted for what is invalidated later."""
+        return self.statahead.invalidations.generation
+
+    # ---- names ----
+
+    def get(self, directory: int, name: bytes) -> Entry | None:
+        """The entry of that name, or attrs.ABSENT; None: the cluster must be asked."""
+        if self.delegations.delegations.is_negative(directory, name, self._clock.monotonic()):
+            self.statahead.invalidate_entry(directory, name)
+            return attrs.ABSENT
+        return self.entries.get_entry(directory, name)
+
+    def insert(self, directory: int, name: bytes, inode: pb.Inode | None) -> None:
+        """The cluster has just answered a lookup of that name; None: nothing has it."""
         now_s = self._clock.monotonic()
-        known = self._statahead.get(directory, name, now_s)
-        if (
-            known is None
-            or self._files.get(known.inode.inode) is not None
-            or self._access.is_pending(known.inode.inode)
-        ):
-            return None
-        self._files.kernel_attrs.record(known.inode, known.asked_s)
-        return attrs.entry(known.inode, self._cache_s - (now_s - known.asked_s))
+        self.statahead.record_lookup(directory, name, inode, now_s)
+        if inode is None:
+            self.delegations.delegations.record_negative_lookup(directory, now_s)
 
-    def packed_entries(self, directory: int, names: Iterable[bytes]) -> list[bytes | None]:
-        found = [self.get_entry(directory, name) for name in names]
-        return [None if one is None else replies.packed(one) for one in found]
+    # ---- attributes of directories ----
 
-    def packed_listing(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
-        """What came with a listing, of so many names from that number on."""
-        since_s, behind = listed.attributes.asked_s, first + count
-        left_s = self._cache_s - (self._clock.monotonic() - since_s)
-        invalidated = self._statahead.invalidations.changed_since(listed.attributes.generation)
-        if left_s <= 0 or invalidated is None:
-            return [None] * count
-        numbers, shown = listed.numbers[first:behind], listed.packed[first:behind]
-        hidden = self._files.open_among(numbers) | self._access.pending_among(numbers)
-        if invalidated:
-            hidden |= listed.invalidated(invalidated)
-        if hidden:
-            shown = [None if number in hidden else one for number, one in zip(numbers, shown, strict=True)]
-        valid = replies.valid(left_s)
-        packed = [None if one is None else one[0] + valid + one[1] for one in shown]
-        inodes = listed.attributes.inodes[first:behind]
-        self._files.kernel_attrs.record_all(compress(numbers, packed), compress(inodes, packed), since_s)
-        return packed
+    def get_attributes(self, inode: int) -> Entry | None:
+        """The attributes of a directory; None: the cluster must be asked."""
+        known = self.directories.get(inode, self._clock.monotonic())
+        return None if known is None else attrs.entry(*known)
+
+    async def fetch_attributes(self, inode: int, fetch: Callable[[int], Awaitable[pb.Inode]]) -> pb.Inode:
+        """Have `fetch` ask the cluster. The answer is kept for a directory, unless that changes here meanwhile."""
+        token, asked_s = self.directories.begin_fetch(inode), self._clock.monotonic()
+        found: pb.Inode | None = None
+        try:
+            found = await fetch(inode)
+            return found
+        finally:
+            self.directories.end_fetch(inode, token, found, asked_s)
+
+    def get_removed(self, inode: int) -> Entry | None:
+        """A directory that was removed here, for programs that still work in it."""
+        removed = self.directories.get_removed(inode)
+        return None if removed is None else attrs.entry(removed, self._cache_s)
+
+    def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
+        """The kernel does not know these inodes any more."""
+        self.directories.forget_removed(inodes)
+
+    # ---- what ends validity ----
+
+    def invalidate_inode(self, inode: int) -> None:
+        """It was changed here, or its outcome is not known."""
+        self.statahead.invalidate_inode(inode)
+        self.directories.invalidate(inode)
+
+    def invalidate_entry(self, directory: int, name: bytes) -> None:
+        """The name may stand for something else by now."""
+        self.statahead.invalidate_entry(directory, name)
+
+    def entry_changed(self, directory: int, time_ns: int) -> None:
+        """A name of something else than a directory came or went, at that time of the meta service (0: not known)."""
+        self.directories.entry_changed(directory, time_ns)
+
+    def subdirectory_changed(self, directory: int) -> None:
+        """A directory below it came or went, which changes its number of links as well."""
+        self.directories.invalidate(directory)
+
+    # ---- changes made here ----
+
+    async def change(self, call: Awaitable[T], *names: tuple[int, bytes], inode: int = 0) -> T:
+        """Make a change of these names and of this inode: whatever its outcome, what was known of them is not valid."""
+        try:
+            return await call
+        except BaseException:
+            for directory, _ in names:
+                self.directories.invalidate(directory)
+            raise
+        finally:
+            for directory, name in names:
+                self.invalidate_entry(directory, name)
+            if inode:
+                self.invalidate_inode(inode)
+
+    async def create(self, directory: int, name: bytes, request: Request, change: Awaitable[NameReply]) -> NameReply:
+        """Make a change that gives something this name."""
+        return await self.delegations.track_create(directory, name, request, change)
+
+    async def create_file(self, request: pb.CreateRequest, creation: Awaitable[Created]) -> Created:
+        """Create a file, or open the one that has the name."""
+        directory, birth_ns, is_new = request.place.base, 0, False
+        try:
+            number, reply = await self.delegations.track_file_create(request, creation)
+            birth_ns, is_new = reply.inode.birth_ns, reply.created and not request.unnamed
+            return number, reply
+        finally:
+            self.invalidate_entry(directory, request.place.path)
+            if is_new or not birth_ns:
+                self.entry_changed(directory, birth_ns)
+
+    def begin_unlink(self, directory: int, name: bytes) -> PendingUnlink | None:
+        """Before the request is sent; `unlink_done` or `rename_done` takes what this returns."""
+        return self.delegations.delegations.begin_unlink(directory, name)
+
+    def unlink_done(self, unlink: PendingUnlink | None, directory: int, reply: pb.RemoveReply) -> None:
+        self.delegations.delegations.unlink_done(unlink)
+        if reply.directory.inode:
+            self.subdirectory_changed(directory)
+            self.directories.insert_removed(reply.directory)
+        else:
+            self.entry_changed(directory, reply.changed_ns)
+
+    def rename_done(
+        self,
+        unlink: PendingUnlink | None,
+        reply: pb.InodeReply,
+        directories: tuple[int, int],
+        *,
+        keeps_name: bool,
+        exchange: bool,
+    ) -> None:
+        """`keeps_name`: something has the old name all the same. `directories` are the old and the new one."""
+        moved = reply.inode
+        self._files.kernel_attrs.record_move(moved)
+        if not keeps_name and (moved.type == pb.DIRECTORY or moved.nlink == 1):
+            self.delegations.delegations.unlink_done(unlink)  # a rename between two names of one file leaves both
+        if exchange or moved.type == pb.DIRECTORY:
+            self.directories.clear()  # links of their parents, and what was replaced
+            if reply.replaced.inode:
+                self.directories.insert_removed(reply.replaced)  # a program may work in it
+            return
+        for directory in directories:
+            self.entry_changed(directory, moved.ctime_ns)

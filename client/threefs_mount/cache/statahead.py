@@ -9,13 +9,20 @@ here. What is changed here, or heard of more freshly, is given up at once, also 
 time shows it as it was before.
 """
 
+import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import structlog
+
+from threefs.background import BackgroundTasks
+from threefs.env.clock import Clock
+from threefs.errors import ThreefsError
 from threefs.wire import meta_pb2 as pb
+from threefs_mount.cache.cached_listing import SMALL_DIRECTORY
 from threefs_mount.cache.invalidation import InvalidationLog
 from threefs_mount.cache.readdirplus_policy import ReaddirplusPolicy
 from threefs_mount.kernel.attrs import is_kept
@@ -39,6 +46,13 @@ _NEXT_WITHIN = 1 / 4
 MAX_NAMES_TOGETHER = 32_768
 _MAX_PAGES = 1024
 _MAX_DIRECTORIES = 256
+
+#: Up to so many entries of a directory behind a name, with attributes, and whether there are more.
+Fetch = Callable[[int, bytes, int], Awaitable[tuple[Sequence[pb.Entry], bool]]]
+#: The names of that directory were looked up to the last one.
+WalkedToEnd = Callable[[int], Awaitable[None]]
+
+_LOG = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
@@ -265,3 +279,53 @@ class StatAhead:
 def _update_rate(state: _Directory, page: _Page, now_s: float) -> None:
     if now_s > page.asked_s:
         state.rate = page.hits / (now_s - page.asked_s)
+
+
+class Prefetcher:
+    """Fetches the pages that a StatAhead asks for, while the kernel goes on asking."""
+
+    def __init__(self, cache_s: float, fetch: Fetch, clock: Clock) -> None:
+        self.statahead = StatAhead(cache_s, self._start)
+        self.walked_to_end: WalkedToEnd | None = None
+        self._fetch = fetch
+        self._clock = clock
+        self._background = BackgroundTasks()
+        self._sweeping = False
+
+    def _start(self, request: PrefetchRequest) -> None:
+        self._background.run("fetching of attributes", self._fetch_page(request))
+
+    async def _fetch_page(self, request: PrefetchRequest) -> None:
+        try:
+            entries, more = await self._fetch(request.directory, request.after, request.limit)
+        except ThreefsError as error:
+            _LOG.debug("nothing was fetched ahead", error=str(error))
+            self.statahead.fetch_failed(request)
+            return
+        except Exception:
+            _LOG.exception("nothing was fetched ahead")
+            self.statahead.fetch_failed(request)
+            return
+        last = entries[-1].name if more and entries else b""
+        self.statahead.insert_page(
+            request, [(one.name, one.attributes) for one in entries], last, self._clock.monotonic()
+        )
+        if not self._sweeping:
+            self._sweeping = True
+            self._background.run("sweeping of attributes", self._sweep())
+        if (
+            not last
+            and self.walked_to_end is not None
+            and self.statahead.cached_count(request.directory) > SMALL_DIRECTORY
+        ):
+            with contextlib.suppress(ThreefsError):  # whoever lists it will be told
+                await self.walked_to_end(request.directory)
+
+    async def _sweep(self) -> None:
+        """Old pages take memory, even if nobody asks any more."""
+        while (due_s := self.statahead.expire(self._clock.monotonic())) is not None:
+            await self._clock.sleep(max(0.001, due_s - self._clock.monotonic()))
+        self._sweeping = False
+
+    async def close(self) -> None:
+        await self._background.stop()

@@ -7,7 +7,7 @@ from threefs_client import connect_async
 from threefs_mount.cache import listing_rpc
 from threefs_mount.cache.cached_listing import SMALL_DIRECTORY, CachedListing
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage
-from threefs_mount.cache.prefetcher import Prefetcher
+from threefs_mount.cache.statahead import Prefetcher
 
 from tests.harness.cluster import LocalCluster
 from threefs.wire import meta_pb2 as pb

@@ -1,120 +1,106 @@
-from collections.abc import Iterable
+"""The rule of validity of the whole cache; each part has tests of its own."""
+
 from types import SimpleNamespace
 from typing import Any, cast
 
-from threefs_fuse import replies
-from threefs_mount.cache.dirent_columns import Attributes, ListedAttributes
-from threefs_mount.cache.kernel_attrs import KernelAttrCache
+import pytest
+from threefs_mount.cache.delegation import DirectoryDelegations
 from threefs_mount.cache.metadata import MetadataCache
-from threefs_mount.cache.statahead import MISSES_BEFORE_PREFETCH, PrefetchRequest, StatAhead
+from threefs_mount.files.table import OpenFileTable
 from threefs_mount.kernel import attrs
 
 from tests.harness.clocks import SteppedClock
+from tests.harness.memory_cluster import MemoryFiles
+from threefs.errors import NotFound, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 CACHE_S = 1.0
+DIRECTORY = 7
 
 
-def inode_of(packed: bytes | None) -> int:
-    return 0 if packed is None else int.from_bytes(packed[:8], "little")
-
-
-class Some:
-    """Inodes of which something is known here: those that are open, or that were read."""
-
+class Mount:
     def __init__(self) -> None:
-        self.inodes: set[int] = set()
-        self.kernel_attrs = KernelAttrCache(CACHE_S)
-
-    def among(self, inodes: Iterable[int]) -> set[int]:
-        return self.inodes.intersection(inodes)
-
-    open_among = among
-
-    def get(self, inode: int) -> object | None:
-        return inode if inode in self.inodes else None
-
-    def is_pending(self, inode: int) -> bool:
-        return inode in self.inodes
-
-    def pending_among(self, inodes: Iterable[int]) -> set[int]:
-        return self.among(inodes)
-
-
-class Scene:
-    """Directory 7 with files 100, 101, ... of the names "0", "1", ..."""
-
-    def __init__(self, *inodes: pb.Inode) -> None:
-        self.requests: list[PrefetchRequest] = []
-        self.statahead = StatAhead(CACHE_S, self.requests.append)
-        self.open, self.read = Some(), Some()
+        memory = MemoryFiles()
         self.clock = SteppedClock()
-        link = cast(Any, SimpleNamespace(clock=self.clock, atime_reporter=self.read))
-        self.metadata = MetadataCache(link, cast(Any, self.open), self.statahead, CACHE_S)
-        self.inodes = inodes or tuple(pb.Inode(inode=100 + number, type=pb.FILE, nlink=1) for number in range(5))
+        nobody = SimpleNamespace(is_pending=lambda inode: False, among=lambda inodes: set())
+        self.context = SimpleNamespace(
+            clock=self.clock, meta=memory.context.meta, options=memory.context.options, atime_reporter=nobody
+        )
+        self.files = OpenFileTable(cast(Any, self.context), 1 << 20, CACHE_S)
+        self.cache = MetadataCache(cast(Any, self.context), self.files, CACHE_S)
 
-    def listed(self) -> ListedAttributes:
-        names = b"".join(b"%d\0" % number for number in range(len(self.inodes)))
-        bodies = [inode.SerializeToString() for inode in self.inodes]
-        numbers = [inode.inode for inode in self.inodes]
-        attributes = Attributes(bodies, self.clock.monotonic(), self.statahead.invalidations.generation)
-        return ListedAttributes(7, names, numbers, attributes, attrs.prepared_entries(bodies))
-
-    def told(self, listed: ListedAttributes, first: int = 0) -> list[int]:
-        found = self.metadata.packed_listing(listed, first, len(self.inodes) - first)
-        return [inode_of(one) for one in found]
+    async def fetch(self, inode: int) -> pb.Inode:
+        return pb.Inode(inode=inode, type=pb.DIRECTORY, nlink=2)
 
 
-def test_what_came_with_a_listing_is_told_as_long_as_it_may_be_kept() -> None:
-    scene = Scene()
-    listed = scene.listed()
-    assert scene.told(listed) == [100, 101, 102, 103, 104] and scene.told(listed, 3) == [103, 104]
-    scene.clock.advance(0.75)
-    [first, *_] = scene.metadata.packed_listing(listed, 0, 1)
-    assert first == replies.packed(attrs.entry(scene.inodes[0], 0.25))
-    scene.clock.advance(0.25)
-    assert scene.told(listed) == [0] * 5
+async def test_an_answer_is_valid_from_when_its_question_was_sent() -> None:
+    mount = Mount()
+
+    async def slowly(inode: int) -> pb.Inode:
+        mount.clock.advance(0.75)
+        return await mount.fetch(inode)
+
+    await mount.cache.fetch_attributes(DIRECTORY, slowly)
+    known = mount.cache.get_attributes(DIRECTORY)
+    assert known is not None and known.attributes_s == 0.25
+    mount.clock.advance(0.25)
+    assert mount.cache.get_attributes(DIRECTORY) is None
 
 
-def test_what_was_touched_since_then_is_asked_for() -> None:
-    scene = Scene()
-    scene.statahead.invalidate_inode(100)
-    listed = scene.listed()
-    scene.statahead.invalidate_inode(101)
-    scene.statahead.invalidate_entry(7, b"2")
-    scene.statahead.invalidate_entry(8, b"3")
-    assert scene.told(listed) == [100, 0, 0, 103, 104]
-    for number in range(10_000):
-        scene.statahead.invalidate_inode(number + 1000)
-    assert scene.told(listed) == [0] * 5
+async def test_a_change_ends_what_was_known_and_what_is_under_way() -> None:
+    mount = Mount()
+    await mount.cache.fetch_attributes(DIRECTORY, mount.fetch)
+
+    async def fetched_while_it_changes(inode: int) -> pb.Inode:
+        mount.cache.invalidate_inode(DIRECTORY)
+        return await mount.fetch(inode)
+
+    assert mount.cache.get_attributes(DIRECTORY) is not None
+    before = mount.cache.generation
+    await mount.cache.fetch_attributes(DIRECTORY, fetched_while_it_changes)
+    assert mount.cache.get_attributes(DIRECTORY) is None and mount.cache.generation > before
 
 
-def test_files_that_are_open_or_were_read_here_are_asked_for() -> None:
-    scene = Scene()
-    scene.open.inodes.add(101)
-    scene.read.inodes.add(103)
-    assert scene.told(scene.listed()) == [100, 0, 102, 0, 104]
-    scene.statahead.record_lookup(7, b"", None, scene.clock.monotonic())
-    for number in range(MISSES_BEFORE_PREFETCH):
-        scene.statahead.record_lookup(7, b"%d" % number, scene.inodes[0], scene.clock.monotonic())
-    [wish] = scene.requests
-    found = [(b"x%d" % number, inode) for number, inode in enumerate(scene.inodes)]
-    scene.statahead.insert_page(wish, found, b"", scene.clock.monotonic())
-    names = scene.metadata.packed_entries(7, [name for name, _ in found])
-    assert [inode_of(one) for one in names] == [100, 0, 102, 0, 104]
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_change_of_a_name_invalidates_it_whatever_its_outcome(fails: bool) -> None:
+    mount = Mount()
+    await mount.cache.fetch_attributes(DIRECTORY, mount.fetch)
+
+    async def call() -> int:
+        if fails:
+            raise Unavailable("nobody answers")
+        return 1
+
+    before = mount.cache.generation
+    try:
+        await mount.cache.change(call(), (DIRECTORY, b"a"))
+    except Unavailable:
+        assert mount.cache.get_attributes(DIRECTORY) is None  # whether it has changed is not known
+    else:
+        assert mount.cache.get_attributes(DIRECTORY) is not None  # the caller says when
+    changed = mount.cache.statahead.invalidations.changed_since(before)
+    assert changed is not None and (DIRECTORY, b"a") in changed
 
 
-def test_files_with_more_names_are_asked_for() -> None:
-    scene = Scene(pb.Inode(inode=5, type=pb.FILE, nlink=2), pb.Inode(inode=6, type=pb.DIRECTORY, nlink=4))
-    assert scene.told(scene.listed()) == [0, 6]
+def test_a_name_is_absent_only_under_a_delegation(monkeypatch: pytest.MonkeyPatch) -> None:
+    mount = Mount()
+    mount.cache.insert(DIRECTORY, b"a", None)
+    assert mount.cache.get(DIRECTORY, b"a") is None
+    monkeypatch.setattr(DirectoryDelegations, "is_negative", lambda *_: True)
+    assert mount.cache.get(DIRECTORY, b"a") == attrs.ABSENT
 
 
-def test_only_what_is_told_is_noted() -> None:
-    """Or what was set a moment ago would be lacking."""
-    scene = Scene()
-    listed = scene.listed()
-    scene.statahead.invalidate_inode(100)
-    scene.told(listed)
-    now_s = scene.clock.monotonic()
-    assert not scene.open.kernel_attrs.lacks_xattr(100, b"user.a", now_s)
-    assert scene.open.kernel_attrs.lacks_xattr(101, b"user.a", now_s)
+async def test_a_removed_directory_is_known_until_the_kernel_forgets_it() -> None:
+    mount = Mount()
+
+    async def gone(inode: int) -> pb.Inode:
+        raise NotFound("it was removed")
+
+    removed = pb.RemoveReply(directory=pb.Inode(inode=9, type=pb.DIRECTORY, nlink=2))
+    mount.cache.unlink_done(None, DIRECTORY, removed)
+    with pytest.raises(NotFound):
+        await mount.cache.fetch_attributes(9, gone)
+    found = mount.cache.get_removed(9)
+    assert found is not None and found.nlink == 0
+    mount.cache.forget([(9, 1)])
+    assert mount.cache.get_removed(9) is None
