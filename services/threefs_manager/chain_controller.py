@@ -1,4 +1,4 @@
-"""Watches over the chains: applies the table of transitions whenever something is known that may change one."""
+"""Changes chains: applies the table of transitions to each chain that news of its targets may change."""
 
 import asyncio
 import dataclasses
@@ -19,15 +19,15 @@ from threefs_manager.stale_store import StaleStoreDetector
 from threefs_manager.transitions import Observed, accept_loss, next_chain
 
 _SWEEPS_PER_T = 10  # of all chains, per T
-_SUSPENDED_SWEEPS = 4  # a wait for the next sweep that took so many times as long: this process did not run
-_BATCH = 256  # chains changed in one transaction
+_SUSPENDED_SWEEPS = 4  # a wait of this many sweep intervals means that this process did not run
+_BATCH = 256  # most chains that one transaction changes
 _PAUSE_S = 0.2
 
 _LOG = structlog.get_logger()
 
 
 class ChainController:
-    """One per term as primary. All changes of chains are made by its task, one after the other."""
+    """One per term as primary. Its task alone changes chains, one transaction after the other."""
 
     def __init__(
         self,
@@ -48,18 +48,18 @@ class ChainController:
         self._progress = ResyncProgress(clock)
         self._dirty: set[ChainId] = set()
         self._saved_at = clock.monotonic()
-        self.failure = ""  # why chains cannot be changed now
+        self.failure = ""  # why the last attempt to change chains failed; empty if it did not
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
 
     def enqueue(self, chains: Iterable[ChainId]) -> None:
-        """Something about these has changed."""
+        """Evaluate these chains soon: something is known that may change them."""
         self._dirty.update(chains)
         if self._dirty:
             self._wake.set()
 
     def on_process_death(self, node_id: NodeId) -> None:
-        """The process that held the targets of this node is dead: a new one speaks (R8)."""
+        """The process of this node is dead: its targets leave the write path before a new one returns them (R8)."""
         routing = self._publisher.routing
         held = [target for target in routing.targets.values() if target.node_id == node_id]
         lost = [target for target in held if in_write_path(routing, target)]
@@ -68,7 +68,7 @@ class ChainController:
         self.enqueue(target.chain_id for target in lost)
 
     async def wait_idle(self, timeout_s: float) -> None:
-        """Wait until what is known now has been looked at, or the time is over."""
+        """Wait until all chains that are queued now have been evaluated, for at most `timeout_s`."""
         if self._dirty:
             self._idle.clear()
             try:
@@ -78,7 +78,7 @@ class ChainController:
                 pass
 
     async def run(self) -> None:
-        """Until cancelled, or until another manager is primary. Raises StrangeStore: the store is an older copy."""
+        """Run until cancelled or another manager is primary. Raises StrangeStore for an older copy of the store."""
         while True:
             try:
                 await self._run_once()
@@ -100,14 +100,16 @@ class ChainController:
             async with asyncio.timeout(pause_s):
                 await self._wake.wait()
         except TimeoutError:
-            self._dirty.update(routing.chains)  # somebody may have fallen silent
+            self._dirty.update(routing.chains)  # a silence is no event: only a sweep finds it
         if (suspended_s := self._clock.monotonic() - began) > _SUSPENDED_SWEEPS * pause_s:
-            _LOG.warning("this manager was away: all nodes have the time T anew", suspended_s=suspended_s)
+            _LOG.warning(
+                "this manager did not run for a while: every node has the whole time T again", suspended_s=suspended_s
+            )
             self._membership.on_suspension()
         self._detector.check_fresh()
         if not self._detector.confirmed:
             self._wake.clear()
-            return  # whoever is alive will be heard soon, and may know of a newer store
+            return  # the first node to report may know a newer store; until then nothing is changed
         if self._dirty == routing.chains.keys():
             await self._drop_silent_meta_services()
             await self._save_generations()
@@ -116,14 +118,16 @@ class ChainController:
         try:
             await self._evaluate(dirty)
         except BaseException:
-            self.enqueue(dirty)  # again, soon
+            self.enqueue(dirty)  # evaluated again at the next sweep, or sooner
             raise
         if not self._dirty:
             self._idle.set()
 
     async def _drop_silent_meta_services(self) -> None:
-        """Those that are gone: clients must not be sent to them, and one that comes back registers again. Nothing else
-        hangs on them, while each start at another port makes a new one."""
+        """Remove meta services that were silent for T from the routing, so that clients are not sent to them.
+
+        One that comes back registers again. Each start at another port makes a new node, so old ones would pile up.
+        """
         routing = self._publisher.routing
         gone = {
             node.node_id: node.incarnation
@@ -140,7 +144,7 @@ class ChainController:
 
         _, routing = await self._store.change(write)
         self._publisher.publish(routing)
-        _LOG.info("meta services are forgotten", nodes=sorted(gone))
+        _LOG.info("silent meta services were removed", nodes=sorted(gone))
 
     async def _evaluate(self, dirty: Iterable[ChainId]) -> None:
         routing = self._publisher.routing
@@ -158,24 +162,24 @@ class ChainController:
             await self._apply(changes[first : first + _BATCH])
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> Chain:
-        """An administrator lets a chain go on with what one target has. Raises NotFound, InvalidArgument."""
+        """An administrator lets one target serve a lost chain with what it has. Raises NotFound, InvalidArgument."""
         chain_id, chosen = ChainId(request.chain_id), TargetId(request.target_id)
         routing = self._publisher.routing
         if chain_id not in routing.chains:
-            raise NotFound(f"there is no chain {chain_id}")
+            raise NotFound(f"chain {chain_id} does not exist; `threefs status` lists the chains")
 
         async def write(writer: Writer) -> tuple[Chain, Chain]:
             chain = await writer.chain(chain_id)
             if chain.version != request.chain_version:
                 raise InvalidArgument(
-                    f"chain {chain_id} has version {chain.version}, not {request.chain_version}: it has changed, so "
-                    "look at it again (`threefs status`)"
+                    f"chain {chain_id} has changed: its version is {chain.version}, not {request.chain_version}; look "
+                    "at it again with `threefs status`"
                 )
             known = self._membership.evaluate(chain, routing, routing.lease_s)
             alive = {t for t in known if self._membership.could_serve(t, routing.lease_s)}
             after = accept_loss(chain, chosen, known, alive)
             report = self._membership.report(chosen)
-            assert report is not None, "it could serve"
+            assert report is not None, "a target that could serve has reported"
             target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id)
             writer.put_chains([after], [target], {})
             self._membership.generations.reset(report)
@@ -186,7 +190,12 @@ class ChainController:
 
         (before, after), routing = await self._store.change(write)
         self._publisher.publish(routing)
-        _LOG.warning("a loss was accepted", chain=chain_id, version=after.version, members=_format_members(after))
+        _LOG.warning(
+            "an administrator accepted the loss of a chain's last targets",
+            chain=chain_id,
+            version=after.version,
+            members=_format_members(after),
+        )
         self._on_change(before, after)
         return after
 
@@ -199,7 +208,7 @@ class ChainController:
                 chain = await writer.chain(evaluated.chain_id)
                 after = next_chain(chain, known)
                 if chain.version != evaluated.version or after is chain:
-                    continue  # done already, by an attempt whose outcome was not known
+                    continue  # an earlier attempt of unknown outcome has done it
                 applied.append((chain, after))
                 writer.put_chains([after], self._refilled_targets(chain, after), {})
                 for seen in self._generations_to_save(chain, after):
@@ -213,8 +222,8 @@ class ChainController:
             self._on_change(before, after)
 
     def _generations_to_save(self, before: Chain, after: Chain) -> list[pb.SeenStore]:
-        """How far the stores are that matter from now on: of those that wait to serve alone, and of those that are
-        filled anew."""
+        """What is to be stored with the change: how far the stores of new lastsrv targets are, because one of them may
+        serve alone, and of new syncing targets, because they are filled anew."""
         generations = self._membership.generations
         found = []
         for member in after.members:
@@ -244,7 +253,7 @@ class ChainController:
                 raise
 
     def _refilled_targets(self, before: Chain, after: Chain) -> list[Target]:
-        """A target that syncs is filled anew: from now on what it has on its disk now is its store."""
+        """Targets that begin to sync with another store than before: it is filled anew, and is theirs from now on."""
         targets = self._publisher.routing.targets
         refilled = []
         for member in after.members:

@@ -1,4 +1,4 @@
-"""What becomes of a chain when its targets die, return and catch up. Pure: the whole table in one place.
+"""The table of transitions: what a chain becomes when its targets die, return and catch up. Pure.
 
     public     what is known of the target         becomes
     serving    dead, and another serving one lives  offline, at the end of the chain
@@ -16,13 +16,14 @@
     lastsrv    an administrator accepts the loss    offline; the target that was chosen serves alone
                of what only such ones have
 
-Whatever is not in the table stays as it is, and so does everything of which nothing is known yet. Rule R7: only a
-lastsrv target may serve alone, and a serving one is put offline only while another one is known to live. For then
-whatever was acknowledged is on a target that serves. When all serving ones are dead, each of them has everything that
-was acknowledged: a version is durable on all of them before that.
+A state that is not in the table stays, and so does the state of a target of which nothing is known yet.
+
+Rule R7: only a lastsrv target may serve alone, and a serving target is put offline only while another serving one is
+known to live. So every acknowledged version is on a target that serves. When all serving targets are dead, each of them
+has every acknowledged version, because a version is durable on all of them before it is acknowledged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from threefs.errors import InvalidArgument
@@ -32,47 +33,79 @@ from threefs.routing import Chain, ChainMember, LocalState, PublicState
 SERVING, SYNCING, WAITING = PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING
 LASTSRV, OFFLINE = PublicState.LASTSRV, PublicState.OFFLINE
 
-#: What is known of each target: OFFLINE means dead or broken, None that nothing is known yet.
+#: What the manager knows of each target: OFFLINE means dead or broken, None that nothing is known yet.
 Observed = Mapping[TargetId, LocalState | None]
 
 _ORDER = (SERVING, SYNCING, WAITING, LASTSRV, OFFLINE)
 
 
 def next_chain(chain: Chain, observed: Observed) -> Chain:
-    """The chain after all that the table says has happened, one version on; the same object if nothing has.
+    """The chain after every row of the table that applies, with the next version; the same object if none applies.
 
-    A return that would only begin the resync of another target anew waits until that one has ended.
+    Each new version restarts a resync. So a target that only returns, to wait, changes nothing while another one syncs.
     """
     members = chain.members
     while (following := _step(members, observed)) != members:
         members = following
     if members == chain.members or (_is_resyncing(chain.members) and _only_waiting_changed(chain.members, members)):
         return chain
-    return Chain(chain.chain_id, chain.version + 1, members)
+    after = Chain(chain.chain_id, chain.version + 1, members)
+    _check_step(chain, after)
+    return after
+
+
+def _check_step(before: Chain, after: Chain) -> None:
+    """Invariants of every row of the table (I5, I7, R7)."""
+    was = {member.target_id: member.state for member in before.members}
+    states = [member.state for member in after.members]
+    assert after.version == before.version + 1, "I5: the version of a chain only rises"
+    assert _targets(after) == _targets(before), "a transition neither adds nor removes a target"
+    assert not _has_authority(before) or _has_authority(after), "I7: a chain keeps a serving or a lastsrv target"
+    assert states.count(SYNCING) <= max(1, [*was.values()].count(SYNCING)), "one target of a chain syncs at a time"
+    assert states == sorted(states, key=_ORDER.index), "serving, syncing, waiting, lastsrv, offline: in this order"
+    became = {state: {was[m.target_id] for m in after.members if m.state is state} for state in (SERVING, LASTSRV)}
+    assert became[LASTSRV] <= {SERVING, LASTSRV}, "R7: only a target that has served becomes lastsrv"
+    if became[SERVING] and SERVING not in was.values():
+        assert LASTSRV in became[SERVING], "R7: only a lastsrv target serves alone"
+
+
+def _has_authority(chain: Chain) -> bool:
+    """Whether some target is known to have everything that was acknowledged."""
+    return any(member.state in (SERVING, LASTSRV) for member in chain.members)
+
+
+def _targets(chain: Chain) -> list[TargetId]:
+    return sorted(member.target_id for member in chain.members)
 
 
 def accept_loss(chain: Chain, chosen: TargetId, observed: Observed, alive: AbstractSet[TargetId]) -> Chain:
-    """The chain after an administrator has given up what only its lost targets have: `chosen` goes on with what it has,
-    and the others are brought up to date from it. `alive` are the targets that could serve, whatever they keep.
+    """The chain after an administrator has given up what only its lost targets have: `chosen` serves alone with what it
+    has, and the others resync from it. `alive` are the targets that could serve, whatever is on their disks.
 
-    Raises InvalidArgument where nothing has to be given up, or `chosen` cannot serve.
+    Raises InvalidArgument if nothing has to be given up, or if `chosen` cannot serve.
     """
     states = {member.target_id: member.state for member in chain.members}
     if SERVING in states.values():
-        raise InvalidArgument(f"chain {chain.chain_id} is served: nothing of it is lost")
+        raise InvalidArgument(f"chain {chain.chain_id} is served: nothing of it is lost, and nothing is to be accepted")
     for target, state in states.items():
         if state is LASTSRV and _is_alive(target, observed):
-            raise InvalidArgument(f"target {target} served chain {chain.chain_id} last, and is back: nothing is lost")
+            raise InvalidArgument(
+                f"target {target}, which served chain {chain.chain_id} last, is alive: nothing is lost"
+            )
     if chosen not in states:
-        raise InvalidArgument(f"target {chosen} is not in chain {chain.chain_id}")
+        raise InvalidArgument(
+            f"target {chosen} is not in chain {chain.chain_id}, whose targets are {_format_ids(states)}"
+        )
     if chosen not in alive:
         raise InvalidArgument(f"target {chosen} cannot serve now: its process does not run, or its disk has failed")
     others = tuple(ChainMember(member.target_id, OFFLINE) for member in chain.members if member.target_id != chosen)
-    return Chain(chain.chain_id, chain.version + 1, (ChainMember(chosen, SERVING), *others))
+    after = Chain(chain.chain_id, chain.version + 1, (ChainMember(chosen, SERVING), *others))
+    assert _targets(after) == _targets(chain), "a transition neither adds nor removes a target"
+    return after
 
 
 def _step(members: tuple[ChainMember, ...], observed: Observed) -> tuple[ChainMember, ...]:
-    """Each row of the table once."""
+    """Apply each row of the table once."""
     states = {member.target_id: member.state for member in members}
     last = _remove_dead(states, observed)
     _return_lastsrv(states, members, observed)
@@ -82,7 +115,7 @@ def _step(members: tuple[ChainMember, ...], observed: Observed) -> tuple[ChainMe
 
 
 def _remove_dead(states: dict[TargetId, PublicState], observed: Observed) -> list[TargetId]:
-    """What the dead become; those that go to the end of the chain."""
+    """Apply the rows of dead targets; returns those that go to the end of the chain."""
     serving = [target for target, state in states.items() if state is SERVING]
     dead = [target for target in serving if observed.get(target) is LocalState.OFFLINE]
     demoted = []
@@ -128,6 +161,10 @@ def _catch_up(states: dict[TargetId, PublicState], members: tuple[ChainMember, .
             states[first] = SYNCING
 
 
+def _format_ids(targets: Iterable[TargetId]) -> str:
+    return ", ".join(map(str, targets))
+
+
 def _is_alive(target: TargetId, observed: Observed) -> bool:
     return observed.get(target) in (LocalState.UPTODATE, LocalState.ONLINE)
 
@@ -137,7 +174,7 @@ def _is_resyncing(members: tuple[ChainMember, ...]) -> bool:
 
 
 def _only_waiting_changed(before: tuple[ChainMember, ...], after: tuple[ChainMember, ...]) -> bool:
-    """Whether nothing but offline and waiting has changed."""
+    """Whether the change concerns no target but offline and waiting ones."""
     return [m for m in before if m.state not in (WAITING, OFFLINE)] == [
         m for m in after if m.state not in (WAITING, OFFLINE)
     ]
