@@ -1,5 +1,5 @@
-"""What the manager keeps: nodes, targets, chains, tables. Every write goes through the epoch and raises the routing
-version in the same transaction."""
+"""The manager's tables in its store: nodes, targets, chains, chain tables. Every change is a transaction of an epoch,
+which raises the version of the routing as well."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
@@ -30,7 +30,7 @@ async def _read_all(tx: Transaction, prefix: bytes, kind: type[M]) -> list[M]:
 
 
 async def read_cluster(tx: Transaction) -> pb.ClusterRecord:
-    """All fields are empty before `init`."""
+    """The record of the cluster; its fields are empty before `init`."""
     value = await tx.get(CLUSTER_KEY)
     return pb.ClusterRecord() if value is None else records.decode(value, pb.ClusterRecord, CLUSTER_KEY)
 
@@ -50,7 +50,7 @@ async def read_routing(tx: Transaction) -> Routing:
 
 
 class Writer:
-    """Changes within one transaction."""
+    """The tables within one transaction, and what it changes in them."""
 
     def __init__(self, tx: Transaction, cluster: pb.ClusterRecord) -> None:
         self.cluster = cluster
@@ -69,7 +69,7 @@ class Writer:
         self._tx.clear(_key(b"NODE", node_id))
 
     async def is_restored(self) -> bool:
-        """Whether the store was loaded from a backup and not settled yet. Raises StrangeStore."""
+        """Whether the store was loaded from a backup, and what it lacks is still unknown. Raises StrangeStore."""
         return await restore_mark.read_mark(self._tx) is not None
 
     def clear_restore_mark(self) -> None:
@@ -94,7 +94,7 @@ class Writer:
         self._tx.set(_key(b"TABL", table.table_id), records.encode(table))
 
     def put_generation(self, seen: pb.SeenStore) -> None:
-        """Not part of the routing."""
+        """Record how far the store of a target is. It is no part of the routing."""
         self._tx.set(_key(b"SEEN", seen.target_id), records.encode(seen))
 
     async def target(self, target_id: int) -> pb.Target | None:
@@ -111,6 +111,7 @@ class Writer:
     ) -> None:
         self._changed = True
         for chain in chains:
+            assert chain.members and chain.version > 0, "a chain has targets, and its versions begin with 1"
             self._tx.set(_key(b"CHAI", chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
         for target in targets:
             self.put_target(routing_module.target_to_wire(target))
@@ -122,7 +123,7 @@ class Writer:
         self._tx.set(_key(b"TARG", target.target_id), records.encode(target))
 
     def finish(self) -> None:
-        """A new version of the routing, if anything in it is new: whoever follows it would be woken for nothing."""
+        """Raise the version of the routing if the transaction has changed it. Each new version wakes all long polls."""
         if not self._changed:
             return
         self.cluster.routing_version += 1
@@ -154,19 +155,21 @@ class Store:
         await self._epoch.run(write, replayable=True)
 
     async def run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
-        """A transaction of this epoch that changes nothing of the routing. `function` may be run again."""
+        """Run `function` in a transaction of this epoch that does not change the routing. It may be run again."""
         return await self._epoch.run(function, replayable=True)
 
     async def change(self, function: Callable[[Writer], Awaitable[T]]) -> tuple[T, Routing]:
-        """Run `function` in a transaction of this epoch; its result, and the routing after it.
+        """Run `function` in a transaction of this epoch; returns its result, and the routing after it.
 
-        `function` may be run again, so it must find its own work done and be content with that.
+        It may be run again after an attempt of unknown outcome, so it must recognise its own work as done.
         """
 
         async def write(tx: Transaction) -> tuple[T, Routing]:
             writer = Writer(tx, await read_cluster(tx))
+            version = writer.cluster.routing_version
             result = await function(writer)
             writer.finish()
+            assert writer.cluster.routing_version >= version, "the version of the routing only rises"
             return result, await read_routing(tx)
 
         return await self._epoch.run(write, replayable=True)

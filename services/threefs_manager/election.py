@@ -1,11 +1,12 @@
 """Which manager is primary: a fenced lease in the store that it guards (invariant I8, rule R10).
 
-The record {holder, epoch, seq, length} lies in the same store as everything else that managers write. The holder
-raises seq again and again. A challenger takes over, with a higher epoch, only after it has itself seen the record
-unchanged for its length and a margin on its own monotonic clock: clocks are never compared. Each write transaction of a
-manager reads the record, so it conflicts with a takeover, and is refused when the epoch is no longer its own. A primary
-acknowledges heartbeats only while its newest renewal, counted from its sending, is younger than half the length: so it
-has stopped long before somebody else may begin.
+The lease is a record {holder, epoch, seq, length} in the same store as everything else that managers write. The holder
+renews it by raising seq. A challenger takes over, with the next epoch, only after it has itself seen the record
+unchanged for its length and a margin, by its own monotonic clock: clocks are never compared.
+
+Each write transaction of a manager reads the record, so it conflicts with a takeover, and it is refused when the epoch
+is no longer its own. A primary acknowledges heartbeats only while its newest renewal, counted from the sending, is
+younger than half the length. So it has stopped long before a challenger may begin.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +24,7 @@ from threefs.wire import manager_pb2 as pb
 T = TypeVar("T")
 
 LEASE_KEY = b"LEAS"
-#: The lease of a primary is so much shorter than T that another one has taken over before a target's lease ends.
+#: The lease of a primary is T divided by this, so that a challenger has taken over before a target's lease ends.
 LEASES_PER_T = 5
 
 _RENEWALS = 5  # per length
@@ -34,13 +35,13 @@ _LOG = structlog.get_logger()
 
 
 class Epoch:
-    """The right to write, as long as nobody takes over."""
+    """One manager's right to write, until another one takes over."""
 
     def __init__(
         self, engine: Engine, holder: str, number: int, acquired_at: float, clock: Clock, random: Random
     ) -> None:
         self.number = number
-        self.renewed_at = acquired_at  # when the newest renewal that succeeded was sent
+        self.renewed_at = acquired_at  # when the newest successful renewal was sent
         self._engine = engine
         self._holder = holder
         self._clock = clock
@@ -49,7 +50,7 @@ class Epoch:
     async def run(
         self, function: Callable[[Transaction], Awaitable[T]], *, replayable: bool = False, timeout_s: float = 10.0
     ) -> T:
-        """A write transaction of this epoch. Raises Fenced when another manager has taken over."""
+        """Run a write transaction of this epoch. Raises Fenced if another manager has taken over."""
 
         async def guarded(tx: Transaction) -> T:
             self._check(await read_lease(tx))  # not a snapshot read: a takeover conflicts with the commit
@@ -65,24 +66,25 @@ class Epoch:
         )
 
     async def renew(self, timeout_s: float) -> None:
-        """Raises Fenced, or why the store did not answer."""
+        """Renew the lease. Raises Fenced, or the error of the store."""
         sent_at = self._clock.monotonic()
 
         async def increment(tx: Transaction) -> None:
             lease = await read_lease(tx)
-            assert lease is not None
+            assert lease is not None and lease.epoch == self.number, "`run` has checked the epoch (I8)"
             lease.seq += 1
             tx.set(LEASE_KEY, records.encode(lease))
 
         await self.run(increment, replayable=True, timeout_s=timeout_s)
+        assert sent_at >= self.renewed_at, "a renewal never moves the end of the lease back"
         self.renewed_at = sent_at
 
     async def resign(self) -> None:
-        """Let others take over at once. Only after the last heartbeat was acknowledged."""
+        """Give the lease up, so that a challenger need not wait. No heartbeat may be acknowledged after this."""
 
         async def clear_holder(tx: Transaction) -> None:
             lease = await read_lease(tx)
-            assert lease is not None
+            assert lease is not None and lease.epoch == self.number, "`run` has checked the epoch (I8)"
             lease.holder = ""
             lease.seq += 1
             tx.set(LEASE_KEY, records.encode(lease))
@@ -96,9 +98,9 @@ class Epoch:
 
 
 class Election:
-    """One manager among those that share a store.
+    """The candidacy of one manager among those that share a store.
 
-    `alone` says that the store admits one process at a time, so whoever held the lease before is gone.
+    `exclusive` says that the store admits one process at a time, so the holder before is known to have ended.
     """
 
     def __init__(
@@ -121,12 +123,12 @@ class Election:
 
     @property
     def is_primary(self) -> bool:
-        """Nobody else can have taken over yet."""
+        """Whether no other manager can have taken over yet."""
         return self.epoch is not None and (self._exclusive or self._renewal_age_s() < self._length_s)
 
     @property
     def may_acknowledge(self) -> bool:
-        """R10: may a lease be granted now?"""
+        """Whether leases of targets may be granted now (R10)."""
         return self.epoch is not None and (self._exclusive or self._renewal_age_s() < self._length_s / 2)
 
     def _renewal_age_s(self) -> float:
@@ -134,7 +136,7 @@ class Election:
         return self._clock.monotonic() - self.epoch.renewed_at
 
     async def campaign(self) -> Epoch:
-        """Wait until this manager may be primary, and take over."""
+        """Wait until this manager may take over, and take over."""
         observed: tuple[str, int, int] | None = None
         unchanged_since = 0.0
         while True:
@@ -149,23 +151,23 @@ class Election:
                     self.epoch = await self._take_over(lease)
                     return self.epoch
             except Fenced:
-                _LOG.info("another manager was faster to take over")
+                _LOG.info("another manager has taken over first")
             except ThreefsError as error:
                 if error.retry is Retry.NEVER:
                     raise
-                _LOG.info("the lease of the primary cannot be read", error=str(error))
+                _LOG.info("the lease of the primary cannot be read now", error=str(error))
             await self._clock.sleep(self._length_s / _POLLS)
 
     async def _take_over(self, seen: pb.Lease | None) -> Epoch:
-        """Raise the epoch and hold it, if the record is still as it was seen. Raises Fenced."""
+        """Acquire the lease with the next epoch, if the record is still as it was seen. Raises Fenced."""
         sent_at = self._clock.monotonic()
 
         async def take(tx: Transaction) -> int:
             lease = await read_lease(tx)
             if lease is not None and lease.holder == self._holder and lease != seen:
-                return lease.epoch  # an attempt of ours with unknown outcome had succeeded
+                return lease.epoch  # an earlier attempt of unknown outcome has succeeded
             if lease != seen:
-                raise Fenced("the record has changed")
+                raise Fenced("another manager has changed the record of the lease")
             epoch = (lease.epoch if lease is not None else 0) + 1
             fresh = pb.Lease(holder=self._holder, epoch=epoch, seq=1, length_ms=round(self._length_s * 1000))
             tx.set(LEASE_KEY, records.encode(fresh))
@@ -174,10 +176,11 @@ class Election:
         number = await retry.run(
             self._engine, take, clock=self._clock, random=self._random, replayable=True, timeout_s=self._length_s
         )
+        assert number >= (seen.epoch if seen is not None else 1), "I8: epochs only rise"
         return Epoch(self._engine, self._holder, number, sent_at, self._clock, self._random)
 
     async def keep_renewing(self) -> None:
-        """Renew until somebody else has taken over."""
+        """Renew the lease until another manager has taken over."""
         epoch = self.epoch
         assert epoch is not None
         pause_s = self._length_s / _RENEWALS

@@ -1,10 +1,11 @@
-"""What a primary asks all storage nodes after its store was restored from a backup: what they know of their chains.
+"""Inquiry: after its store was restored from a backup, a primary asks every storage node for the newest version of its
+chains.
 
-A backup lacks the last changes of chains. A target that was put out of its chain meanwhile is a serving one in it, and
-does not have what was acknowledged since. So nothing is served before every store has told the newest version of its
-chain that it keeps: what was acknowledged in a version is on a target that keeps that version or a newer one. A store
-that is new, or damaged, knows nothing; what was in its place is waited for, until somebody says that it is gone for
-good. Nodes give their leases up before they tell.
+A backup lacks the last changes of chains. In it, a target may serve that was put out of its chain after the backup, and
+that does not have what was acknowledged since. So nothing is served before every target's store has reported the newest
+version of its chain that it keeps: what was acknowledged in a version is on a target that keeps that version or a newer
+one. A store that is new or damaged keeps none. The primary goes on waiting for the store that was in its place, until
+an administrator says that it is lost for good. Nodes give their leases up before they report.
 """
 
 import asyncio
@@ -16,16 +17,16 @@ from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 
-#: Beyond all versions that a chain comes to; what is made from it must fit into 32 bits.
+#: Beyond every version that a chain reaches. The version that is made from it must fit into 32 bits.
 _NO_VERSION = 1 << 31
 _STATES = frozenset(int(state) for state in PublicState)
 
 
 class Inquiry:
-    """Of one term. What was told in an earlier one is told again."""
+    """Of one term as primary. In the next one all nodes report again."""
 
     def __init__(self, routing: Routing, clock: Clock) -> None:
-        """`routing` is that of the backup."""
+        """`routing` is the routing of the backup."""
         self.newest_chains: dict[ChainId, pb.KeptChain] = {}
         self.done = asyncio.Event()
         self._routing = routing
@@ -36,11 +37,14 @@ class Inquiry:
 
     @property
     def awaited_nodes(self) -> list[NodeId]:
-        """Those that are waited for, wholly or for one of their stores."""
+        """Nodes of which at least one store has not reported."""
         return sorted({self._routing.targets[target].node_id for target in self._awaited})
 
     def on_register(self, request: pb.RegisterRequest) -> None:
-        """A storage node tells. Raises NotFound if it is not in the plan, InvalidArgument for what no chain can be."""
+        """Take in what a storage node reports.
+
+        Raises NotFound for a target that is not its own, InvalidArgument for a chain that cannot exist.
+        """
         for store in request.stores:
             target = self._routing.targets.get(TargetId(store.target_id))
             if target is None or target.node_id != request.node_id:
@@ -55,10 +59,10 @@ class Inquiry:
         self._check_done()
 
     def stop_awaiting(self, nodes: Iterable[int]) -> None:
-        """Wait for these no longer. Raises InvalidArgument, Unavailable."""
+        """Wait for these nodes no longer. Raises InvalidArgument, Unavailable."""
         abandoned = set(nodes)
         if unexpected := sorted(abandoned - set(self.awaited_nodes)):
-            raise InvalidArgument(f"node {unexpected[0]} is not waited for; those that are: {self.format_awaited()}")
+            raise InvalidArgument(f"node {unexpected[0]} is not awaited; awaited nodes: {self.format_awaited()}")
         remaining_s = self._started_at + self._routing.lease_s - self._clock.monotonic()
         if remaining_s > 0:
             raise Unavailable(
@@ -85,4 +89,7 @@ class Inquiry:
 
 def _check_chain(node_id: int, chain: pb.Chain) -> None:
     if chain.version >= _NO_VERSION or any(int(member.state) not in _STATES for member in chain.members):
-        raise InvalidArgument(f"node {node_id} tells of chain {chain.chain_id} in a version or state that cannot be")
+        raise InvalidArgument(
+            f"node {node_id} reports chain {chain.chain_id} in version {chain.version}, with members in states "
+            f"{[int(member.state) for member in chain.members]}: such a chain cannot exist"
+        )

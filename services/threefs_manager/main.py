@@ -33,7 +33,7 @@ The settings file, for example:
   engine = "etcd://10.0.0.7,10.0.0.8,10.0.0.9/manager"  # or postgresql://...; without it, a store in data_dir
   log_level = "info"              # debug, info, warning, error
 
-SIGTERM stops it after what is in flight, a second one at once.
+SIGTERM stops it after the calls in flight have ended; a second SIGTERM stops it at once.
 """
 
 
@@ -48,7 +48,7 @@ async def serve(settings: Settings, stop: daemon.Stop) -> None:
 
 
 async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclusive: bool) -> None:
-    """`alone`: the embedded store admits one process, so whoever was primary before is gone, and nobody else serves."""
+    """`exclusive`: the embedded store admits one process, so the last primary has ended, and no other manager runs."""
     log = structlog.get_logger()
     holder = RANDOM.token(16).hex()
     server = Server(RealNet(), Identity("", holder, settings.token, "threefs-manager"))
@@ -70,7 +70,7 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclu
     try:
         control_address = await control.start(settings.host, settings.control_port)
         address = await server.start(settings.host, settings.port)
-        if exclusive:  # one among several is ready when it can tell others that it is not the primary
+        if exclusive:  # one among several is ready as soon as it can answer NotPrimary
             await _wait_or_fail(running, manager.leading)
         log.info("serving", address=address, control=control_address)
         daemon.ready(address, control_address)
@@ -84,7 +84,7 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclu
 
 
 async def _wait_or_fail(running: "asyncio.Task[None]", event: asyncio.Event) -> None:
-    """Wait for the event. Raises what ended the manager before."""
+    """Wait for the event. If the manager ends first, raise its error."""
     waiting = asyncio.create_task(event.wait())
     await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -1,8 +1,8 @@
-"""Who is here: what the nodes have reported, and which of their targets hold a lease.
+"""Membership: what the nodes have reported, and which of their targets may hold a lease.
 
-In memory only; a new primary hears of everyone soon, and gives all the time T before it calls anyone dead (rule R9). A
-lease lasts T/2 from the sending of the heartbeat that it was granted for, so it has ended when a target was silent here
-for T.
+It is kept in memory only: nodes report to a new primary soon, and it waits T before it takes any of them for dead (R9).
+A lease lasts T/2 from the sending of the heartbeat that it was granted for. So it has ended when this manager has heard
+nothing of the target for T.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,32 +22,33 @@ class _Node:
     heard_at: float
     incarnation: int
     targets: Sequence[pb.TargetReport] = ()
-    confirmed: bool = False  # a heartbeat of this incarnation has been heard, not only a REGISTER
-    dead: bool = False  # this incarnation is dead, whatever still comes of it
+    confirmed: bool = False  # it has sent a heartbeat, not only a registration
+    dead: bool = False  # known to have ended; messages of it that come late do not count
 
 
 class Membership:
-    """Begun anew with every term as primary."""
+    """Of one term as primary."""
 
     def __init__(self, clock: Clock, generations: StoreGenerations | None = None) -> None:
         self.generations = generations or StoreGenerations()
         self._clock = clock
         self._term_started_at = clock.monotonic()
-        #: Since when this manager has listened without a gap: a silence counts only from then on.
+        #: Since when this process has run without a gap. A silence counts only from then on.
         self._listening_since = self._term_started_at
         self._nodes: dict[int, _Node] = {}
         self._reports: dict[TargetId, pb.TargetReport] = {}
-        self._last_contact: dict[TargetId, float] = {}  # when it was last granted a lease; of others, last heard of
-        #: Targets that are taken for dead, and get no lease until the published chain says so (R9): the transaction
-        #: that takes them out may be on its way, or have an outcome that is not known.
-        self._fenced: dict[TargetId, float] = {}  # since when
-        #: Syncing targets that have to give way: they get no lease, and leave when their last one has ended.
+        #: When a target in the write path was last granted a lease, when any other one last reported.
+        self._last_contact: dict[TargetId, float] = {}
+        #: Fenced targets, and since when. They are taken for dead and get no lease until the published chain has put
+        #: them out (R9): the transaction that does may be on its way, or its outcome unknown.
+        self._fenced: dict[TargetId, float] = {}
+        #: Syncing targets that have to give way. They get no lease, and leave the chain when their last one has ended.
         self._lease_withheld: dict[ChainId, TargetId] = {}
 
     def on_heartbeat(
         self, node_id: int, incarnation: int, reports: Sequence[pb.TargetReport], routing: Routing
     ) -> tuple[list[TargetId], set[ChainId]]:
-        """A heartbeat came: the targets that get a lease for it, and the chains for which it may change something."""
+        """Take in a heartbeat; returns the targets that it grants leases to, and the chains that it may change."""
         now = self._clock.monotonic()
         self._nodes[node_id] = _Node(now, incarnation, reports, confirmed=True)
         leased: list[TargetId] = []
@@ -70,6 +71,10 @@ class Membership:
                     changed.add(chain.chain_id)
                 self._last_contact[target] = now
                 leased.append(target)
+        assert self._fenced.keys().isdisjoint(leased), "R9: no lease while a demotion is on its way"
+        assert all(routing.targets[target].node_id == node_id for target in leased), (
+            "leases are of the node's own targets"
+        )
         return leased, changed
 
     def _is_changed(self, target: TargetId, report: pb.TargetReport) -> bool:
@@ -80,13 +85,13 @@ class Membership:
         )
 
     def on_register(self, node_id: int, incarnation: int) -> None:
-        """A node has registered. What it said before stays, if this only repeats its REGISTER."""
+        """A node has registered. A repeat of the same registration keeps what the node has reported since."""
         known = self._nodes.get(node_id)
         if known is None or known.incarnation != incarnation:
             self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
 
     def mark_dead(self, node_id: int, incarnation: int) -> None:
-        """That process has ended. It is not brought back by a heartbeat that comes late."""
+        """This process has ended. A heartbeat of it that comes late does not revive it."""
         known = self._nodes.get(node_id)
         if known is None or known.incarnation != incarnation:
             known = self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
@@ -97,26 +102,26 @@ class Membership:
         return known is not None and known.incarnation == incarnation and known.dead
 
     def fence(self, targets: Iterable[TargetId]) -> None:
-        """They are dead, whatever they say from now on: a new incarnation will speak for them."""
+        """Take these targets for dead, whatever they report, until `unfence` finds them out of the write path."""
         for target in targets:
             self._fenced.setdefault(target, self._clock.monotonic())
             self.discard_reports([target])
 
     def discard_reports(self, targets: Iterable[TargetId]) -> None:
-        """What they said does not count any more."""
+        """Forget what these targets have reported."""
         for target in targets:
             self._reports.pop(target, None)
             self._last_contact.pop(target, None)
 
     def withhold_lease(self, chain: Chain, target: TargetId | None) -> None:
-        """This syncing target of the chain gets no lease from now on (None: whoever there is gets one again)."""
+        """Grant this syncing target of the chain no lease from now on. None: every target may have one again."""
         if target is None:
             self._lease_withheld.pop(chain.chain_id, None)
         else:
             self._lease_withheld[chain.chain_id] = target
 
     def unfence(self, routing: Routing) -> None:
-        """Whoever has been put out of the write path may report again."""
+        """Fenced targets that the published chains have put out of the write path may report again."""
         self._fenced = {
             target: since
             for target, since in self._fenced.items()
@@ -124,12 +129,15 @@ class Membership:
         }
 
     def on_suspension(self) -> None:
-        """This process did not run for a while, or its machine was suspended: nobody was heard, whoever spoke."""
+        """This process did not run for a while, so the silence of that time says nothing about any node."""
         self._listening_since = self._clock.monotonic()
 
     def evaluate(self, chain: Chain, routing: Routing, lease_s: float) -> dict[TargetId, LocalState | None]:
-        """What is known of the members of a chain, for the table of transitions. Whoever has to leave the write path is
-        condemned here, before anything is decided about it."""
+        """What is known of the members of a chain, for the table of transitions.
+
+        A member that has to leave the write path is fenced here, before the table decides: no lease is granted to it
+        from this step on.
+        """
         known = {
             member.target_id: self._local_state(member.target_id, chain, routing, lease_s) for member in chain.members
         }
@@ -138,14 +146,20 @@ class Membership:
             for member in chain.members
             if member.state in _IN_WRITE_PATH and known[member.target_id] is LocalState.OFFLINE
         )
+        assert not any(
+            member.target_id in self._fenced and member.target_id in self._last_contact for member in chain.members
+        ), "R9: a fenced target has no lease"
         for witness in chain.serving:
             if known[witness] is not LocalState.OFFLINE and not self._heard_since_loss(witness, chain):
                 known[witness] = None
         return known
 
     def _heard_since_loss(self, witness: TargetId, chain: Chain) -> bool:
-        """Whether a serving target has been heard of since others of the chain were lost. Before that it may be dead as
-        well, and then they must not be put out: they may be the only ones that have everything (R7)."""
+        """Whether a serving target has reported since the others of its chain were lost (R7).
+
+        Before that it may be dead as well. Then the others must not be put out: they may be the only ones that have
+        every acknowledged version.
+        """
         lost_at = max((self._fenced.get(target, 0.0) for target in chain.serving), default=0.0)
         return self._last_contact.get(witness, 0.0) > lost_at
 
@@ -154,31 +168,31 @@ class Membership:
             return LocalState.OFFLINE
         report, last_contact = self._reports.get(target), self._last_contact.get(target)
         if report is not None and report.local_state == pb.LOCAL_OFFLINE:
-            return LocalState.OFFLINE  # it said so itself, after it had given up its lease
+            return LocalState.OFFLINE  # its own report, sent after it had given up its lease
         if self._silence_s(self._listening_since if last_contact is None else last_contact) >= lease_s:
             return LocalState.OFFLINE
         if report is None or last_contact is None:
             return None
         state = chain.state(target)
         if report.chain_version != chain.version:
-            # Whoever is out may come back only when it knows that it is out; what is equal in another version may not
-            # be so in this one.
+            # A target that is out comes back only when it knows that it is out. A syncing one that was up to date in
+            # another version of the chain may not be so in this one.
             return LocalState.ONLINE if state in _IN_WRITE_PATH else None
         if state is PublicState.LASTSRV and report.store_id != routing.targets[target].store_id:
-            return LocalState.OFFLINE  # its disk was wiped: it has nothing to serve alone with
+            return LocalState.OFFLINE  # its disk is another one: it does not have what was acknowledged
         if state is PublicState.LASTSRV and self.generations.staleness(report):
-            return LocalState.OFFLINE  # nor has an old copy of its disk
+            return LocalState.OFFLINE  # nor does an older copy of its disk
         return LocalState(report.local_state)
 
     def could_serve(self, target: TargetId, lease_s: float) -> bool:
-        """It has a disk that works, and was heard of, whatever it keeps."""
+        """Whether the target lives and its disk works, whatever is on it."""
         report, last_contact = self._reports.get(target), self._last_contact.get(target)
         if report is None or last_contact is None or target in self._fenced:
             return False
         return report.local_state != pb.LOCAL_OFFLINE and self._silence_s(last_contact) < lease_s
 
     def report(self, target: TargetId) -> pb.TargetReport | None:
-        """The newest of this term."""
+        """The newest report of this term."""
         return self._reports.get(target)
 
     def is_alive(self, node_id: int, lease_s: float) -> bool:
@@ -186,19 +200,19 @@ class Membership:
         return heard is not None and not heard.dead and self._silence_s(heard.heard_at) < lease_s
 
     def incarnation_alive(self, node: pb.Node, lease_s: float) -> bool | None:
-        """Whether the process that is registered as this node lives. None: it has not been heard of in this term, and
-        there has not been the time for it."""
+        """Whether the process that is registered as this node lives. None: unknown, because it has not reported in this
+        term, which has lasted less than T."""
         heard = self._nodes.get(node.node_id)
         if heard is None or heard.incarnation != node.incarnation:
             return None if self._silence_s(self._term_started_at) < lease_s else False
         return heard.confirmed and self.is_alive(node.node_id, lease_s)
 
     def is_silent(self, node_id: int, lease_s: float) -> bool:
-        """Not heard of for T, though there was the time for it."""
+        """Whether the node was silent for T, in a term that has lasted at least T."""
         return not self.is_alive(node_id, lease_s) and self._silence_s(self._term_started_at) >= lease_s
 
     def _with_staleness(self, report: pb.TargetReport) -> pb.TargetReport:
-        """As it says, and with what only the manager can know of it."""
+        """The report, with the manager's own finding that the disk is an older copy."""
         staleness = self.generations.staleness(report)
         if not staleness:
             return report
@@ -208,7 +222,7 @@ class Membership:
         return annotated
 
     def _silence_s(self, since: float) -> float:
-        """How long nothing came that could have been heard."""
+        """How long this manager has listened since that moment."""
         return self._clock.monotonic() - max(since, self._listening_since)
 
     def status(self, node: pb.Node, lease_s: float) -> pb.NodeStatus:

@@ -1,8 +1,8 @@
-"""Which store of metadata a cluster knows, and whether another one may serve (I15).
+"""The metadata store that a cluster knows, and whether a given store may serve (I15).
 
-A store that is empty, or that of another cluster, or an older copy of the right one, would give out inode numbers that
-chunks of other files have, and show names that are no longer true. So it is refused, unless it was loaded from a
-backup: then its inode numbers get an epoch that no store of this cluster had before.
+A store that is empty, or of another cluster, or an older copy of the right one would give out inode numbers whose
+chunks belong to other files, and show names that are outdated. So it is refused, unless it was loaded from a backup:
+then its inode numbers get an epoch that no store of this cluster had before.
 """
 
 from threefs.errors import StrangeStore
@@ -13,13 +13,13 @@ from threefs.wire import manager_pb2 as pb
 METADATA_KEY = b"CONF|metadata"
 
 _RESTORE_HINT = (
-    "mount its disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md). From a store that the "
-    "cluster does not know nothing is served, as files would show the bytes of others"
+    "mount its disk, or restore the newest backup with `threefs restore BACKUP` (docs/backup.md). A store that the "
+    "cluster does not know is not used, because files would show the bytes of others"
 )
 
 
 async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
-    """Within a transaction of the primary. Raises StrangeStore."""
+    """Check the store of a meta service in a transaction of the primary, and keep what it says. Raises StrangeStore."""
     value = await tx.get(METADATA_KEY)
     known = pb.MetadataStore() if value is None else records.decode(value, pb.MetadataStore, METADATA_KEY)
     updated = check_store(known, cluster_id, request)
@@ -29,7 +29,7 @@ async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest)
 
 
 def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
-    """What is known after the request. Raises StrangeStore."""
+    """The record of the metadata store after the request. Raises StrangeStore."""
     if request.cluster_id != cluster_id:
         raise StrangeStore(
             f"the metadata store {request.store_id} belongs to cluster {request.cluster_id}, this manager to "

@@ -1,8 +1,8 @@
-"""Which targets form which chain. Pure: the same plan always gives the same answer.
+"""Placement: which targets form which chain. Pure: the same plan always gives the same chains.
 
 Every disk carries the same number of targets, and every chain takes its targets from different failure domains while
-there are enough of them. Beyond that, all pairs of disks (of different domains) should share equally many chains:
-then the reads of a dead disk spread over all others instead of falling on a few neighbours. A perfect solution is a
+there are enough of them. Beyond that, all pairs of disks of different domains should share equally many chains. Then
+the reads of a dead disk spread over all others instead of falling on a few neighbours. A perfect solution is a
 balanced incomplete block design. `fill` makes a valid start, `even_out` searches from there.
 """
 
@@ -18,7 +18,7 @@ from threefs_manager.placement_balance import balance, choose_evenly
 
 MOST_REPLICAS = 16
 MOST_TARGETS_PER_DISK = 99
-MOST_TARGETS = 10_000  # the plan is written in one transaction
+MOST_TARGETS = 10_000  # one transaction stores the whole plan
 FIRST_META_NODE = 1_000_000
 
 
@@ -31,12 +31,12 @@ class Disk:
 
 
 def target_id(node_id: int, number: int) -> TargetId:
-    """The number-th target of a node, counted from 1."""
+    """The id of the target with this number, from 1, among those of the node."""
     return TargetId(node_id * (MOST_TARGETS_PER_DISK + 1) + number)
 
 
 def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> None:
-    """Raises InvalidArgument, which says what is wrong with the plan."""
+    """Raises InvalidArgument if the plan cannot be placed."""
     if not 1 <= replicas <= MOST_REPLICAS:
         raise InvalidArgument(f"replicas must be 1 to {MOST_REPLICAS}, not {replicas}")
     if not 1 <= targets_per_disk <= MOST_TARGETS_PER_DISK:
@@ -50,29 +50,31 @@ def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> N
         raise InvalidArgument(f"{replicas} replicas need {replicas} storage nodes; the plan has {len(disks)}")
     targets = len(disks) * targets_per_disk
     if targets > MOST_TARGETS:
-        raise InvalidArgument(f"the plan has {targets} targets; {MOST_TARGETS} can be made at once")
+        raise InvalidArgument(
+            f"the plan has {targets} targets, and at most {MOST_TARGETS} can be made; plan fewer targets per disk"
+        )
     if targets % replicas:
         step = replicas // math.gcd(len(disks), replicas)
         raise InvalidArgument(
-            f"{len(disks)} disks with {targets_per_disk} targets each are {targets} targets, which {replicas} replicas "
-            f"do not divide; make targets per disk a multiple of {step}"
+            f"{len(disks)} disks with {targets_per_disk} targets each make {targets} targets, which is no multiple of "
+            f"{replicas} replicas; make targets per disk a multiple of {step}"
         )
 
 
 def default_minimum(replicas: int) -> int:
-    """How many copies must serve for a write to be acknowledged: more than half, so that one lost disk loses nothing
-    that was acknowledged, but 1 of 2, where that would stop the writes with the first disk."""
+    """How many replicas must serve for a chain to take writes: more than half, so that one lost disk loses nothing that
+    was acknowledged. It is 1 of 2, because 2 of 2 would stop writes with the first disk."""
     return replicas - replicas // 2
 
 
 def check_minimum(min_replicas: int, replicas: int) -> None:
-    """Raises InvalidArgument."""
+    """Raises InvalidArgument unless a chain of so many replicas can have this minimum."""
     if not 1 <= min_replicas <= replicas:
         raise InvalidArgument(f"the minimum of replicas must be 1 to {replicas}, not {min_replicas}")
 
 
 def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[list[Chain], list[Target]]:
-    """All chains, every target serving, and their targets. Raises what `check_plan` does."""
+    """All chains, with every target serving, and the targets. Raises what `check_plan` raises."""
     check_plan(disks, replicas, targets_per_disk)
     domain_of = {disk.node_id: disk.domain for disk in disks}
     groups = order_members(balance(fill(disks, replicas, targets_per_disk), domain_of))
@@ -86,23 +88,25 @@ def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[
             target = Target(target_id(node, used[node]), node, ChainId(number))
             targets.append(target)
             members.append(ChainMember(target.target_id, PublicState.SERVING))
+        assert len(set(group)) == replicas, "a chain has its replicas on different disks"
         chains.append(Chain(ChainId(number), 1, tuple(members)))
+    assert all(used[disk.node_id] == targets_per_disk for disk in disks), "every disk has equally many targets"
     return chains, targets
 
 
 def oversized_domains(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[str]:
-    """Domains so large that some chain must have two targets there, by name."""
+    """Domains, by name, that are so large that some chain must have two targets in them."""
     chains = len(disks) * targets_per_disk // replicas
     sizes = Counter(disk.domain for disk in disks)
     return sorted(domain for domain, size in sizes.items() if size * targets_per_disk > chains)
 
 
 def fill(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
-    """Deal the targets, domain by domain and disk by disk, to the chains in turn: a valid placement, though uneven.
+    """Deal the targets to the chains in turn, domain by domain and disk by disk: a valid placement, though uneven.
 
-    What lies together goes to chains one after the other. So no chain meets a disk twice, as no disk has more targets
-    than there are chains (that is what replicas <= disks says), nor a domain, unless it has more targets than that;
-    then no placement could avoid it.
+    Targets of one disk go to consecutive chains. So no chain gets a disk twice, because no disk has more targets than
+    there are chains (that follows from replicas <= disks). Nor does a chain get a domain twice, unless the domain has
+    more targets than there are chains, which no placement could avoid.
     """
     count = len(disks) * targets_per_disk // replicas
     groups: list[list[NodeId]] = [[] for _ in range(count)]
@@ -113,7 +117,7 @@ def fill(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[li
 
 
 def order_members(groups: Sequence[Sequence[NodeId]]) -> list[list[NodeId]]:
-    """Each group from head to tail, so that every disk is the head, and the tail, of its share of chains."""
+    """Order each group from head to tail, so that every disk is the head and the tail of its share of chains."""
     heads = choose_evenly(groups)
     rests = [sorted(set(group) - {head}) for group, head in zip(groups, heads, strict=True)]
     if not rests[0]:

@@ -1,9 +1,10 @@
-"""Makes a placement even: which disks meet in chains, and which of them are heads and tails. Pure and repeatable.
+"""Balances a placement: which disks share chains, and which of them are heads and tails. Pure and repeatable.
 
-The cost is the sum over pairs of disks of (chains in common)², least when all are equal; a pair within one domain costs
-so much more that it is only kept where it cannot be avoided. The search exchanges two disks between two chains:
-simulated annealing, with a small generator of its own, because a plan must give the same chains on every machine and
-with every version of Python.
+The cost is the sum over all pairs of disks of (chains in common)², which is least when all pairs share equally many. A
+pair within one failure domain costs so much more that it stays only where no placement avoids it.
+
+The search is simulated annealing; a step exchanges two disks between two chains. It draws from a small generator of its
+own, because a plan must give the same chains on every machine and with every version of Python.
 """
 
 import math
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from threefs.ids import NodeId
 
-_MAX_EVALUATIONS = 900_000  # looked at: a second or two
+_MAX_EVALUATIONS = 900_000  # of exchanges: a second or two
 _STEPS_PER_TARGET = 1500
 #: In units of cost: at the end an exchange that costs 2 is accepted once in 10^11.
 _START_TEMPERATURE, _END_TEMPERATURE = 1.0, 0.08
@@ -23,9 +24,9 @@ Groups = list[list[NodeId]]
 
 
 def balance(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]) -> Groups:
-    """The same disks equally often, in chains of the same size, with pairs as even as the search finds.
+    """The same placement with pairs as even as the search finds; disks are used as often, and chains keep their size.
 
-    No disk comes to be in a chain twice, and no more pairs of one domain than there were.
+    No disk is twice in a chain, and no more pairs of one domain share a chain than before.
     """
     search = _Search(groups, domain_of)
     best, best_cost = search.groups(), search.cost
@@ -42,10 +43,10 @@ def balance(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str])
 
 
 def choose_evenly(groups: Sequence[Sequence[NodeId]]) -> list[NodeId]:
-    """One disk of each group, none chosen oftener than it must be.
+    """Choose one disk of each group so that no disk is chosen more often than necessary.
 
-    As every group could give each of its disks an equal part, a choice exists in which no disk has more than its parts
-    rounded up; augmenting paths find it.
+    If each group divided its choice equally among its disks, no disk would get more than `most / size`. So a choice of
+    whole disks exists in which none gets more than that rounded up; augmenting paths find it.
     """
     most = max(Counter(node for group in groups for node in group).values())
     limit = math.ceil(most / len(groups[0]))
@@ -64,7 +65,7 @@ def choose_evenly(groups: Sequence[Sequence[NodeId]]) -> list[NodeId]:
                     if len(load[node]) < limit:
                         free = node
                         break
-        while free is not None:  # every group on the way changes over to the disk that led from it
+        while free is not None:  # every group on the path changes to the disk that follows it
             number = came_from[free]
             before = chosen.get(number)
             chosen[number] = free
@@ -76,7 +77,7 @@ def choose_evenly(groups: Sequence[Sequence[NodeId]]) -> list[NodeId]:
 
 
 class _Search:
-    """Groups of disks, numbered from 0, and how many groups each pair of them shares."""
+    """The groups of disks, numbered from 0, and how many groups each pair of disks shares."""
 
     def __init__(self, groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]) -> None:
         self._nodes = sorted({node for group in groups for node in group})
@@ -94,8 +95,8 @@ class _Search:
         return [[self._nodes[number] for number in group] for group in self._groups]
 
     def _least_cost(self) -> int:
-        """No placement costs less. The targets of a domain lie at best one or none in each group, or, if it has more of
-        them than there are groups, in near equal numbers; and all pairs meet equally often, but for a remainder."""
+        """A lower bound of the cost. At best the targets of a domain spread evenly over the groups, and all
+        pairs of disks share equally many groups, but for a remainder."""
         sizes = Counter(self._domains)
         within = 0
         for targets in Counter(self._domains[node] for group in self._groups for node in group).values():
@@ -108,7 +109,7 @@ class _Search:
         return across + _least_squares(within, pairs_within) + _SAME_DOMAIN * within
 
     def exchange(self, draws: Iterator[int], temperature: float) -> bool:
-        """Draw two disks of two groups and exchange them, if that is cheaper or not too much dearer. Was it done?"""
+        """Draw two disks of two groups, and exchange them if that costs little enough; returns whether it did."""
         drawn = next(draws)
         mine = self._groups[drawn % len(self._groups)]
         drawn >>= 16
@@ -137,13 +138,13 @@ class _Search:
         return extra_cost
 
     def _meet(self, one: int, other: int) -> int:
-        """One more group in common; what it costs."""
+        """The two disks share one more group; returns the cost of that."""
         now = self._shared[one].get(other, 0) + 1
         self._shared[one][other] = self._shared[other][one] = now
         return 2 * now - 1 + _SAME_DOMAIN * (self._domains[one] == self._domains[other])
 
     def _part(self, one: int, other: int) -> int:
-        """One group less in common; what it saves."""
+        """The two disks share one group less; returns what that saves."""
         left = self._shared[one][other] - 1
         self._shared[one][other] = self._shared[other][one] = left
         return 2 * left + 1 + _SAME_DOMAIN * (self._domains[one] == self._domains[other])
@@ -158,7 +159,7 @@ def _least_squares(total: int, parts: int) -> int:
 
 
 def _draws() -> Iterator[int]:
-    """64 bits a time, the same sequence everywhere (splitmix64)."""
+    """Numbers of 64 bits, the same sequence on every machine (splitmix64)."""
     state = 0
     while True:
         state = (state + 0x9E3779B97F4A7C15) & _MASK

@@ -1,4 +1,4 @@
-"""Processes that keep a call open here, so that the end of their connection tells of their end."""
+"""Presence calls: each process keeps one open at the primary, so that the end of its connection shows its death."""
 
 import asyncio
 
@@ -7,19 +7,19 @@ from threefs.env.net import Net
 from threefs.errors import ConnectionRefused, NotFound, NotPrimary, ThreefsError, Unavailable
 
 _CONNECT_S = 1.0
-#: The kernel closes what a dying process had open one after the other.
+#: A dying process may still listen: its kernel closes its sockets one after the other.
 _ATTEMPTS = 3
 _PAUSE_S = 0.05
 
 
 class Presences:
-    """The calls that are open now."""
+    """The presence calls that are open now."""
 
     def __init__(self) -> None:
         self._open: dict[asyncio.Future[None], tuple[int, int]] = {}
 
     async def wait_ended(self, node_id: int, incarnation: int) -> None:
-        """Never returns. Raises why the call is of no use any more."""
+        """Keep the call open until it is of no use any more, and raise why. It never returns."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open[ended] = (node_id, incarnation)
         try:
@@ -28,13 +28,13 @@ class Presences:
             del self._open[ended]
 
     def end_others(self, node_id: int, but: int) -> None:
-        """Another incarnation of this node speaks now."""
+        """End the calls of all incarnations of this node but that one."""
         for ended, (node, incarnation) in self._open.items():
             if node == node_id and incarnation != but:
-                _fail(ended, NotFound(f"node {node_id} has been started anew since; register again"))
+                _fail(ended, NotFound(f"node {node_id} was started anew; this incarnation has to register again"))
 
     def end_all(self) -> None:
-        """They are to be kept at the primary."""
+        """This manager is no longer the primary: processes keep their call at the new one."""
         for ended in self._open:
             _fail(ended, NotPrimary("this manager is no longer the primary"))
 
@@ -45,7 +45,7 @@ def _fail(ended: "asyncio.Future[None]", error: ThreefsError) -> None:
 
 
 async def nobody_listens(net: Net, address: str, clock: Clock) -> bool:
-    """Whether the machine of `address` says that no process listens there. False when it says nothing."""
+    """Whether the machine of `address` answers that no process listens there. False if it does not answer."""
     for attempt in range(_ATTEMPTS):
         if attempt:
             await clock.sleep(_PAUSE_S)

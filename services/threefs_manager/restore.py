@@ -1,9 +1,10 @@
-"""What the primary does first with a store that was loaded from a backup.
+"""Restore: what a primary does first with a store that was loaded from a backup.
 
-Nodes may know newer versions of the routing and of chains than the backup has. Versions only rise (I5), so all are
-raised beyond those that anybody can know: to numbers made from the clock, which are far above what counting reaches.
-The routing at once, as nobody takes an older one; the chains when all that is known of them has been told
-(`inquiry.py`). Then whoever served a chain last returns to it as if all had died: it has what was acknowledged.
+Nodes may know newer versions of the routing and of chains than the backup has, and versions only rise (I5). So the
+primary raises all of them above what any node can know: to numbers made from the clock, far above what counting
+reaches. It raises the routing at once, because nodes ignore an older one. It raises the chains after all nodes have
+reported what they know of them (`inquiry.py`). Then the targets that served a chain last return to it as if all of them
+had died: they have what was acknowledged.
 """
 
 import dataclasses
@@ -16,12 +17,12 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager.cluster_store import Writer
 
 _EPOCH_S = 1_735_689_600  # 2025-01-01
-_CHANGES_PER_MINUTE = 8  # bits: more changes of one chain, on average of years, than it can have
+_CHANGES_PER_MINUTE = 8  # bits: more changes than a chain can have in a minute, on the average of years
 _CHANGES_PER_S = 32  # bits, of the routing
 
 
 def wrong_store_message(expected_cluster_id: str, actual: str) -> str:
-    """What is wrong with a store that is not that of the cluster it should be of, and what to do."""
+    """The error for a store of another cluster, or an empty one: what is wrong, and what to do."""
     state = f"belongs to cluster {actual}" if actual else "is empty"
     return (
         f"the manager's store {state}, but its data directory and nodes belong to cluster {expected_cluster_id}: mount "
@@ -30,7 +31,8 @@ def wrong_store_message(expected_cluster_id: str, actual: str) -> str:
 
 
 async def raise_routing_version(writer: Writer, wall_ns: int) -> bool:
-    """Raise the version of the routing of a restored store. False: it is none, or it is settled."""
+    """Raise the version of the routing if the store was restored and its chains are not settled yet; returns whether
+    that is so."""
     if not await writer.is_restored():
         return False
     writer.cluster.routing_version = raised_routing_version(writer.cluster.routing_version, wall_ns)
@@ -39,9 +41,9 @@ async def raise_routing_version(writer: Writer, wall_ns: int) -> bool:
 
 
 async def adopt_chains(writer: Writer, newest: Mapping[ChainId, pb.KeptChain], wall_ns: int) -> None:
-    """Go on with the newest that is known of each chain, here or by what storage nodes have told."""
+    """Continue each chain from its newest version, of the backup or of what storage nodes have reported."""
     if not await writer.is_restored():
-        return  # it is done, by an attempt whose outcome was not known
+        return  # an earlier attempt of unknown outcome has done it
     writer.clear_restore_mark()
     for chain in await writer.chains():
         kept = newest.get(chain.chain_id)
@@ -53,8 +55,8 @@ async def adopt_chains(writer: Writer, newest: Mapping[ChainId, pb.KeptChain], w
 
 
 def without_serving(chain: Chain) -> Chain:
-    """As if all members had died at once: each that served has everything that was acknowledged, and none of the others
-    need have it."""
+    """The chain as if all members had died at once: those that served have everything that was acknowledged, and the
+    others may lack some of it."""
     served = PublicState.SERVING if chain.serving else PublicState.LASTSRV
     last = tuple(ChainMember(m.target_id, PublicState.LASTSRV) for m in chain.members if m.state is served)
     rest = tuple(ChainMember(m.target_id, PublicState.OFFLINE) for m in chain.members if m.state is not served)

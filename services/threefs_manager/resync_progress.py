@@ -1,11 +1,11 @@
-"""Which syncing targets make no progress, so that another one that waits may have its turn.
+"""Progress of resyncs: finds a syncing target that makes none, so that a waiting target may sync instead.
 
-The target that brings its successor up to date counts what it gets done (`TargetReport.sync_progress`). In memory only:
-a new primary gives everyone all the time again.
+The target that brings its successor up to date counts its work (`TargetReport.sync_progress`). The counts are kept in
+memory only, so a new primary gives every resync the whole time again.
 
-Who has to give way is not put out at once: it may still be asked which version is committed, by targets that have not
-heard of the change (R1). It gets no lease any more, and leaves the chain when its last one has ended, as if it were
-silent (R9). It lives, so it waits then, behind the others.
+A syncing target that has stalled is not put out at once: targets that do not know the change yet may still ask it which
+version is committed (R1). It gets no lease any more, and leaves the chain when its last lease has ended, as if it were
+silent (R9). Since it lives, it then waits behind the others.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from threefs.routing import Chain, ChainMember, LocalState, PublicState
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.transitions import Observed
 
-#: A resync that gets nothing done for so many times T has stalled.
+#: A resync has stalled when it has made no progress for this many times T.
 STALLED_LEASES = 10
 
 
@@ -28,7 +28,7 @@ class _Resync:
 
 
 class ResyncProgress:
-    """To be shown each chain now and then: what nobody looked at has not stalled."""
+    """The resyncs that are under way. Time counts only for chains that are evaluated again and again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,9 +37,9 @@ class ResyncProgress:
     def stalled_target(
         self, chain: Chain, observed: Observed, source: pb.TargetReport | None, lease_s: float
     ) -> TargetId | None:
-        """The syncing target, if nothing has happened for too long and another one could be brought up to date instead.
+        """The syncing target of the chain, if it has stalled and another one could sync instead; else None.
 
-        `source`: what its predecessor has said last.
+        `source` is the newest report of its predecessor.
         """
         syncing = next((member.target_id for member in chain.members if member.state is PublicState.SYNCING), None)
         if syncing is None:

@@ -1,4 +1,4 @@
-"""The one routing snapshot that is current, and those who wait for the next."""
+"""Publishes the current routing snapshot, and wakes the long polls that wait for the next one."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ LONGEST_WAIT_MS = 60_000
 
 
 class RoutingPublisher:
-    """Snapshots are replaced whole; their version only rises."""
+    """Snapshots are replaced as a whole; within a term their versions only rise."""
 
     def __init__(self) -> None:
         self.routing: Routing = EMPTY
@@ -27,18 +27,18 @@ class RoutingPublisher:
 
     def publish(self, routing: Routing) -> None:
         if routing.version <= self.routing.version:
-            return  # a later transaction was faster to get here
+            return  # a later transaction has been published first
         self.routing = routing
         self._wake()
 
     def message(self, routing: Routing) -> pb.Routing:
-        """That snapshot for the wire. Not to be changed: made once, as thousands may ask for the current one."""
+        """The snapshot as a message, which callers must not change: it is made once for thousands of requests."""
         if self._message.version != routing.version:
             self._message = routing_module.to_wire(routing)
         return self._message
 
     def end_term(self) -> None:
-        """Whoever waits is told to ask another manager."""
+        """The term has ended: all who wait get NotPrimary, and ask another manager."""
         self._ended = True
         self._wake()
 
@@ -47,9 +47,10 @@ class RoutingPublisher:
         changed.set()
 
     async def wait_newer(self, version: int, wait_ms: int) -> Routing | None:
-        """The current snapshot as soon as it is not of that version; None after the wait. Raises NotPrimary.
+        """The current snapshot as soon as its version is another one; None after the wait. Raises NotPrimary.
 
-        A version beyond ours is of another manager's time: the asker is told what is, and decides."""
+        A version above the current one is of another manager's term. The caller gets the current one, and decides.
+        """
         if self.routing.version == version and wait_ms and not self._ended:
             try:
                 async with asyncio.timeout(min(wait_ms, LONGEST_WAIT_MS) / 1000):

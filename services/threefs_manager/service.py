@@ -1,4 +1,4 @@
-"""The methods of the manager. The same functions answer over gRPC and over frames."""
+"""The service of the manager: one set of handlers answers over gRPC and over frames."""
 
 import asyncio
 import hashlib
@@ -69,7 +69,7 @@ class Serves(Protocol):
 
 
 class Manager:
-    """One of the managers of a cluster. All can be asked; only the primary answers with more than NotPrimary."""
+    """One of the managers of a cluster. Each can be called; all but the primary answer NotPrimary."""
 
     def __init__(
         self,
@@ -88,7 +88,9 @@ class Manager:
         self._engine = engine
         self._election = election
         self._lease_s = lease_s
-        self._expected_cluster_id = expected_cluster_id  # or the cluster of nodes that wait for this manager
+        self._expected_cluster_id = (
+            expected_cluster_id  # that of the data directory, or that of nodes that register here
+        )
         self._clock = clock
         self._random = random
         self._on_cluster = on_cluster
@@ -100,11 +102,11 @@ class Manager:
         self._detector = StaleStoreDetector(0)
         self._store: Store | None = None
         self._controller: ChainController | None = None
-        self._inquiry: Inquiry | None = None  # until what a restored store lacks has been told
+        self._inquiry: Inquiry | None = None  # until all nodes have reported what a restored store lacks
         self.leading = asyncio.Event()  # set while this manager is primary
 
     async def run(self) -> None:
-        """Be primary whenever that is possible, until cancelled."""
+        """Campaign, and serve each term that is won, until cancelled."""
         while True:
             epoch = await self._election.campaign()
             try:
@@ -113,7 +115,7 @@ class Manager:
                 self._end_term()
 
     async def _term(self, epoch: Epoch) -> None:
-        """Until another manager is primary."""
+        """Serve one term, until another manager is primary."""
         tasks = [
             asyncio.create_task(self._election.keep_renewing()),
             asyncio.create_task(self._lead(Store(self._engine, epoch))),
@@ -132,11 +134,11 @@ class Manager:
                 lambda: store.change(lambda writer: restore.raise_routing_version(writer, wall_ns)), self._clock
             )
         except Fenced:
-            return  # another manager is primary already
+            return  # another manager has taken over already
         if self._expected_cluster_id not in ("", routing.cluster_id):
             raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
         seen = await _retry_forever(store.load_generations, self._clock)
-        self._membership = Membership(self._clock, StoreGenerations(seen))  # everyone has the time T from now on
+        self._membership = Membership(self._clock, StoreGenerations(seen))  # every node has the time T from now on
         self._publisher.start_term(routing)
         self._detector = StaleStoreDetector(routing.version)
         self._controller = ChainController(store, self._publisher, self._membership, self._detector, clock=self._clock)
@@ -154,7 +156,7 @@ class Manager:
         await self._controller.run()
 
     async def _inquire(self, store: Store, inquiry: Inquiry) -> None:
-        """Nothing is served from a restored store before it is known what it lacks. Raises Fenced."""
+        """Serve nothing from a restored store before it is known what it lacks. Raises Fenced."""
         if not inquiry.done.is_set():
             _LOG.warning("nothing is served yet", reason=inquiry.reason())
         await inquiry.done.wait()
@@ -175,7 +177,7 @@ class Manager:
         self._presences.end_all()
 
     async def resign(self) -> None:
-        """Give the lease up, so that another manager need not wait for its end."""
+        """End the term and give the lease up, so that another manager need not wait for its end."""
         epoch, self._election.epoch = self._election.epoch, None
         self._end_term()
         if epoch is not None:
@@ -196,17 +198,17 @@ class Manager:
         server.serve(ADMIT_STORE, self.admit_store)
 
     def bind_presence(self, server: Server) -> None:
-        """Over frames only: there a connection that ends tells of the end of its process."""
+        """Serve presence calls. Over frames only: there the end of a connection shows the end of its process."""
         server.add(PRESENCE, self.presence)
 
     def _require_primary(self) -> tuple[Store, ChainController]:
         """Raises NotPrimary."""
         if self._store is None or self._controller is None or not self._election.is_primary:
-            raise NotPrimary("this manager is not the primary; another one is, or will be soon")
+            raise NotPrimary("this manager is not the primary; ask the other managers")
         return self._store, self._controller
 
     async def init(self, request: pb.InitRequest) -> pb.InitReply:
-        """Make the cluster. The same plan again is fine; another one is AlreadyExists."""
+        """Make the cluster. The same plan again succeeds, another one is AlreadyExists."""
         plan = _normalized(request)
         store, _ = self._require_primary()
         if self._expected_cluster_id and not self._publisher.routing.cluster_id:
@@ -218,10 +220,15 @@ class Manager:
         fresh_id = self._random.token(16).hex()
         chains: list[Chain] = []
         targets: list[Target] = []
-        if not self._publisher.routing.cluster_id:  # for large plans it takes longer than a transaction may
+        if (
+            not self._publisher.routing.cluster_id
+        ):  # outside of the transaction: a large plan takes longer than a transaction may
             chains, targets = placement.place(disks, plan.replicas, plan.targets_per_disk)
             if oversized_domains := placement.oversized_domains(disks, plan.replicas, plan.targets_per_disk):
-                _LOG.warning("domains too large: some chains have several targets in one", domains=oversized_domains)
+                _LOG.warning(
+                    "some chains have several targets in one failure domain, because the domain is too large",
+                    domains=oversized_domains,
+                )
 
         async def write(writer: Writer) -> str:
             cluster = writer.cluster
@@ -244,16 +251,19 @@ class Manager:
         return pb.InitReply(cluster_id=cluster_id)
 
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
-        """A node has started at an address. Raises Unavailable before `init`, and while targets of an earlier
-        incarnation have not been taken out of their chains (R8). Raises NodeInUse while another process lives as this
-        node. Raises StaleIncarnation, NotFound, WrongCluster, InvalidArgument, AlreadyExists."""
+        """A process registers as a node at an address.
+
+        Raises Unavailable before `init`, and while targets of an earlier incarnation are still in their chains (R8).
+        Raises NodeInUse while another process lives as this node.
+        Raises StaleIncarnation, NotFound, WrongCluster, InvalidArgument, AlreadyExists.
+        """
         registrations.check_request(request)
         store, controller = self._require_primary()
         membership, routing = self._membership, self._publisher.routing
-        if not routing.cluster_id:  # no other cluster is made here before somebody has looked
+        if not routing.cluster_id:  # an empty store in the place of a cluster's: `init` is refused here
             self._expected_cluster_id = self._expected_cluster_id or request.cluster_id
         ours = request.cluster_id == routing.cluster_id != ""
-        if ours:  # any other process has seen nothing of this cluster
+        if ours:  # what processes of other clusters have seen proves nothing
             self._detector.check(request)
         if request.cluster_id in ("", routing.cluster_id):
             self._inquire_node(request)
@@ -280,7 +290,7 @@ class Manager:
         )
 
     def _inquire_node(self, request: pb.RegisterRequest) -> None:
-        """With a restored store no storage node is taken in before all have told what they know. Raises Unavailable."""
+        """With a restored store no storage node registers before all have reported their chains. Raises Unavailable."""
         if self._inquiry is not None and request.kind == pb.STORAGE:
             self._inquiry.on_register(request)
             raise Unavailable(self._inquiry.reason())
@@ -292,9 +302,9 @@ class Manager:
             raise NotPrimary("the lease of this manager has not been renewed in time")
         routing = self._publisher.routing
         node = self._require_current(request.node_id, request.incarnation)
-        self._detector.check(request)  # one that this store does not know registers again, and says it then
+        self._detector.check(request)  # a node that this store does not know registers again, which checks as well
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
-            raise NotFound("the store of the manager was restored: register again, and say what is known there")
+            raise NotFound("the store of the manager was restored: register again, and report what is known of chains")
         registrations.check_reports(request, routing)
         leased, changed = self._membership.on_heartbeat(
             request.node_id, request.incarnation, list(request.targets), routing
@@ -307,25 +317,25 @@ class Manager:
         return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
 
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
-        """A meta service serves from this store, or wants to. Raises StrangeStore."""
+        """A meta service asks whether it may serve from its metadata store. Raises StrangeStore."""
         store, _ = self._require_primary()
         cluster_id = self._publisher.routing.cluster_id
         return await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
 
     def _require_current(self, node_id: int, incarnation: int) -> Node:
-        """The node that speaks as this incarnation. Raises NotFound if that is not, or no longer, its process."""
+        """The node with this incarnation. Raises NotFound if another one is registered, or this one was marked dead."""
         node = self._publisher.routing.nodes.get(NodeId(node_id))
         if node is None:
-            raise NotFound(f"no node {node_id} is in the plan")
+            raise NotFound(f"node {node_id} is not in the plan of this cluster")
         if node.incarnation != incarnation:
-            raise NotFound(f"node {node_id} has been started anew since, at {node.address}; register again")
+            raise NotFound(f"node {node_id} was started anew at {node.address}; this incarnation has to register again")
         if self._membership.is_marked_dead(node_id, incarnation):
             raise NotFound(f"node {node_id} was taken for dead; register again")
         return node
 
     async def presence(self, call: Call[pb.PresenceRequest, pb.PresenceReply]) -> None:
-        """Answered only by an error: NotPrimary or NotFound, when it is of no use any more. If its connection is ended
-        by the other side, that process may be dead."""
+        """A call that stays open as long as its process lives. It ends with NotPrimary or NotFound when it is of no use
+        any more. If the other side has ended its connection, that process may be dead."""
         self._require_primary()
         node = self._require_current(call.request.node_id, call.request.incarnation)
         try:
@@ -338,8 +348,11 @@ class Manager:
         self._probes.attempt(f"probe of node {node.node_id}", self._probe(node))
 
     async def _probe(self, node: Node) -> None:
-        """The connection of a process was ended, by its kernel perhaps, or by something between. A process that is
-        alive listens; so only if nothing does it has ended, and holds no lease any more."""
+        """Find out whether a process whose connection has ended is dead.
+
+        The connection may have been ended by its kernel, or by a device on the way. A process that lives listens at
+        its address. If none listens there, it is dead and holds no lease any more.
+        """
         controller = self._controller
         if controller is None or not await nobody_listens(self._net, node.address, self._clock):
             return
@@ -374,31 +387,33 @@ class Manager:
         )
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:
-        """A chain goes on without the disks that served it last. Raises NotFound, InvalidArgument."""
+        """Let a chain go on without the disks that served it last. Raises NotFound, InvalidArgument, Unavailable."""
         _, controller = self._require_primary()
         if self._inquiry is not None:
             raise Unavailable(self._inquiry.reason())
         return pb.AcceptLossReply(chain=routing_module.chain_to_wire(await controller.accept_loss(request)))
 
     async def accept_unheard(self, request: pb.AcceptUnheardRequest) -> pb.AcceptUnheardReply:
-        """A restored store goes on without what these nodes know. Raises InvalidArgument, Unavailable."""
+        """Let a restored store go on without the reports of these nodes. Raises InvalidArgument, Unavailable."""
         self._require_primary()
         if self._inquiry is None:
-            raise InvalidArgument("no node is waited for")
+            raise InvalidArgument("no node is awaited: the store was not restored, or all nodes have reported")
         self._inquiry.stop_awaiting(request.nodes)
         _LOG.warning(
-            "what storage nodes know was given up", nodes=list(request.nodes), awaited=self._inquiry.awaited_nodes
+            "an administrator goes on without the reports of these storage nodes",
+            nodes=list(request.nodes),
+            awaited=self._inquiry.awaited_nodes,
         )
         return pb.AcceptUnheardReply(awaited_nodes=self._inquiry.awaited_nodes)
 
     async def set_min_replicas(self, request: pb.SetMinReplicasRequest) -> pb.SetMinReplicasReply:
-        """How many targets of a chain must serve, for it to take writes. Raises NotFound, InvalidArgument."""
+        """Set how many targets of a chain must serve for it to take writes. Raises NotFound, InvalidArgument."""
         store, _ = self._require_primary()
 
         async def write(writer: Writer) -> None:
             table = await writer.table(request.table_id)
             if table is None:
-                raise NotFound(f"there is no chain table {request.table_id}")
+                raise NotFound(f"chain table {request.table_id} does not exist")
             placement.check_minimum(request.min_replicas, writer.cluster.replicas)
             if table.min_replicas != request.min_replicas:
                 table.min_replicas = request.min_replicas
@@ -410,7 +425,7 @@ class Manager:
 
 
 def _shielded(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-    """What is stored is published, also when nobody waits for the answer any more."""
+    """Run the handler to its end even if its call is cancelled: what is stored has to be published."""
 
     async def answer(request: Any) -> Any:
         return await settled(asyncio.ensure_future(handler(request)))
@@ -425,30 +440,32 @@ async def _retry_forever(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
         except (Fenced, StrangeStore):
             raise
         except ThreefsError as error:
-            _LOG.warning("the tables cannot be read now", error=str(error))
+            _LOG.warning("the store cannot be read now", error=str(error))
             await clock.sleep(_PAUSE_S)
 
 
 def _normalized(request: pb.InitRequest) -> pb.InitRequest:
-    """The plan as it is kept and compared: nodes by id, and each in a domain, if need be of its own."""
+    """The plan in the form that is compared: nodes by their ids, each in a failure domain, by default its own."""
     plan = pb.InitRequest(replicas=request.replicas, targets_per_disk=request.targets_per_disk)
     for node in sorted(request.storage, key=lambda node: node.node_id):
         if len(node.domain) > registrations.MOST_NAME_CHARS:
             most = registrations.MOST_NAME_CHARS
-            raise InvalidArgument(f"the domain of node {node.node_id} has more than {most} characters")
+            raise InvalidArgument(
+                f"the domain of node {node.node_id} has {len(node.domain)} characters, more than {most}"
+            )
         plan.storage.add(node_id=node.node_id, domain=node.domain or f"node-{node.node_id}")
     return plan
 
 
 def _plan_digest(plan: pb.InitRequest) -> bytes:
-    """Equal for equal plans, whatever version of whichever library wrote them down."""
+    """A digest of the plan that no version of a library changes."""
     nodes = [(node.node_id, node.domain) for node in plan.storage]
     text = json.dumps([plan.replicas, plan.targets_per_disk, nodes], separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).digest()
 
 
 async def _check_same_plan(writer: Writer, plan: pb.InitRequest, min_replicas: int) -> None:
-    """Raises AlreadyExists."""
+    """Raises AlreadyExists unless the cluster was made from this plan."""
     cluster = writer.cluster
     if cluster.plan_digest == _plan_digest(plan):
         table = await writer.table(1)

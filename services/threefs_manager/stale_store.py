@@ -1,9 +1,9 @@
-"""Whether the store of this manager is an older copy of the one that the cluster has (I15).
+"""Detects that the store of this manager is an older copy of the one that the cluster has used (I15).
 
-Nodes tell which version of the routing they have seen. A store knows all versions that were given out before this term
-as primary, so a node that has seen a later one, which this term has not given out either, has it from a newer store.
-What the term itself changes says nothing: an old copy would only count up to where the new one is, in another way. So
-nothing is changed before somebody has been heard, and as soon as one node knows better nobody is served any more.
+Nodes report the newest version of the routing that they have seen. The right store has every version that was published
+before this term. So a node that has seen a newer one, which this term has not published either, has it from a newer
+store. Versions that the term makes itself prove nothing: an older copy would count up to the same numbers, with other
+content. So nothing is changed before a node has reported, and after the first contradiction nothing is served.
 """
 
 from threefs.errors import StrangeStore
@@ -13,20 +13,20 @@ from threefs.wire import manager_pb2 as pb
 
 
 class StaleStoreDetector:
-    """Begun anew with every term as primary."""
+    """Of one term as primary."""
 
     def __init__(self, version: int) -> None:
-        """`version` of the routing, as the store had it when the term began."""
-        self.confirmed = False  # somebody has been heard, and knows nothing newer
+        """`version` is that of the routing in the store when the term began."""
+        self.confirmed = False  # a node has reported, and knows nothing newer
         self._failure: StrangeStore | None = None
-        self._newest_published = version  # the newest that anybody can have from here
+        self._newest_published = version  # the newest that a node can have from this store
 
     def on_published(self, version: int) -> None:
-        """A node gets to know this version now."""
+        """A node is sent this version now."""
         self._newest_published = max(self._newest_published, version)
 
     def check(self, request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:
-        """Raises StrangeStore if the node was told of a newer version, or another node was before."""
+        """Raises StrangeStore if the node has seen a newer version, or if the store was found to be older before."""
         if request.routing_version > self._newest_published and self._failure is None:
             self._failure = StrangeStore(
                 f"the manager's store is an older copy: node {request.node_id} has seen version "
@@ -37,7 +37,7 @@ class StaleStoreDetector:
         self.confirmed = True
 
     def check_chains(self, routing: Routing, request: pb.RegisterRequest) -> None:
-        """Raises StrangeStore if a store keeps a newer version of its chain than there is here."""
+        """Raises StrangeStore if a target's store keeps a newer version of its chain than the manager's store has."""
         for store in request.stores:
             chain = routing.chains.get(ChainId(store.kept.chain.chain_id))
             if chain is not None and store.kept.chain.version > chain.version and self._failure is None:
@@ -50,6 +50,6 @@ class StaleStoreDetector:
         self.check_fresh()
 
     def check_fresh(self) -> None:
-        """Raises StrangeStore if nothing may be changed."""
+        """Raises StrangeStore if the store was found to be an older copy."""
         if self._failure is not None:
             raise StrangeStore(self._failure.message)

@@ -1,12 +1,12 @@
-"""How far the store of each target was seen to be, so that an older copy of it is not taken for it (I15).
+"""Generations of stores: the newest change that each target's store has reported, so that an older copy is found (I15).
 
-A store counts its changes, and a target reports the newest one that is durable. That number only rises. When a target
-that served last comes back with a lower one, somebody has put an old copy of its disk in its place: it does not have
-all that was acknowledged, and must not serve alone. A target that is filled anew by another one begins again with what
-it reports then.
+A store counts its changes, and a target reports the newest one that is durable, its generation. That number only rises.
+When a lastsrv target returns with a lower one, an older copy of its disk is in its place. It does not have everything
+that was acknowledged, so it must not serve alone. A target that is filled anew by another one starts again with the
+generation that it reports then.
 
-The numbers are kept in memory as heartbeats bring them, and written down when a target becomes lastsrv, and once in T:
-after the loss of all power, or of the primary, an old copy is recognised if more than T of changes is missing there.
+Generations are kept in memory as heartbeats report them, and stored when a target becomes lastsrv and once in T. So
+after the loss of all power or of the primary, an older copy is found if it lacks more than T of changes.
 """
 
 from collections.abc import Iterable
@@ -16,22 +16,24 @@ from threefs.wire import manager_pb2 as pb
 
 
 class StoreGenerations:
-    """Begun anew with every term as primary, from what was written down."""
+    """Of one term as primary; it begins with what is stored."""
 
     def __init__(self, seen: Iterable[pb.SeenStore] = ()) -> None:
         self._newest = {TargetId(one.target_id): one for one in seen}
         self._unsaved: set[TargetId] = set()
 
     def on_report(self, report: pb.TargetReport, store_id: int) -> None:
-        """A target reports. `store_id` is the store that the cluster knows it by: another one says nothing of that."""
+        """Take in a report. `store_id` is the target's known store; reports of another store do not count."""
         if report.store_id != store_id:
             return
         known = self._newest.get(TargetId(report.target_id))
         if known is None or known.store_id != store_id or known.generation < report.generation:
             self.reset(report)
+        newest = self._newest[TargetId(report.target_id)]
+        assert newest.generation >= report.generation, "the generation that is known of a store only rises"
 
     def reset(self, report: pb.TargetReport) -> None:
-        """From now on it is measured by what it reports now."""
+        """Start again with the generation of this report, even if it is lower."""
         target = TargetId(report.target_id)
         self._newest[target] = pb.SeenStore(target_id=target, store_id=report.store_id, generation=report.generation)
         self._unsaved.add(target)
@@ -40,20 +42,20 @@ class StoreGenerations:
         return self._newest.get(target)
 
     def staleness(self, report: pb.TargetReport) -> str:
-        """Why the store is an older copy of the one that is known; empty if it is not."""
+        """Why the store is an older copy of the one that is known; empty if it is none."""
         known = self._newest.get(TargetId(report.target_id))
         if known is None or known.store_id != report.store_id or known.generation <= report.generation:
             return ""
         return (
-            f"its disk is an older copy: it ends with change {report.generation}, and change {known.generation} was "
-            "seen before. Put the newest disk in its place"
+            f"its disk is an older copy: its newest change is {report.generation}, and change {known.generation} was "
+            "reported before. Put the newest disk in its place"
         )
 
     def drain_unsaved(self) -> list[pb.SeenStore]:
-        """What has changed since the last call."""
+        """The generations that have changed since the last call, to be stored."""
         unsaved, self._unsaved = self._unsaved, set()
         return [self._newest[target] for target in sorted(unsaved)]
 
     def restore_unsaved(self, unsaved: Iterable[pb.SeenStore]) -> None:
-        """They could not be saved."""
+        """These could not be stored; the next call of `drain_unsaved` returns them again."""
         self._unsaved.update(TargetId(one.target_id) for one in unsaved)

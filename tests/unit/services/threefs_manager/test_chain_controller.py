@@ -465,7 +465,7 @@ async def check_old_copies(bench: Bench) -> None:
     assert set(bench.states().values()) == {LASTSRV}, "neither has everything"
     status = await bench.manager.get_status(pb.GetStatusRequest())
     said = status.nodes[1].targets[0].failure
-    assert "it ends with change 12, and change 70 was seen before. Put the newest disk in its place" in said
+    assert "its newest change is 12, and change 70 was reported before. Put the newest disk in its place" in said
     await bench.register(3, 2)
     await until(lambda: bench.states()[3] is SERVING)
     for node in (1, 2):

@@ -61,7 +61,7 @@ def test_what_no_chain_can_be_is_refused(what: str) -> None:
         false.chain.version = 2**32 - 1
     else:
         false.chain.members[0].state = 99  # type: ignore[assignment]
-    with pytest.raises(InvalidArgument, match="node 1 tells of chain 1"):
+    with pytest.raises(InvalidArgument, match="node 1 reports chain 1"):
         inquiry.on_register(told(1, 101, false))
     assert not inquiry.newest_chains and inquiry.awaited_nodes == [1, 2]
     inquiry.on_register(told(1, 101, kept(CHAIN)))
@@ -72,7 +72,7 @@ def test_what_is_lost_for_good_is_given_up_when_no_lease_can_be_held_any_more() 
     clock = SteppedClock()
     inquiry = Inquiry(ROUTING, clock)
     inquiry.on_register(told(2, 201, kept(CHAIN)))
-    with pytest.raises(InvalidArgument, match="node 2 is not waited for; those that are: 1"):
+    with pytest.raises(InvalidArgument, match="node 2 is not awaited; awaited nodes: 1"):
         inquiry.stop_awaiting([1, 2])
     with pytest.raises(Unavailable, match="try again in 10 s"):
         inquiry.stop_awaiting([1])
@@ -128,7 +128,7 @@ def test_a_restored_manager_serves_nothing_before_all_have_told() -> None:
         assert not (await manager.get_status(pb.GetStatusRequest())).awaited_nodes
         request = storage(1, "h:1", cluster_id=cluster_id)
         assert (await manager.register(request)).routing.version == after.version + 1
-        with pytest.raises(InvalidArgument, match="no node is waited for"):
+        with pytest.raises(InvalidArgument, match="no node is awaited"):
             await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
         await bench.stop()
 

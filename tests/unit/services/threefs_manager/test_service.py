@@ -280,7 +280,7 @@ def test_heartbeats_tell_the_version_and_are_shown() -> None:
     ("heartbeat", "error", "text"),
     [
         (pb.HeartbeatRequest(node_id=9, incarnation=7), NotFound, "no node 9"),
-        (pb.HeartbeatRequest(node_id=2, incarnation=6), NotFound, "started anew since"),
+        (pb.HeartbeatRequest(node_id=2, incarnation=6), NotFound, "started anew at"),
         (
             pb.HeartbeatRequest(node_id=2, incarnation=7, targets=[pb.TargetReport(target_id=101)]),
             InvalidArgument,
