@@ -22,7 +22,7 @@ def test_a_store_that_ends_before_what_was_seen_is_an_old_copy() -> None:
     assert not generations.staleness(report(0))
     generations.on_report(report(70), 5)
     generations.on_report(report(60), 5)  # a heartbeat that was overtaken
-    assert "ends with change 69, and change 70 was seen" in generations.staleness(report(69))
+    assert "newest change is 69, and change 70 was reported" in generations.staleness(report(69))
     assert not generations.staleness(report(70)) and not generations.staleness(report(71))
     assert generations.newest(TargetId(101)) == seen(70) and generations.newest(TargetId(102)) is None
 
