@@ -89,13 +89,13 @@ def test_one_plan_is_written_down() -> None:
     [
         ("ab", 3, 3, "3 replicas need 3 storage nodes; the plan has 2"),
         ("", 1, 1, "the plan has 0"),
-        ("abcd", 3, 2, "8 targets, which 3 replicas do not divide; make targets per disk a multiple of 3"),
+        ("abcd", 3, 2, "8 targets, which is no multiple of 3 replicas; make targets per disk a multiple of 3"),
         ("abcdef", 4, 1, "multiple of 2"),
         ("abc", 0, 1, "replicas must be 1 to 16, not 0"),
         ("abc", 17, 1, "replicas must be 1 to 16, not 17"),
         ("abc", 3, 0, "targets per disk must be 1 to 99, not 0"),
         ("abc", 3, 100, "targets per disk must be 1 to 99, not 100"),
-        ("a" * 300, 3, 99, f"29700 targets; {MOST_TARGETS} can"),
+        ("a" * 300, 3, 99, f"29700 targets, and at most {MOST_TARGETS}"),
     ],
 )
 def test_a_bad_plan_is_explained(domains: str, replicas: int, per_disk: int, text: str) -> None:

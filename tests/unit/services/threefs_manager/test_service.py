@@ -205,8 +205,8 @@ BAD_REGISTRATIONS: list[tuple[pb.RegisterRequest, type[ThreefsError], str]] = [
     (storage(1, "[::]:7"), InvalidArgument, "connect to"),
     (storage(1, "h" * 255 + ":1"), InvalidArgument, "255 characters"),
     (storage(1, "h:1", incarnation=0), InvalidArgument, "incarnation"),
-    (pb.RegisterRequest(node_id=1, address="h:1", incarnation=1), InvalidArgument, "0 is no kind of node"),
-    (pb.RegisterRequest(node_id=1, kind=77, address="h:1", incarnation=1), InvalidArgument, "77 is no kind"),  # type: ignore[arg-type]
+    (pb.RegisterRequest(node_id=1, address="h:1", incarnation=1), InvalidArgument, "not as kind 0"),
+    (pb.RegisterRequest(node_id=1, kind=77, address="h:1", incarnation=1), InvalidArgument, "not as kind 77"),  # type: ignore[arg-type]
 ]
 
 
@@ -233,7 +233,7 @@ def test_the_address_of_a_living_node_cannot_be_taken() -> None:
     async def body(bench: Bench, manager: Manager) -> None:
         await manager.init(PLAN)
         await manager.register(storage(1, "h:1"))
-        with pytest.raises(AlreadyExists, match="node 1 is at h:1"):
+        with pytest.raises(AlreadyExists, match="node 1 lives at h:1"):
             await manager.register(storage(2, "h:1"))
         bench.clock.advance(11)
         reply = await manager.register(storage(2, "h:1"))
@@ -279,7 +279,7 @@ def test_heartbeats_tell_the_version_and_are_shown() -> None:
 @pytest.mark.parametrize(
     ("heartbeat", "error", "text"),
     [
-        (pb.HeartbeatRequest(node_id=9, incarnation=7), NotFound, "no node 9"),
+        (pb.HeartbeatRequest(node_id=9, incarnation=7), NotFound, "node 9 is not in the plan"),
         (pb.HeartbeatRequest(node_id=2, incarnation=6), NotFound, "started anew at"),
         (
             pb.HeartbeatRequest(node_id=2, incarnation=7, targets=[pb.TargetReport(target_id=101)]),
