@@ -4,7 +4,7 @@ from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.records import Record
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 MOST_ROWS = 2048
 GOOD, DAMAGED, LOST, REMOVED = range(4)

@@ -31,7 +31,8 @@ from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.engine.records import Version
-from threefs_storage.targets import Target, Targets
+from threefs_storage.target import Target
+from threefs_storage.targets import Targets
 
 MOST_ROWS = 4096
 MOST_BYTES = 64 << 20

@@ -58,8 +58,10 @@ from threefs_storage.health.repair import Repair
 from threefs_storage.health.room import Found, Room, refusal
 from threefs_storage.health.scrubber import Scrubber, ScrubRate
 from threefs_storage.health.target_recovery import TargetRecovery
+from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.reads import MOST_ROWS, Reads
-from threefs_storage.targets import Target, Targets
+from threefs_storage.target import Target
+from threefs_storage.targets import Targets
 
 _MOST_WRITES = 1024
 _MOST_UNDER_WAY = 32_768  # writes of batches, of all clients
@@ -89,20 +91,18 @@ class Storage:
         self._cluster = cluster
         self._clock = clock
 
-        def routing() -> Routing:
-            return cluster.routing
-
-        successor = Successor(peers, routing, clock=clock, pool=pool)
+        others = PeerTargets(peers, lambda: cluster.routing)
+        successor = Successor(others, clock=clock, pool=pool)
         self._craq = Craq(successor, self.trace, clock=clock, random=random)
-        self._reads = Reads(targets, self._craq, VersionQuery(peers, routing, clock=clock), pool, clock)
+        self._reads = Reads(targets, self._craq, VersionQuery(others, clock=clock), pool, clock)
         self._pending_recovery = PendingRecovery(self._craq, clock)
-        self._copies = Copies(peers, routing, pool=pool)
+        self._copies = Copies(others, pool=pool)
         self._repair = Repair(self._craq, self._copies, clock=clock)
-        self._resync = Resync(self._craq, self._repair, peers, routing, clock=clock)
+        self._resync = Resync(self._craq, self._repair, others, clock=clock)
         self._tombstone_collector = TombstoneCollector(self._craq, clock=clock)
-        self._scrubber = Scrubber(scrub_rate or ScrubRate(), Comparison(peers, routing, clock=clock), clock=clock)
+        self._scrubber = Scrubber(scrub_rate or ScrubRate(), Comparison(others, clock=clock), clock=clock)
         self._target_recovery = TargetRecovery(targets, clock=clock, report=report, began=self._restart_chain_tasks)
-        self._room = Room(peers, routing, clock=clock)
+        self._room = Room(others, clock=clock)
         self._report = report
         self._in_flight = 0
 

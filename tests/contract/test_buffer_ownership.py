@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from threefs_storage.chain.successor import Successor
+from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
+from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import Gate, TestChain, cancelled, chain_of, until
 from tests.harness.rpc import run
@@ -183,13 +185,15 @@ def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_
             stream = connection._link._stream
             passed = stream.send
             stream.send = lambda pieces: _blocked()  # type: ignore[method-assign]
-            successor = Successor(head.peers, lambda: head.cluster.routing, clock=CLOCK, pool=head.server.pool)
+            successor = Successor(
+                PeerTargets(head.peers, lambda: head.cluster.routing), clock=CLOCK, pool=head.server.pool
+            )
             member = head.target.chain.successor(head.target_id)
             committed = head.record(A).committed
             assert member is not None and committed is not None
             ship = asyncio.create_task(
                 successor.send_whole_chunk(
-                    head.target, member, A, committed, (), NOTHING_FORGOTTEN, CLOCK.monotonic() + 20
+                    head.target, member, WholeChunk(A, committed, (), NOTHING_FORGOTTEN), CLOCK.monotonic() + 20
                 )
             )
             await until(lambda: head.server.pool.lent > 0)

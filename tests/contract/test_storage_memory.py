@@ -120,8 +120,8 @@ def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each change of a few bytes sends its whole chunk there, and so does the resync."""
-    monkeypatch.setattr(successor, "SHIPPED_BYTES", 4 * MIB)
-    monkeypatch.setattr(resync, "AT_ONCE_BYTES", 2 * MIB)
+    monkeypatch.setattr(successor, "WHOLE_CHUNK_BYTES", 4 * MIB)
+    monkeypatch.setattr(resync, "IN_FLIGHT_BYTES", 2 * MIB)
 
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
@@ -154,7 +154,7 @@ def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(
 def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(successor, "SHIPPED_BYTES", MIB)
+    monkeypatch.setattr(successor, "WHOLE_CHUNK_BYTES", MIB)
     monkeypatch.setattr(resync, "_AT_ONCE", 1)
 
     async def test() -> None:

@@ -15,7 +15,8 @@ from google.protobuf.message import Message
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.engine.records import Record
 from threefs_storage.service import Storage
-from threefs_storage.targets import Target, Targets
+from threefs_storage.target import Target
+from threefs_storage.targets import Targets
 
 from tests.harness.rpc import identity
 from threefs.background import cancel_and_wait

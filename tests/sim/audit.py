@@ -2,7 +2,7 @@
 
 from threefs_storage.chain.resync import row_of
 from threefs_storage.engine.records import Version
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 from tests.sim.content import Content
 from tests.sim.world import World

@@ -56,7 +56,7 @@ from pathlib import Path
 from typing import Any
 
 from threefs_client.data.reads import ReadFile
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 from tests.sim import audit
 from tests.sim.faults import Faults, Step

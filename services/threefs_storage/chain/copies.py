@@ -5,20 +5,19 @@ state it is: its length and checksum say whether they are the right ones.
 """
 
 import asyncio
-from collections.abc import Callable
 
 from threefs.env.buffers import BufferPool
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId, TargetId
-from threefs.routing import PublicState, Routing
-from threefs.rpc.connection_pool import ConnectionPool
+from threefs.routing import PublicState
 from threefs.rpc.methods import FETCH_CHUNK
 from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.chain.successor import whole
-from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.chain.write_messages import WholeChunk
+from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 from threefs_storage.engine.records import Record, Version
-from threefs_storage.targets import Target
+from threefs_storage.peer_targets import PeerTargets
+from threefs_storage.target import Target
 
 _ASK_S = 2.0
 _FETCH_S = 10.0
@@ -27,9 +26,8 @@ _FETCH_S = 10.0
 class Copies:
     """Asks the other members of a chain, and answers them."""
 
-    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, pool: BufferPool) -> None:
+    def __init__(self, peers: PeerTargets, *, pool: BufferPool) -> None:
         self._peers = peers
-        self._routing = routing
         self._pool = pool
 
     async def record(self, target: Target, member: TargetId, chunk: ChunkId, *, newest: bool) -> pb.ChunkWrite | None:
@@ -96,10 +94,7 @@ class Copies:
             content.extend(bytes(length))
             return [memoryview(content)]
 
-        address = self._routing().address_of(member)
-        if not address:
-            raise Unavailable(f"the storage process of target {member} has not registered yet")
-        call = self._peers.call(address, FETCH_CHUNK, request, timeout_s=timeout_s, sink=sink)
+        call = self._peers.call(member, FETCH_CHUNK, request, timeout_s=timeout_s, sink=sink)
         return await target.cancel_on_chain_change(call), content
 
     # ---- the other side
@@ -115,11 +110,11 @@ class Copies:
         except Corrupt:
             target.note_damage(chunk)
             raise
-        version, entries, forgotten = _asked_for(record or Record(), chunk, request)
-        if version is None:
+        whole = _requested(record or Record(), chunk, request)
+        if whole is None:
             call.reply(pb.FetchChunkReply())
             return
-        message = whole(0, request.chain_version, chunk, version, entries, forgotten)
+        version, message = whole.version, whole.message(0, request.chain_version)
         if request.record_only or not version.length:
             call.reply(pb.FetchChunkReply(found=True, chunk=message))
             return
@@ -136,15 +131,17 @@ class Copies:
         call.reply(pb.FetchChunkReply(found=True, chunk=message), [content], lambda: self._pool.give(buffer))
 
 
-def _asked_for(
-    record: Record, chunk: ChunkId, request: pb.FetchChunkRequest
-) -> tuple[Version | None, tuple[Entry, ...], Forgotten]:
+def _requested(record: Record, chunk: ChunkId, request: pb.FetchChunkRequest) -> WholeChunk | None:
+    """The version that is asked for: one with that number, length and checksum, or the newest that may be told."""
     if request.version:
         wanted = (request.version, request.length, request.checksum, False)
         versions = (v for v in (record.committed, record.pending) if v is not None and not v.lost)
-        return next((v for v in versions if v.content == wanted), None), (), NOTHING_FORGOTTEN
+        found = next((v for v in versions if v.content == wanted), None)
+        return None if found is None else WholeChunk(chunk, found, (), NOTHING_FORGOTTEN)
     if record.pending is None:
-        return record.committed, record.entries, record.forgotten
+        if record.committed is None:
+            return None
+        return WholeChunk(chunk, record.committed, record.entries, record.forgotten)
     if not request.newest:
         raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
-    return record.pending, *record.next_entries
+    return WholeChunk(chunk, record.pending, *record.next_entries)

@@ -1,9 +1,9 @@
 """The write path of one target: chain replication with at most one pending version per chunk.
 
-At each replica, under the chunk's lock: finish what is pending, decide whether the write applies, make it durable as
-pending, forward it to the successor, and commit once the successor has. So what a predecessor has committed all its
-successors have (I3), and an acknowledged write is durable on all of them (I2). R1 to R11 are the rules of the design
-that model checking showed to be necessary.
+Each replica, under the lock of the chunk: finishes an older pending version, decides whether the write applies, makes
+the new version durable as pending, forwards it to the successor, and commits it once the successor has. So all
+successors have committed what a predecessor has committed (I3), and an acknowledged write is durable on all of them
+(I2). docs/protocol.md explains the rules R1 to R11 that the comments name.
 """
 
 from collections.abc import AsyncIterator
@@ -22,7 +22,6 @@ from threefs.errors import (
     Corrupt,
     CorruptChunk,
     DeadlineExceeded,
-    InvalidArgument,
     OutcomeUnknown,
     ResultForgotten,
     Retry,
@@ -35,17 +34,17 @@ from threefs.errors import (
 )
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
-from threefs.routing import PublicState
+from threefs.routing import ChainMember, PublicState
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.successor import Successor
-from threefs_storage.engine.content_plan import Kind, Update
-from threefs_storage.engine.exactly_once import Entry, Forgotten, may_be_forgotten
+from threefs_storage.chain.write_messages import WholeChunk, entries_of, identity_of
+from threefs_storage.engine.content_plan import Update, keeps_content
+from threefs_storage.engine.exactly_once import Forgotten, may_be_forgotten
 from threefs_storage.engine.records import Record, Version
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 _BACKOFF = Backoff(0.02, 0.5)
-_CLIENT_BYTES = 16
 _NO_RECORD = Record()
 
 
@@ -79,7 +78,7 @@ class Craq:
 
         Raises ChainChanged, NotServing, VersionGap, StaleWrite, StaleFence, ChunkChanged, InvalidArgument,
         ChecksumMismatch, ChunkLost, ResultForgotten, NoSpace: it had no effect. Raises DeadlineExceeded,
-        OutcomeUnknown: the version may be pending, and is finished later.
+        OutcomeUnknown: the version may be pending, and is committed later then.
         """
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
         if chunk.number == FENCE_CHUNK and not write.version:
@@ -89,8 +88,9 @@ class Craq:
     async def _raise_fence(
         self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer, deadline: float
     ) -> Result:
-        """From when it is staged, nothing older is admitted. What was admitted before has its end before this is
-        answered: nothing that was written under a lock may be seen to come after the next holder has it (I18)."""
+        """Raise the fence of an inode. Once it is staged, the head refuses writes with an older fence. Writes that were
+        admitted before end before this returns, so no write under a lost lock shows after the next holder has the
+        lock (I18)."""
         result = await self._write(target, chunk, write, payload, deadline)
         admitted = {*target.locks, *target.engine.pending_chunks} - {chunk}
         for other in [each for each in admitted if each.inode == chunk.inode]:
@@ -104,7 +104,7 @@ class Craq:
             return await self._forget(target, chunk, write, deadline)
         if write.kind == pb.COLLECT:
             return await self._collect_at_successor(target, chunk, write, deadline)
-        identity = _identity(write)
+        identity = identity_of(write)
         _admit(target, write)
         async with self.locked_change(target, chunk, deadline):
             _admit(target, write)  # R3: the chain may have changed while we waited
@@ -115,12 +115,13 @@ class Craq:
                 return await self._from_client(target, chunk, write, identity, payload, deadline)
             except ChunkLost:
                 raise
-            except (Corrupt, CorruptChunk) as error:  # met before anything of this write was done
+            except (Corrupt, CorruptChunk) as error:  # this write has had no effect yet
                 target.note_damage(chunk)
                 raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
 
     async def finish_pending(self, target: Target, chunk: ChunkId, deadline: float) -> None:
-        """Commit what is pending since before this chain version (or this start of the process), or was given up.
+        """Commit the pending version of a chunk if no call is forwarding it: it is of an older chain version, of an
+        earlier process, or its change was cancelled.
 
         Raises NotServing, DeadlineExceeded and what the successor refuses with.
         """
@@ -137,7 +138,7 @@ class Craq:
                 raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
 
     async def send_chunk(self, target: Target, chunk: ChunkId, chain_version: int, deadline: float) -> None:
-        """Make a chunk at the syncing successor what it is here, while nobody changes it.
+        """Make the chunk at the syncing successor equal to the one here, under its lock.
 
         Raises ChainChanged, NotServing, DeadlineExceeded, CorruptChunk, Corrupt, and what the successor refuses with.
         """
@@ -149,27 +150,30 @@ class Craq:
                 target.check(chain_version)
                 record = target.engine.record(chunk)
             successor = target.chain.successor(target.target_id)
-            assert successor is not None, "a syncing successor leaves only with a new chain version"
+            assert successor is not None and successor.state is PublicState.SYNCING, (
+                "a syncing successor leaves only with a new chain version"
+            )
+            assert record is None or record.pending is None, "the pending version was finished under this lock (R6)"
             committed = record.committed if record is not None else None
             if record is None or committed is None:
                 await self._successor.forget(target, successor, chunk, deadline)
             else:
-                await self._successor.send_whole_chunk(
-                    target, successor, chunk, committed, record.entries, record.forgotten, deadline
-                )
+                whole = WholeChunk(chunk, committed, record.entries, record.forgotten)
+                await self._successor.send_whole_chunk(target, successor, whole, deadline)
             self._trace.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
 
     def trace_repaired(self, target: Target, chunk: ChunkId) -> None:
-        """For the chunk's story."""
+        """Note the repair in the trace of the chunk."""
         record = target.engine.record(chunk)
         committed = record.committed if record is not None else None
         self._trace.add(chunk, "repaired", version=committed.version if committed is not None else 0)
 
     async def collect_tombstone(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> bool:
-        """At the head: forget a chunk whose removal is so old that nothing of before can come any more, on all members.
+        """At the head: make all members forget a removed chunk whose tombstone is too old for a late write to come.
 
-        The tail does so first. Until the head has done so it knows the number of the removal: the next write comes
-        after that, and is taken by all. False if it is kept. Raises what the successor refuses with.
+        The tail forgets it first. The head keeps the version of the tombstone until all others have forgotten it, so
+        the next write gets a higher version, which all members take. False if the tombstone has to stay. Raises what
+        the successor refuses with.
         """
         async with self.locked_change(target, chunk, deadline):
             target.check(target.chain.version)
@@ -187,9 +191,12 @@ class Craq:
             target.check(write.chain_version)
             target.logical_time.observe(write.stamp)
             record = target.engine.record(chunk)
-            if record is not None:  # else it is done here, and so it is behind this one
+            if record is not None:  # otherwise this target, and so all behind it, have forgotten the chunk
                 if not target.all_members_serve or not _is_collectable(target, record, write.version):
-                    raise VersionGap(f"chunk {chunk} is not what the predecessor takes it for: it is kept")
+                    raise VersionGap(
+                        f"chunk {chunk} is kept: version {write.version} is not an old tombstone at target "
+                        f"{target.target_id}"
+                    )
                 await self._collect_tail_first(target, chunk, write.version, deadline)
             return Result(0, 0, 0)
 
@@ -203,7 +210,8 @@ class Craq:
         self._trace.add(chunk, "collected", version=version)
 
     async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
-        """The predecessor of this syncing target has no such chunk; what came in this chain version is newer (R5)."""
+        """At a syncing target: forget a chunk that the predecessor does not have. A version that came in this chain
+        version is newer, and stays (R5)."""
         target.check(write.chain_version, syncing=True)
         async with self.locked_change(target, chunk, deadline):
             target.check(write.chain_version, syncing=True)
@@ -216,6 +224,7 @@ class Craq:
 
     @asynccontextmanager
     async def locked_change(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
+        """Hold the chunk's lock for a change. Raises DeadlineExceeded."""
         async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
             target.begin_change(chunk)
             try:
@@ -233,10 +242,11 @@ class Craq:
         deadline: float,
     ) -> Result:
         record = target.engine.record(chunk) or _NO_RECORD
-        if record.pending is not None:  # R6: its entry is not yet a result
+        if record.pending is not None:  # R6: its exactly-once entry is not yet a result
             await self.replicate(target, chunk, record.pending, deadline)
             _admit(target, write)
             record = target.engine.record(chunk) or _NO_RECORD
+            assert record.pending is None, "the pending version was finished under this lock (R6)"
         entry = record.entry(identity.client, identity.channel)
         if entry is not None and entry.seq >= (write.first_seq or identity.seq):
             if entry.seq > identity.seq:
@@ -244,21 +254,29 @@ class Craq:
             return Result(entry.version, entry.length, entry.checksum)
         committed = record.committed.version if record.committed is not None else 0
         if write.only_version and write.only_version != committed:
-            raise ChunkChanged(f"chunk {chunk} has version {committed}, the change is meant for {write.only_version}")
-        if record.committed is not None and record.committed.lost and _builds_on(record.committed, write):
+            raise ChunkChanged(f"chunk {chunk} has version {committed}, the change names version {write.only_version}")
+        if (
+            record.committed is not None
+            and record.committed.lost
+            and keeps_content(record.committed.length, write.kind, write.offset, write.length, write.chunk_bytes)
+        ):
             raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
         if write.fence and write.fence <= target.engine.fences.get(chunk.inode, 0):
-            raise StaleFence(f"locks on inode {chunk.inode} were taken away since this write's session began")
+            raise StaleFence(
+                f"a lock on inode {chunk.inode} was taken away since this write's session began: the write has fence "
+                f"{write.fence}, only higher ones than {target.engine.fences[chunk.inode]} are taken"
+            )
         if entry is None and may_be_forgotten(record.forgotten, write.known_version, target.logical_time.now):
             if write.again or write.first_seq:
-                raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been forgotten")
+                raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been dropped")
             raise ResultForgotten(version=committed)
         version = committed + 1 if record.committed is not None else target.first_version
+        assert version > committed, "versions only rise (I4)"
         result = await self._stage(target, chunk, write, version, identity, payload, deadline)
-        try:  # others may have left since it was admitted: then it is committed on fewer targets than it needs
+        try:  # targets that have left since the write was admitted do not have it
             target.check_min_replicas()
         except TooFewReplicas as error:
-            raise OutcomeUnknown(f"the write is not on enough targets to be acknowledged: {error}") from None
+            raise OutcomeUnknown(f"too few targets have the write for an acknowledgement: {error}") from None
         return result
 
     async def _from_predecessor(
@@ -281,6 +299,7 @@ class Craq:
                 return result
             _admit(target, write)
             record = target.engine.record(chunk) or _NO_RECORD
+            assert record.pending is None, "the pending version was finished under this lock"
         committed = record.committed
         if committed is not None and write.version <= committed.version:
             return Result(committed.version, committed.length, committed.checksum)
@@ -299,9 +318,9 @@ class Craq:
         payload: Buffer,
         deadline: float,
     ) -> Result:
-        """At a syncing target: whatever it held gives way, but for what came under this very chain version (R5)."""
+        """At a syncing target: the whole chunk replaces every version but a newer one of this chain version (R5)."""
         if write.kind != pb.REPLACE:
-            raise VersionGap(f"target {target.target_id} is syncing: it takes whole chunks")
+            raise VersionGap(f"target {target.target_id} is syncing: it takes only whole chunks")
         committed = (_record_or_empty(target, chunk)).committed
         if (
             committed is not None
@@ -322,9 +341,9 @@ class Craq:
         payload: Buffer,
         deadline: float,
     ) -> Result:
-        """Durable here first, then on to the successor (R11)."""
+        """Make the version durable here, then replicate it (R11)."""
         if self._clock.monotonic() >= deadline:
-            raise DeadlineExceeded("the write's time was over before it began")
+            raise DeadlineExceeded("the deadline of the write passed before the target could begin it")
         chain_version = target.chain.version
         update = Update(
             kind=write.kind,
@@ -347,11 +366,9 @@ class Craq:
         try:
             pending = await target.engine.stage(chunk, update, payload=payload)
         except ThreefsError as error:
-            if isinstance(error, CorruptChunk):
-                raise CorruptChunk(
-                    error.message
-                ) from error  # a lost one too: the predecessor has it, or the head refuses
-            # When the disk fails under the record's own write, nobody knows whether it is there.
+            if isinstance(error, CorruptChunk):  # also for a lost chunk: the predecessor has it, or the head refuses
+                raise CorruptChunk(error.message) from error
+            # When the disk fails while it writes the record, the version may be there after a restart.
             raise (error if target.engine.failure is failure else _outcome_unknown(error)) from error
         self._trace.add(chunk, "staged", version=version, chain_version=chain_version)
         if target.chain.version == chain_version:
@@ -359,7 +376,7 @@ class Craq:
         write.fresh = update.fresh  # for the successor
         try:
             return await self.replicate(target, chunk, pending, deadline, write, payload)
-        except ThreefsError as error:  # whatever it says of itself: this version is durable and may be committed yet
+        except ThreefsError as error:  # even if it claims no effect: the version is durable and may yet be committed
             raise _outcome_unknown(error) from error
 
     async def replicate(
@@ -374,7 +391,7 @@ class Craq:
         """Forward a durable pending version until the successor has committed it, then commit it here.
 
         The successor is looked up now, and again after each failure and each chain change (R3). `write` and `payload`
-        are the change itself; without them the whole content is read and sent. Raises CorruptChunk: it cannot be read.
+        are the change; without them the whole chunk is read and sent. Raises CorruptChunk if its bytes are damaged.
         """
         attempts = 0
         while True:
@@ -382,7 +399,9 @@ class Craq:
             target.check(chain_version, syncing=True)
             target.check_epoch(chunk)
             if not target.serving and pending.chain_version != chain_version:
-                raise ChainChanged(f"target {target.target_id} is syncing since version {pending.version} came")  # R5
+                raise ChainChanged(  # R5
+                    f"target {target.target_id} became syncing after it had staged version {pending.version}"
+                )
             successor = target.chain.successor(target.target_id)
             if successor is None:
                 break
@@ -396,17 +415,13 @@ class Craq:
                     raise
                 attempts = await self._back_off(target, chain_version, error, attempts, deadline)
                 continue
-            if result.version == pending.version and (result.length, result.checksum) != (
-                pending.length,
-                pending.checksum,
-            ):
-                raise ChecksumMismatch(
-                    f"version {pending.version} of chunk {chunk} is not the same at target {successor.target_id}"
-                )
+            _check_agreement(chunk, pending, successor, result)
             if target.chain.version == chain_version:
                 break
-        assert target.serving or target.state is PublicState.SYNCING, "only who is in the write path commits"
-        target.engine.commit(chunk, pending.version, target.chain.version)
+        assert target.serving or target.state is PublicState.SYNCING, "only targets that writes reach commit"
+        assert pending.chain_version <= target.chain.version, "chain versions rise (I5)"
+        committed = target.engine.commit(chunk, pending.version, target.chain.version)
+        assert committed.content == pending.content, "a commit changes neither version nor content"
         target.note_committed(chunk)
         self._trace.add(chunk, "committed", version=pending.version, chain_version=target.chain.version)
         return Result(pending.version, pending.length, pending.checksum)
@@ -414,18 +429,35 @@ class Craq:
     async def _back_off(
         self, target: Target, chain_version: int, error: ThreefsError, attempts: int, deadline: float
     ) -> int:
-        """Wait before the next attempt, not at all if the chain has changed meanwhile. Raises DeadlineExceeded."""
+        """Wait before the next attempt, but not if the chain has changed. Raises DeadlineExceeded."""
         if target.chain.version != chain_version:
             return 0
         pause_s = _BACKOFF.pause_s(attempts, self._random)
         if self._clock.monotonic() + pause_s >= deadline:
-            raise DeadlineExceeded(f"the successor of target {target.target_id} did not take the write: {error}")
+            raise DeadlineExceeded(
+                f"the successor of target {target.target_id} did not take the write before the deadline: {error}"
+            )
         await self._clock.sleep(pause_s)
         return attempts + 1
 
 
+def _check_agreement(chunk: ChunkId, pending: Version, successor: ChainMember, result: pb.ChunkWriteResult) -> None:
+    """The successor has committed this version, or a newer one (I3), and the same content (I4).
+
+    Raises ChecksumMismatch.
+    """
+    same = (result.length, result.checksum) == (pending.length, pending.checksum)
+    if result.version < pending.version or (result.version == pending.version and not same):
+        raise ChecksumMismatch(
+            f"target {successor.target_id} has committed version {result.version} of chunk {chunk} with "
+            f"{result.length} bytes and checksum {result.checksum:08x}; here version {pending.version} with "
+            f"{pending.length} bytes and checksum {pending.checksum:08x} is pending"
+        )
+
+
 def _admit(target: Target, write: pb.ChunkWrite) -> None:
-    """R3: the chain version of the request is that of this target; clients' writes come to the head."""
+    """Check the chain version and the lease (R3), and that a client's write came to the head of a chain with enough
+    replicas."""
     target.check(write.chain_version, syncing=write.version != 0)
     if write.version == 0:
         target.check_head()
@@ -444,54 +476,23 @@ def _is_collectable(target: Target, record: Record | None, version: int) -> bool
 
 
 def _stamp(target: Target, write: pb.ChunkWrite) -> int:
-    """The head gives it to a client's write."""
+    """The head stamps the writes of clients; the other targets take its stamp."""
     if not write.version:
         return target.logical_time.now
     target.logical_time.observe(write.stamp)
     return write.stamp
 
 
-def _builds_on(lost: Version, write: pb.ChunkWrite) -> bool:
-    """Whether a write keeps anything of the content before it. How long a lost chunk of length 0 was nobody knows."""
-    if write.kind == pb.WRITE:
-        return write.offset > 0 or write.length < (lost.length or write.chunk_bytes)
-    return write.kind == pb.EXTEND or (write.kind == pb.TRUNCATE and write.length > 0)
-
-
 def _outcome_unknown(error: ThreefsError) -> ThreefsError:
-    """An error that does not claim that there was no effect."""
+    """The error for a change that may have had an effect."""
     if error.retry is Retry.UNKNOWN:
         return error
     return OutcomeUnknown(f"the write is pending, and may be committed later: {error}")
 
 
 def _record_or_empty(target: Target, chunk: ChunkId) -> Record:
-    """At a syncing target even a damaged record is only something to be replaced."""
+    """The record, empty if it is damaged: at a syncing target it will be replaced."""
     try:
         return target.engine.record(chunk) or _NO_RECORD
     except Corrupt:
         return _NO_RECORD
-
-
-def _identity(write: pb.ChunkWrite) -> WriteIdentity | None:
-    """None for the replace of a version that no client's write made."""
-    identity = write.identity
-    if write.kind not in _KINDS or (write.kind == pb.REPLACE and not write.version):
-        raise InvalidArgument(f"a write of kind {write.kind} is not for clients")
-    if write.kind == pb.REPLACE and not identity.client:
-        return None
-    if len(identity.client) != _CLIENT_BYTES or not identity.seq:
-        raise InvalidArgument(f"a write needs an identity: {_CLIENT_BYTES} bytes of client, and a sequence number")
-    return WriteIdentity(identity.client, identity.channel, identity.seq)
-
-
-_KINDS = frozenset(int(kind) for kind in Kind)
-
-
-def entries_of(write: pb.ChunkWrite) -> tuple[Entry, ...]:
-    """The results that travel with a whole chunk."""
-    return tuple(
-        Entry(e.identity.client, e.identity.channel, e.identity.seq, e.version, e.length, e.checksum, e.stamp)
-        for e in write.entries
-        if len(e.identity.client) == _CLIENT_BYTES
-    )

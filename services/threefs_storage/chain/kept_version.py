@@ -1,8 +1,8 @@
-"""What the store of a target keeps of its chain: the newest version that it was told of, before anything is done in it.
+"""The newest version of its chain, which a target stores durably before it acts in that version.
 
-A manager whose store was restored from a backup has lost the last changes of chains. It asks for them here: a target
-that was put out of its chain since the backup must not serve again with what it has (I2). Whatever was acknowledged in
-a chain version is on a target that keeps that version, or a newer one.
+A manager whose store was restored from a backup has lost the last changes of chains, and learns them from these stored
+versions: a target that was put out of its chain since the backup must not serve again with its old content (I2). Every
+write that was acknowledged in a chain version is on a target that has stored that version, or a newer one.
 """
 
 import structlog
@@ -20,17 +20,17 @@ _LOG = structlog.get_logger()
 
 
 def load(engine: ChunkEngine) -> pb.KeptChain | None:
-    """None: nothing was kept, or it cannot be read."""
+    """The stored version; None if there is none, or if it cannot be read."""
     try:
         value = engine.note(_NAME)
         return None if value is None else records.decode(value, pb.KeptChain, _NAME.encode())
     except ThreefsError as error:
-        _LOG.warning("what a store kept of its chain cannot be read", error=str(error))
+        _LOG.warning("the stored version of a chain cannot be read", error=str(error))
         return None
 
 
 def newest(engine: ChunkEngine, chain: Chain) -> Chain:
-    """`chain`, or what the store kept of it if that is newer."""
+    """The newer one of `chain` and the stored version of it."""
     kept = load(engine)
     if kept is None or kept.chain.chain_id != chain.chain_id or kept.chain.version <= chain.version:
         return chain
@@ -38,8 +38,8 @@ def newest(engine: ChunkEngine, chain: Chain) -> Chain:
 
 
 async def save(engine: ChunkEngine, chain_id: ChainId, routing: Routing) -> None:
-    """Durable when it returns. On a full disk it is made good before the store takes another change; on one that has
-    failed there will be none."""
+    """Store the version of the chain durably. On a full disk it is stored later, before any other change; a failed disk
+    takes no more changes."""
     chain = routing.chains[chain_id]
     known = load(engine)
     if known is not None and known.chain.chain_id == chain_id and known.chain.version >= chain.version:
@@ -49,4 +49,4 @@ async def save(engine: ChunkEngine, chain_id: ChainId, routing: Routing) -> None
     try:
         await engine.keep_note(_NAME, records.encode(fresh))
     except ThreefsError as error:
-        _LOG.warning("a chain version cannot be kept", chain=chain_id, version=chain.version, error=str(error))
+        _LOG.warning("a chain version cannot be stored", chain=chain_id, version=chain.version, error=str(error))

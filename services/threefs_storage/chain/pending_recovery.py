@@ -1,5 +1,5 @@
-"""Pending versions that nobody drives are finished, wanted or not: those of before a start or a chain change, and those
-whose change was given up."""
+"""Finishing pending versions that no call is forwarding: those of an earlier process or chain version, and those whose
+change was cancelled."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,16 +11,17 @@ from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 _TURN_S = 5.0
 _PAUSE_S = 0.5
-_AT_ONCE = 16  # a chain change leaves as many pending as were under way
+_PARALLEL = 16  # a chain change leaves as many versions pending as were in flight
 _LOG = structlog.get_logger()
 
 
 class PendingRecovery:
-    """One task per target, begun anew with every chain version. Sets `target.finished` when nothing is left."""
+    """One task per target, started again with every chain version. It sets `target.pending_recovered` when no such
+    version is left."""
 
     def __init__(self, craq: Craq, clock: Clock) -> None:
         self._craq = craq
@@ -33,34 +34,34 @@ class PendingRecovery:
         if before is not None:
             before.cancel()
         self._tasks[target.target_id] = self._background.run(
-            f"finisher of target {target.target_id}", self._run(target)
+            f"pending recovery of target {target.target_id}", self._run(target)
         )
 
     async def _run(self, target: Target) -> None:
         while target.serving:
             target.recovery_requested.clear()
             chunks = iter(_unfinished(target))
-            async with asyncio.TaskGroup() as group:  # cancelled, this ends only after all of them
-                some = [group.create_task(self._finish_from(target, chunks)) for _ in range(_AT_ONCE)]
-            if not all(task.result() for task in some):
+            async with asyncio.TaskGroup() as group:  # when it is cancelled, this waits for all of them
+                workers = [group.create_task(self._finish_from(target, chunks)) for _ in range(_PARALLEL)]
+            if not all(task.result() for task in workers):
                 await self._clock.sleep(_PAUSE_S)
                 continue
             target.pending_recovered.set()
             await target.recovery_requested.wait()
 
     async def _finish_from(self, target: Target, chunks: Iterator[ChunkId]) -> bool:
-        """One after the other, beside others that take from the same chunks. Whether none is left."""
-        done = True
+        """Finish chunks one after the other; several workers share the iterator. False if one could not be finished."""
+        complete = True
         for chunk in chunks:
             try:
                 await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _TURN_S)
             except ThreefsError as error:
-                done = False
+                complete = False
                 _LOG.info("a pending version cannot be finished now", chunk=chunk, error=str(error))
             except Exception:
-                done = False
+                complete = False
                 _LOG.exception("a pending version cannot be finished", chunk=chunk)
-        return done
+        return complete
 
     async def stop(self) -> None:
         await cancel_and_wait(*self._tasks.values())

@@ -8,7 +8,7 @@ if no member of the chain has it, shipped as lost: a damaged chunk does not keep
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -17,20 +17,22 @@ from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.backoff import Backoff
 from threefs.budget import ByteBudget
 from threefs.env.clock import Clock
-from threefs.errors import Corrupt, CorruptChunk, ThreefsError, Unavailable
+from threefs.errors import Corrupt, CorruptChunk, ThreefsError
 from threefs.ids import ChunkId, TargetId
-from threefs.routing import PublicState, Routing
-from threefs.rpc.connection_pool import ConnectionPool
+from threefs.routing import PublicState
 from threefs.rpc.methods import INVENTORY, SYNC_DONE
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.craq import Craq
 from threefs_storage.engine.records import Record, digest
 from threefs_storage.health.repair import Outcome, Repair
-from threefs_storage.targets import Target
+from threefs_storage.peer_targets import PeerTargets
+from threefs_storage.target import Target
 
 MOST_ROWS = 2048
-_AT_ONCE = 8  # chunks on their way ...
-AT_ONCE_BYTES = 32 << 20  # ... of all targets of the process: there is room for as much of what clients write meanwhile
+_IN_FLIGHT_CHUNKS = 8  # chunks on their way ...
+IN_FLIGHT_BYTES = (
+    32 << 20
+)  # ... of all targets of the process: there is room for as much of what clients write meanwhile
 _CALL_S = 5.0
 _SHIP_S = 20.0
 _BACKOFF = Backoff(0.05, 1.0)
@@ -53,17 +55,14 @@ class Row:
 class Resync:
     """One task per target that has a syncing successor."""
 
-    def __init__(
-        self, craq: Craq, repair: Repair, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock
-    ) -> None:
+    def __init__(self, craq: Craq, repair: Repair, peers: PeerTargets, *, clock: Clock) -> None:
         self._craq = craq
         self._repair = repair
         self._peers = peers
-        self._routing = routing
         self._clock = clock
         self._background = BackgroundTasks()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._budget = ByteBudget(AT_ONCE_BYTES)
+        self._budget = ByteBudget(IN_FLIGHT_BYTES)
 
     def restart(self, target: Target) -> None:
         """To be called with every new version of the target's chain."""
@@ -88,7 +87,7 @@ class Resync:
                     request = pb.SyncDoneRequest(
                         target=successor, chain_version=chain_version, stamp=target.logical_time.now
                     )
-                    await self._peers.call(self._address(successor), SYNC_DONE, request, timeout_s=_CALL_S)
+                    await self._peers.call(successor, SYNC_DONE, request, timeout_s=_CALL_S)
                     _LOG.info("successor is up to date", target=target.target_id, successor=successor)
                     return
             except ThreefsError as error:
@@ -110,7 +109,7 @@ class Resync:
                     target.resync_counts = (looked_at, max(looked_at, target.engine.space().chunks))
                     if row is not None and row == _own(target, chunk):
                         continue
-                    while len(shipping) >= _AT_ONCE:
+                    while len(shipping) >= _IN_FLIGHT_CHUNKS:
                         done, _ = await asyncio.wait(shipping, return_when=asyncio.FIRST_COMPLETED)
                         for task in [task for task in shipping if task in done]:
                             del shipping[task]
@@ -156,19 +155,13 @@ class Resync:
             request = pb.InventoryRequest(target=successor, chain_version=chain_version, limit=MOST_ROWS)
             if after is not None:
                 request.behind, request.inode, request.index = True, after.inode, after.number
-            reply = await self._peers.call(self._address(successor), INVENTORY, request, timeout_s=_CALL_S)
+            reply = await self._peers.call(successor, INVENTORY, request, timeout_s=_CALL_S)
             theirs = {row.chunk: row for row in _rows(reply)}
             more = reply.more
             last = max(theirs) if more else None
             for page in _merged(target, after, last, theirs):
                 yield page
             after = last
-
-    def _address(self, successor: TargetId) -> str:
-        address = self._routing().address_of(successor)
-        if not address:
-            raise Unavailable(f"the storage process of target {successor} has not registered yet")
-        return address
 
 
 def inventory(target: Target, after: ChunkId | None, limit: int) -> pb.InventoryReply:

@@ -1,7 +1,6 @@
-"""Sending a pending version to the next target of the chain."""
+"""Sending versions and tombstones to the next target of the chain."""
 
 import asyncio
-from collections.abc import Callable, Sequence
 
 from threefs.budget import ByteBudget
 from threefs.env.buffers import BufferPool
@@ -9,33 +8,30 @@ from threefs.env.clock import Clock
 from threefs.env.net import Buffer
 from threefs.errors import CorruptChunk, DeadlineExceeded, DiskFailed, NoSpace, Unavailable, error_of
 from threefs.ids import ChunkId
-from threefs.routing import ChainMember, PublicState, Routing
-from threefs.rpc.connection_pool import ConnectionPool
+from threefs.routing import ChainMember, PublicState
 from threefs.rpc.methods import WRITE
 from threefs.rpc.window import MOST_BEHIND
-from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.engine.exactly_once import Entry, Forgotten
+from threefs_storage.chain.write_messages import WholeChunk, chunk_id
 from threefs_storage.engine.records import Version
-from threefs_storage.targets import Target
+from threefs_storage.peer_targets import PeerTargets
+from threefs_storage.target import Target
 
 _ATTEMPT_S = 5.0
-#: Whole chunks that are on their way to successors at a time, in bytes, by how many more targets they pass: what has
-#: come to its last target needs no room of those before it, so nobody waits in a circle (see `Window`).
-SHIPPED_BYTES = 64 << 20
+#: Bytes of whole chunks on their way to successors at a time. There is one such budget for each number of targets that
+#: a chunk has yet to pass: a chunk on its last hop needs no budget of the hops before it, so no circle of targets can
+#: wait for each other (see `Window`).
+WHOLE_CHUNK_BYTES = 64 << 20
 
 
 class Successor:
-    """Calls to whatever target follows in the chain."""
+    """Calls to the next target of a chain. Each one ends with ChainChanged as soon as the chain changes."""
 
-    def __init__(
-        self, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock, pool: BufferPool
-    ) -> None:
+    def __init__(self, peers: PeerTargets, *, clock: Clock, pool: BufferPool) -> None:
         self._peers = peers
-        self._routing = routing
         self._clock = clock
         self._pool = pool
-        self._budgets = [ByteBudget(SHIPPED_BYTES) for _ in range(MOST_BEHIND + 1)]
+        self._budgets = [ByteBudget(WHOLE_CHUNK_BYTES) for _ in range(MOST_BEHIND + 1)]
 
     async def forward(
         self,
@@ -47,12 +43,12 @@ class Successor:
         payload: Buffer,
         deadline: float,
     ) -> pb.ChunkWriteResult:
-        """The successor's result: it has committed this version. Raises what it refused with, or why it did not
-        answer; ChainChanged as soon as the chain changes.
+        """Forward the pending version, and return the result of the successor, which has committed it then.
 
-        A syncing successor gets the whole chunk (R4), and so does one for whom the change itself is not at hand.
+        A serving successor gets the change `write` with its payload. A syncing one gets the whole chunk (R4), and so
+        does a serving one if the change is not at hand. Raises what the successor refuses with, and errors of the call.
         """
-        chain_version = target.chain.version  # the one in which that is the successor
+        chain_version = target.chain.version  # the version in which that target is the successor
         if write is not None and write.kind != pb.REPLACE and successor.state is PublicState.SERVING:
             message = pb.ChunkWrite()
             message.CopyFrom(write)
@@ -62,66 +58,46 @@ class Successor:
             message.stamp = pending.stamp
             return await self._send(target, successor, message, payload, deadline)
         record = target.engine.record(chunk)
-        assert record is not None and record.pending is not None
-        return await self.send_whole_chunk(target, successor, chunk, pending, *record.next_entries, deadline)
+        assert record is not None and record.pending is not None, "a version is pending until the successor has it"
+        whole = WholeChunk(chunk, pending, *record.next_entries)
+        return await self.send_whole_chunk(target, successor, whole, deadline)
 
     async def send_whole_chunk(
-        self,
-        target: Target,
-        successor: ChainMember,
-        chunk: ChunkId,
-        version: Version,
-        entries: Sequence[Entry],
-        forgotten: Forgotten,
-        deadline: float,
+        self, target: Target, successor: ChainMember, whole: WholeChunk, deadline: float
     ) -> pb.ChunkWriteResult:
-        """Send a whole chunk, with the exactly-once entries that go with it (R6)."""
-        chain_version = target.chain.version
-        if version.lost:
-            message = whole(successor.target_id, chain_version, chunk, version, entries, forgotten)
+        """Let the whole chunk replace what the successor has. Raises as `forward` does, and CorruptChunk."""
+        message = whole.message(successor.target_id, target.chain.version)
+        if whole.version.lost:
             return await self._send(target, successor, message, b"", deadline)
-        room = self._budgets[min(target.chain.behind(successor.target_id), MOST_BEHIND)]
-        await self._reserve(room, target, version.length, deadline)
+        length = whole.version.length
+        budget = self._budgets[min(target.chain.behind(successor.target_id), MOST_BEHIND)]
+        await self._reserve(budget, target, length, deadline)
         try:
-            return await self._send_content(
-                target, successor, chunk, version, entries, forgotten, chain_version, deadline
-            )
+            buffer = self._pool.take(length)
+            try:
+                content = buffer[:length]
+                await _read(target, whole.version, content)
+                return await self._send(target, successor, message, content, deadline)
+            finally:
+                self._pool.give(buffer)
         finally:
-            room.give(version.length)
+            budget.give(length)
 
-    async def _reserve(self, room: ByteBudget, target: Target, size: int, deadline: float) -> None:
+    async def _reserve(self, budget: ByteBudget, target: Target, length: int, deadline: float) -> None:
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
-                await target.cancel_on_chain_change(room.take(size))
+                await target.cancel_on_chain_change(budget.take(length))
         except TimeoutError:
-            raise DeadlineExceeded("other chunks on their way to successors took all the time") from None
-
-    async def _send_content(
-        self,
-        target: Target,
-        successor: ChainMember,
-        chunk: ChunkId,
-        version: Version,
-        entries: Sequence[Entry],
-        forgotten: Forgotten,
-        chain_version: int,
-        deadline: float,
-    ) -> pb.ChunkWriteResult:
-        buffer = self._pool.take(version.length)
-        try:
-            content = buffer[: version.length]
-            await _read(target, version, content)
-            message = whole(successor.target_id, chain_version, chunk, version, entries, forgotten)
-            return await self._send(target, successor, message, content, deadline)
-        finally:
-            self._pool.give(buffer)
+            raise DeadlineExceeded(
+                f"{WHOLE_CHUNK_BYTES >> 20} MiB of other chunks were on their way to successors until the deadline"
+            ) from None
 
     async def forget(self, target: Target, successor: ChainMember, chunk: ChunkId, deadline: float) -> None:
-        """Let a syncing successor forget a chunk of which nothing is known here."""
+        """Let a syncing successor forget a chunk that has no record here."""
         message = pb.ChunkWrite(
             target=successor.target_id,
             chain_version=target.chain.version,
-            chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
+            chunk=chunk_id(chunk),
             kind=pb.FORGET,
         )
         await self._send(target, successor, message, b"", deadline)
@@ -129,11 +105,11 @@ class Successor:
     async def collect_tombstone(
         self, target: Target, successor: ChainMember, chunk: ChunkId, version: int, deadline: float
     ) -> None:
-        """Let the successor, and all behind it, forget a removed chunk."""
+        """Let the successor, and all targets behind it, forget a removed chunk."""
         message = pb.ChunkWrite(
             target=successor.target_id,
             chain_version=target.chain.version,
-            chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
+            chunk=chunk_id(chunk),
             kind=pb.COLLECT,
             version=version,
             stamp=target.logical_time.now,
@@ -143,17 +119,12 @@ class Successor:
     async def _send(
         self, target: Target, successor: ChainMember, message: pb.ChunkWrite, payload: Buffer, deadline: float
     ) -> pb.ChunkWriteResult:
-        address = self._routing().address_of(successor.target_id)
-        if not address:
-            raise Unavailable(f"the storage process of target {successor.target_id} has not registered yet")
-        left_s = max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))
-        pieces = [payload] if len(payload) else []
         call = self._peers.call(
-            address,
+            successor.target_id,
             WRITE,
             pb.WriteRequest(writes=[message]),
-            timeout_s=left_s,
-            payload=pieces,
+            timeout_s=max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic())),
+            payload=[payload] if len(payload) else [],
             behind=target.chain.behind(successor.target_id),
         )
         reply = await target.cancel_on_chain_change(call)
@@ -161,7 +132,7 @@ class Successor:
         if not result.code:
             return result
         error = error_of(result.code, result.message)
-        if isinstance(error, NoSpace):  # it will leave the chain, or find room
+        if isinstance(error, NoSpace):  # the successor leaves the chain, or finds room
             raise Unavailable(f"the disk of target {successor.target_id} is full")
         raise error
 
@@ -170,47 +141,5 @@ async def _read(target: Target, version: Version, content: memoryview) -> None:
     if version.length and target.engine.read(version, 0, content) is None:
         try:
             await target.engine.read_cold(version, 0, content)
-        except DiskFailed as error:  # of one place that cannot be read: other members may have the bytes
+        except DiskFailed as error:  # one place cannot be read: other members may have the bytes
             raise CorruptChunk(error.message) from error
-
-
-def whole(
-    target_id: int,
-    chain_version: int,
-    chunk: ChunkId,
-    version: Version,
-    entries: Sequence[Entry],
-    forgotten: Forgotten,
-) -> pb.ChunkWrite:
-    """A version as a message that puts it, and its results, in the place of whatever a target has."""
-    identity = version.identity
-    return pb.ChunkWrite(
-        target=target_id,
-        chain_version=chain_version,
-        chunk=common_pb2.ChunkId(inode=chunk.inode, index=chunk.number),
-        identity=_identity(*identity) if identity is not None else None,
-        kind=pb.REPLACE,
-        length=version.length,
-        checksum=version.checksum,
-        chunk_bytes=version.checksum_block_bytes << 8,
-        version=version.version,
-        removed=version.removed,
-        lost=version.lost,
-        stamp=version.stamp,
-        forgotten_version=forgotten.version,
-        forgotten_stamp=forgotten.stamp,
-        entries=[
-            pb.OnceEntry(
-                identity=_identity(entry.client, entry.channel, entry.seq),
-                version=entry.version,
-                length=entry.length,
-                checksum=entry.checksum,
-                stamp=entry.stamp,
-            )
-            for entry in entries
-        ],
-    )
-
-
-def _identity(client: bytes, channel: int, seq: int) -> common_pb2.WriteIdentity:
-    return common_pb2.WriteIdentity(client=client, channel=channel, seq=seq)

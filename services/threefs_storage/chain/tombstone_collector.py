@@ -17,7 +17,7 @@ from threefs_storage.chain.craq import Craq
 from threefs_storage.engine.exactly_once import LIFETIME_MIN
 from threefs_storage.engine.record_store import AGE
 from threefs_storage.engine.records import Record
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 _TURN_S = 5.0
 _PAGE = 1024  # records looked at in a turn, of each target

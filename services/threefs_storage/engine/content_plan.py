@@ -85,6 +85,13 @@ def plan(old_length: int, update: Update) -> ContentPlan:
     return result
 
 
+def keeps_content(old_length: int, kind: int, offset: int, length: int, chunk_bytes: int) -> bool:
+    """Whether a change keeps a part of the old content. An old length of 0 means that the length is not known."""
+    if kind == Kind.WRITE:
+        return offset > 0 or length < (old_length or chunk_bytes)
+    return kind == Kind.EXTEND or (kind == Kind.TRUNCATE and length > 0)
+
+
 def replacement(
     version: Version, entries: tuple[Entry, ...] | None = None, forgotten: Forgotten = NOTHING_FORGOTTEN
 ) -> Update:

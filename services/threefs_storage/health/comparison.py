@@ -5,18 +5,17 @@ back by resync: one that is behind another one, or has other bytes under the sam
 the authority in a resync. Only numbers and checksums are compared; that the bytes are those is for each target to see.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from threefs.env.clock import Clock
-from threefs.errors import ThreefsError, Unavailable
+from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, TargetId
-from threefs.routing import Routing
-from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import SCAN_CHUNKS
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chunk_listing import GOOD, REMOVED, scan_chunks
-from threefs_storage.targets import Target
+from threefs_storage.peer_targets import PeerTargets
+from threefs_storage.target import Target
 
 _CALL_S = 5.0
 _SECOND_LOOK_S = 2.0
@@ -38,9 +37,8 @@ _NOTHING = Row(0, 0, 0, removed=True)
 class Comparison:
     """Compares the targets of this process with others."""
 
-    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock) -> None:
+    def __init__(self, peers: PeerTargets, *, clock: Clock) -> None:
         self._peers = peers
-        self._routing = routing
         self._clock = clock
 
     async def find_divergent(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
@@ -88,15 +86,12 @@ class Comparison:
     async def _fetch_rows(
         self, target: Target, neighbour: TargetId, after: ChunkId | None, last: ChunkId | None
     ) -> dict[ChunkId, Row | None]:
-        address = self._routing().address_of(neighbour)
-        if not address:
-            raise Unavailable(f"the storage process of target {neighbour} has not registered yet")
         found: dict[ChunkId, Row | None] = {}
         while True:
             request = pb.ScanChunksRequest(target=neighbour, chain_version=target.chain.version, removed=True)
             if after is not None:
                 request.behind, request.inode, request.index = True, after.inode, after.number
-            reply = await self._peers.call(address, SCAN_CHUNKS, request, timeout_s=_CALL_S)
+            reply = await self._peers.call(neighbour, SCAN_CHUNKS, request, timeout_s=_CALL_S)
             found |= _rows(reply, last)
             after = ChunkId(reply.last_inode, reply.last_index)
             if not reply.more or (last is not None and after >= last):

@@ -19,11 +19,12 @@ from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError
 from threefs.ids import ChunkId, TargetId, WriteIdentity
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.copies import Copies
-from threefs_storage.chain.craq import Craq, entries_of
+from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.write_messages import entries_of
 from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.exactly_once import Forgotten
 from threefs_storage.engine.records import Record, Version
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 _TURN_S = 20.0
 _BACKOFF = Backoff(0.2, 30.0)

@@ -6,17 +6,16 @@ head may take more: then the chain is full, and to change its head would help no
 
 import asyncio
 import enum
-from collections.abc import Callable
 
 from threefs.background import cancel_and_wait
 from threefs.env.clock import Clock
 from threefs.errors import NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import TargetId
-from threefs.routing import ChainMember, PublicState, Routing
-from threefs.rpc.connection_pool import ConnectionPool
+from threefs.routing import ChainMember, PublicState
 from threefs.rpc.methods import SPACE_INFO
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.targets import Target
+from threefs_storage.peer_targets import PeerTargets
+from threefs_storage.target import Target
 
 _CALL_S = 1.0
 #: An answer counts for so long: while a chain is full, every write that is refused would ask again.
@@ -36,9 +35,8 @@ class Found(enum.Enum):
 class Room:
     """Asks the other replicas of the chains of this process."""
 
-    def __init__(self, peers: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock) -> None:
+    def __init__(self, peers: PeerTargets, *, clock: Clock) -> None:
         self._peers = peers
-        self._routing = routing
         self._clock = clock
         #: By target: the chain version that was asked about, when, and the answer.
         self._answers: dict[int, tuple[int, float, asyncio.Task[Found]]] = {}
@@ -70,10 +68,7 @@ class Room:
         return Found.TAKES_OVER if member.state is PublicState.SERVING else Found.SOON
 
     async def _room_bytes(self, target_id: TargetId) -> int:
-        address = self._routing().address_of(target_id)
-        if not address:
-            raise Unavailable(f"the storage process of target {target_id} has not registered yet")
-        reply = await self._peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=_CALL_S)
+        reply = await self._peers.call(target_id, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=_CALL_S)
         return next((int(space.room_bytes) for space in reply.targets if space.target == target_id), 0)
 
 

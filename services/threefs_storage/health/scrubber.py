@@ -13,7 +13,7 @@ from threefs.ids import ChunkId
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 _PAGE = 256
 _LEAST_BYTES = 4096  # what a chunk costs at least, by the pace

@@ -19,7 +19,8 @@ from threefs.env.clock import Clock
 from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.routing import PublicState
 from threefs_storage.health.quarantine import has_other_copy
-from threefs_storage.targets import Target, Targets
+from threefs_storage.target import Target
+from threefs_storage.targets import Targets
 
 _LOOK_S = 0.5
 #: Room that must be free before a target comes back: else it would leave again at once.

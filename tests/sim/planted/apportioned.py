@@ -6,7 +6,7 @@ from typing import Any
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.reads import Reads
 from threefs_storage.service import Storage
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 from tests.sim.planted.registry import plant, put
 from threefs.errors import ThreefsError
@@ -27,12 +27,11 @@ def any_replica_is_asked() -> None:
 
     async def wrong(self: VersionQuery, target: Target, chunk: Any, deadline: float) -> int:
         first = target.chain.serving[0]
-        address = self._routing().address_of(first)
         request = pb.QueryVersionRequest(
             target=first, chain_version=target.chain.version, inode=[chunk.inode], index=[chunk.number]
         )
         try:
-            reply = await self._peers.call(address, QUERY_VERSION, request, timeout_s=1.0)
+            reply = await self._peers.call(first, QUERY_VERSION, request, timeout_s=1.0)
         except ThreefsError:
             return 0
         return reply.version[0]

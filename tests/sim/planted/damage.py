@@ -9,11 +9,12 @@ from threefs_manager.store_generations import StoreGenerations
 from threefs_storage.chain import copies, craq
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.resync import Resync
+from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.chunk_writer import Written, lost_version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 from threefs_storage.health import repair
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 from tests.sim.planted.registry import plant_for, put
 from threefs.cluster.chunk_client import ChunkClient
@@ -72,14 +73,14 @@ def damaged_chunk_holds_up_the_resync() -> None:
 @plant_for("cluster/services/threefs_storage/chain/test_copies.py::test_only_that_very_content_counts")
 def repair_takes_any_version() -> None:
     """I12: a damaged version is made good with the bytes of another one."""
-    asked_for = copies._asked_for
+    requested = copies._requested
 
     def careless(record: Any, chunk: Any, request: Any) -> Any:
         if request.version and record.committed is not None:
-            return record.committed, (), record.forgotten
-        return asked_for(record, chunk, request)
+            return WholeChunk(chunk, record.committed, (), record.forgotten)
+        return requested(record, chunk, request)
 
-    put(copies, "_asked_for", careless)
+    put(copies, "_requested", careless)
 
 
 @plant_for(f"{_REPAIR}::test_a_pending_version_comes_from_a_syncing_member_that_had_it_pending")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 from typing import Any
 
@@ -13,7 +14,8 @@ from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
-from threefs_storage.targets import Target, Targets
+from threefs_storage.target import Target
+from threefs_storage.targets import Targets
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.checksums import crc32c
@@ -89,12 +91,10 @@ def identity_forgotten() -> None:
 @plant
 def entries_not_shipped() -> None:
     """R6: a whole chunk travels without the results of its writes."""
-    ship = Successor.send_whole_chunk
+    send = Successor.send_whole_chunk
 
-    async def bare(
-        self: Successor, target: Any, successor: Any, chunk: Any, version: Any, entries: Any, *rest: Any
-    ) -> Any:
-        return await ship(self, target, successor, chunk, version, (), *rest)
+    async def bare(self: Successor, target: Any, successor: Any, whole: Any, deadline: float) -> Any:
+        return await send(self, target, successor, dataclasses.replace(whole, entries=()), deadline)
 
     put(Successor, "send_whole_chunk", bare)
 

@@ -13,7 +13,7 @@ from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.reads import Reads
 from threefs_storage.service import Storage, _parts
-from threefs_storage.targets import Target
+from threefs_storage.target import Target
 
 from tests.sim.planted.registry import plant, put
 from threefs.errors import ThreefsError
@@ -98,7 +98,7 @@ def resync_survives_a_chain_change() -> None:
             try:
                 await target.pending_recovered.wait()
                 request = pb.SyncDoneRequest(target=successor, chain_version=chain_version)
-                await self._peers.call(self._address(successor), SYNC_DONE, request, timeout_s=5.0)
+                await self._peers.call(successor, SYNC_DONE, request, timeout_s=5.0)
                 return
             except ThreefsError:
                 await self._clock.sleep(0.2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.chain.version_query import VersionQuery
+from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import (
     CHUNK,
@@ -27,7 +28,7 @@ from threefs.rpc.methods import INVENTORY
 
 def asker(chain: TestChain, node: int) -> VersionQuery:
     replica = chain[node]
-    return VersionQuery(replica.peers, lambda: replica.cluster.routing, clock=CLOCK)
+    return VersionQuery(PeerTargets(replica.peers, lambda: replica.cluster.routing), clock=CLOCK)
 
 
 async def ask(chain: TestChain, node: int, chunk: ChunkId = CHUNK) -> int:

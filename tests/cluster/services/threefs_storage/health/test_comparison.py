@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.health.comparison import Comparison, Row, is_divergent
+from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse
 from tests.harness.clocks import SteppedClock
@@ -36,7 +37,7 @@ def test_who_is_wrong(own: Row | None, other: Row | None, behind_it: bool, befor
 
 
 def comparison(chain: TestChain, node: int) -> Comparison:
-    return Comparison(chain[node].peers, lambda: chain[node].cluster.routing, clock=SteppedClock())
+    return Comparison(PeerTargets(chain[node].peers, lambda: chain[node].cluster.routing), clock=SteppedClock())
 
 
 def test_a_chain_that_is_whole_with_removals_and_what_is_on_its_way(tmp_path: Path) -> None:

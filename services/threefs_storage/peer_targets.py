@@ -1,0 +1,28 @@
+"""Calls to targets of other storage processes, by the number of the target."""
+
+from collections.abc import Callable
+from typing import Any
+
+from threefs.errors import Unavailable
+from threefs.ids import TargetId
+from threefs.routing import Routing
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.methods import Method, Rep, Req
+
+
+class PeerTargets:
+    """The connections of this process, with the routing that says where each target is served."""
+
+    def __init__(self, connections: ConnectionPool, routing: Callable[[], Routing]) -> None:
+        self._connections = connections
+        self._routing = routing
+
+    async def call(self, target: TargetId, method: Method[Req, Rep], request: Req, **options: Any) -> Rep:
+        """Call the process of that target; `options` are those of `ConnectionPool.call`.
+
+        Raises Unavailable if the process has not registered since the manager started, and what the call raises.
+        """
+        address = self._routing().address_of(target)
+        if not address:
+            raise Unavailable(f"the storage process of target {target} has not registered yet")
+        return await self._connections.call(address, method, request, **options)

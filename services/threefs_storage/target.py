@@ -1,0 +1,304 @@
+"""A target: one replica of a chain, with its chunk engine and what it knows of its chain."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError, TooFewReplicas, Unavailable
+from threefs.ids import ChunkId, TargetId
+from threefs.routing import Chain, LocalState, PublicState
+from threefs_storage.chain.chunk_locks import ChunkLocks
+from threefs_storage.chain.logical_time import LogicalTime
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.records import Record
+
+T = TypeVar("T")
+_LOG = structlog.get_logger()
+
+#: The most damaged chunks that are kept for repair. Later passes of the scrubber find the others.
+MOST_DAMAGED = 4096
+#: First versions of chunks rise by this power of two per minute: nobody writes one chunk that often.
+_VERSIONS_PER_MINUTE_BITS = 20
+
+
+class Target:
+    """One replica of a chain."""
+
+    def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain, clock: Clock = CLOCK) -> None:
+        self.target_id = target_id
+        self.logical_time = LogicalTime(clock)
+        self.attach_engine(engine)
+        self.locks = ChunkLocks()
+        #: Chunks whose pending version was staged in the present chain version. A replica that has left the chain may
+        #: have committed and shown any other pending version, so that one is finished before the chunk is read.
+        self.current_pending: set[ChunkId] = set()
+        #: Chunks with a pending version whose change was cancelled: no call forwards it any more.
+        self.abandoned: set[ChunkId] = set()
+        #: Rises with each chain version in which the content of this target may have to be replaced before it serves
+        #: again. A change that began in an earlier epoch is void, however late it continues.
+        self.epoch = 0
+        self._change_epochs: dict[ChunkId, int] = {}  # the epoch in which the change under way of a chunk began
+        #: Set when a chunk is added to `abandoned`.
+        self.recovery_requested = asyncio.Event()
+        #: Chunks whose record or bytes fail their checksum, and are not repaired yet.
+        self.damaged: dict[ChunkId, None] = dict.fromkeys(engine.damaged[:MOST_DAMAGED])
+        self.damage_added = asyncio.Event()
+        self.damaged_chunks_found = len(engine.damaged)
+        self.repaired_chunks = 0
+        self.scrubbed_chunks = 0
+        self.scrubbed_bytes = 0
+        self.scrub_passes = 0
+        #: Set while no pending version of an older chain version is left.
+        self.pending_recovered = asyncio.Event()
+        #: The end of the lease by the monotonic clock (I5). Every acknowledged heartbeat moves it.
+        self.leased_until = -math.inf
+        #: This target accepts no lease any more: the manager is about to take it out of its chain.
+        self.leaving = False
+        self.report: Callable[[], None] = lambda: None  # sends a heartbeat at once
+        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called when the disk has failed
+        #: The number of serving targets that the chain needs to take writes of clients.
+        self.min_replicas = 1
+        #: A write of a predecessor, or a record, found no room on the disk.
+        self.full = False
+        #: The chain version in which the predecessor has said that nothing is missing here.
+        self.synced_in_version = 0
+        #: Chunks of this target that the resync of its successor has compared, and how many there are.
+        self.resync_counts = (0, 0)
+        self.sync_progress = 0  # rises while that resync proceeds
+        self.chain = chain  # the newest version that this target knows
+        self.state: PublicState | None = None
+        self.serving = False
+        self.is_tail = False
+        self.is_last = False  # the last target that writes reach
+        self._clock = clock
+        self._chain_waits: dict[asyncio.Timeout, None] = {}
+        self.apply_chain(chain)
+
+    def attach_engine(self, engine: ChunkEngine) -> None:
+        """Use this engine from now on."""
+        self.engine = engine
+        self.logical_time.observe(engine.newest_stamp)
+        engine.on_failure = self._disk_failed
+
+    def _disk_failed(self, error: ThreefsError) -> None:
+        """Serve nothing any more, and tell the manager at once."""
+        if not self.leaving:
+            _LOG.error("a store has failed: its target leaves the chain", target=self.target_id, error=error.message)
+            self.leave()
+            self.report()
+            self.on_failure(error)
+
+    def apply_chain(self, chain: Chain) -> None:
+        """Take over the first or a newer version of the chain."""
+        assert chain.chain_id == self.chain.chain_id, "a target never changes its chain"
+        assert chain.version >= self.chain.version, "chain versions rise (I5)"
+        self.chain = chain
+        self.state = chain.state(self.target_id)
+        self.serving = self.state is PublicState.SERVING
+        self._serving_count = len(chain.serving)
+        self.is_tail = chain.tail == self.target_id
+        self.is_last = chain.last == self.target_id
+        self.current_pending.clear()
+        self.abandoned.clear()
+        self.pending_recovered.clear()
+        if self.state not in (PublicState.SERVING, PublicState.LASTSRV):
+            self.epoch += 1
+        for wait in self._chain_waits:
+            if not wait.expired():  # one that has expired may still wait for its turn, and cannot be moved again
+                wait.reschedule(-math.inf)
+        if self.damaged or self.engine.lost_chunks:
+            self.damage_added.set()  # a member that has returned may have a good copy
+        self.check_invariants()
+
+    def check_invariants(self) -> None:
+        """Assert what is true of every target between two steps of the event loop (docs/protocol.md, "A target")."""
+        writable = (PublicState.SERVING, PublicState.SYNCING)
+        assert self.state is self.chain.state(self.target_id), "the state of a target is that of the chain it knows"
+        assert not self.is_tail or self.state is PublicState.SERVING, "the tail serves"
+        assert not self.is_last or self.state in writable, "writes reach only serving and syncing targets"
+        assert not self.leaving or self.leased_until == -math.inf, "a target that leaves holds no lease (R9)"
+        assert self.synced_in_version <= self.chain.version, "only the present chain version can be complete"
+        assert all(chunk in self.locks for chunk in self._change_epochs), "a change holds the lock of its chunk"
+        assert max(self._change_epochs.values(), default=0) <= self.epoch, "epochs rise"
+        compared, total = self.resync_counts
+        assert 0 <= compared <= total, "a resync compares only chunks that exist"
+
+    def begin_change(self, chunk: ChunkId) -> None:
+        """A change of this chunk begins. The caller holds the chunk's lock."""
+        assert chunk in self.locks and chunk not in self._change_epochs, "a chunk is changed by one call at a time"
+        self._change_epochs[chunk] = self.epoch
+
+    def check_epoch(self, chunk: ChunkId) -> None:
+        """Raises NotServing if this target was out of its chain since the change began, even if it has returned: the
+        content that the change began with has been replaced."""
+        if self._change_epochs[chunk] != self.epoch:
+            raise NotServing(f"target {self.target_id} was out of its chain since this change began")
+
+    def end_change(self, chunk: ChunkId) -> None:
+        """A change of this chunk ends, done or not. The caller still holds the chunk's lock."""
+        assert chunk in self.locks, "a change ends before its lock is released"
+        void = self._change_epochs.pop(chunk) != self.epoch
+        if chunk not in self.engine.pending_chunks:
+            return
+        if void and self.serving:
+            try:
+                self.engine.drop_pending(chunk)
+            except ThreefsError:  # it must not pass for a pending version of this epoch
+                self.leave()
+                self.report()
+        elif self.serving:
+            self.abandoned.add(chunk)
+            self.recovery_requested.set()
+
+    def note_committed(self, chunk: ChunkId) -> None:
+        """The chunk has no pending version any more."""
+        self.current_pending.discard(chunk)
+        self.abandoned.discard(chunk)
+
+    def drop_outdated(self, chunk: ChunkId) -> bool:
+        """Drop the pending version of an older chain version at a syncing target: the predecessor knows better (R5).
+        It is kept until then, because its bytes may be the only good ones. False if the disk prevents it."""
+        if not self._outdated(chunk):
+            return True
+        try:
+            self.engine.drop_pending(chunk)
+        except ThreefsError:  # the engine has failed, and reports so
+            return False
+        return True
+
+    def _outdated(self, chunk: ChunkId) -> bool:
+        try:
+            record = self.engine.record(chunk)
+        except ThreefsError:
+            return False  # a whole chunk of the predecessor replaces a damaged record
+        return record is not None and record.pending is not None and record.pending.chain_version < self.chain.version
+
+    def drop_all_outdated(self) -> bool:
+        """Whether no outdated version is pending at this syncing target any more. It would be finished as soon as the
+        target serves."""
+        return not any(
+            self._outdated(chunk) and (chunk in self.locks or not self.drop_outdated(chunk))
+            for chunk in self.engine.pending()
+        )
+
+    @property
+    def all_members_serve(self) -> bool:
+        return len(self.chain.serving) == len(self.chain.members)
+
+    @property
+    def first_version(self) -> int:
+        """The first version of a chunk without a record. It is higher than every version that the chunk may have had
+        before its record was collected."""
+        return (self.logical_time.now << _VERSIONS_PER_MINUTE_BITS) + 1
+
+    def check(self, chain_version: int, *, syncing: bool = False) -> None:
+        """Check that this target may serve a request of that chain version; with `syncing`, a syncing target may, too.
+
+        Raises ChainChanged, NotServing.
+        """
+        if chain_version != self.chain.version:
+            raise ChainChanged(
+                f"chain {self.chain.chain_id} has version {self.chain.version} here, the request {chain_version}"
+            )
+        if not self.serving and not (syncing and self.state is PublicState.SYNCING):
+            raise NotServing(f"target {self.target_id} is {self.state.name if self.state else 'not in its chain'}")
+        if self.leased_until <= self._clock.monotonic():
+            raise NotServing(f"target {self.target_id} has no lease now")
+
+    def note_damage(self, chunk: ChunkId) -> bool:
+        """Have this chunk repaired: its record or its bytes fail their checksum. True if that was not known."""
+        if chunk in self.damaged or chunk in self.engine.lost_chunks or len(self.damaged) >= MOST_DAMAGED:
+            return False
+        self.damaged[chunk] = None
+        self.damaged_chunks_found += 1
+        self.damage_added.set()
+        return True
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its disk has failed, so that its content is unknown. A full disk has not failed."""
+        return self.engine.failure is not None and not isinstance(self.engine.failure, NoSpace)
+
+    def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
+        """The engine's inventory. Raises Corrupt if the table cannot be read; then this target leaves its chain if
+        another one serves."""
+        return self._leave_if_corrupt(lambda: self.engine.inventory(after, limit))
+
+    def read_list(self, inode: int, read: Callable[[], T]) -> T:
+        """The result of `read`, which lists chunks of that inode. Raises Unavailable: a record in the list is damaged,
+        and is being repaired."""
+        try:
+            return read()
+        except Corrupt as error:
+            for chunk in self._leave_if_corrupt(lambda: self.engine.unreadable(inode)):
+                self.note_damage(chunk)
+            raise Unavailable(f"a record of inode {inode} is damaged, try again later: {error.message}") from None
+
+    def _leave_if_corrupt(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except Corrupt as error:
+            if len(self.chain.serving) > self.serving and not self.has_failed:
+                self.engine.fail(error)
+            raise
+
+    def leave(self) -> None:
+        """Give the lease up for good. Only after that may the manager hear that this target is out."""
+        self.leaving = True
+        self.leased_until = -math.inf
+
+    async def cancel_on_chain_change(self, work: Awaitable[T]) -> T:
+        """The result of `work`, which is cancelled when the chain changes: the target that it calls may be gone.
+
+        Raises ChainChanged.
+        """
+        wait = asyncio.timeout(None)
+        try:
+            async with wait:
+                self._chain_waits[wait] = None
+                return await work
+        except TimeoutError:
+            if not wait.expired():
+                raise
+            raise ChainChanged(f"chain {self.chain.chain_id} has changed to version {self.chain.version}") from None
+        finally:
+            self._chain_waits.pop(wait, None)
+
+    @property
+    def local_state(self) -> LocalState:
+        """The state that heartbeats report."""
+        if self.leaving:
+            return LocalState.OFFLINE
+        if self.state is PublicState.SYNCING and self.synced_in_version != self.chain.version:
+            return LocalState.ONLINE
+        if self.state in (PublicState.SYNCING, PublicState.SERVING):
+            return LocalState.UPTODATE
+        return LocalState.ONLINE
+
+    def check_head(self) -> None:
+        """Raises NotServing."""
+        if self.chain.head != self.target_id:
+            raise NotServing(f"target {self.target_id} is not the head of chain {self.chain.chain_id}")
+
+    def check_min_replicas(self) -> None:
+        """Check that a client's write may be taken, and acknowledged. Raises TooFewReplicas."""
+        if self._serving_count < self.min_replicas:
+            raise TooFewReplicas(
+                f"chain {self.chain.chain_id} has {self._serving_count} of {len(self.chain.members)} copies, and at "
+                f"least {self.min_replicas} are needed for a write: wait until more serve (`threefs status`), or lower "
+                "the minimum (`threefs chain min-replicas`)"
+            )
+
+    def check_last(self) -> None:
+        """Raises NotServing."""
+        if not self.is_last:
+            raise NotServing(f"target {self.target_id} is not where writes end in chain {self.chain.chain_id}")
+
+    def check_tail(self) -> None:
+        """Raises NotServing."""
+        if not self.is_tail:
+            raise NotServing(f"target {self.target_id} is not the last serving target of chain {self.chain.chain_id}")
