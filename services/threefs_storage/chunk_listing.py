@@ -1,4 +1,4 @@
-"""Which chunks a serving target holds, page by page, for whoever checks that they belong to files."""
+"""Pages of the chunks at a serving target, for checks of files (fsck) and of replicas (scrubber)."""
 
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
@@ -11,7 +11,8 @@ GOOD, DAMAGED, LOST, REMOVED = range(4)
 
 
 def scan_chunks(target: Target, after: ChunkId | None, limit: int, *, removed: bool = False) -> pb.ScanChunksReply:
-    """With `removed` the chunks that are removed are listed too, and fences: all that replicas must have alike."""
+    """One page of chunks behind `after`. With `removed`, tombstones and fences are included: everything in which
+    replicas must be equal."""
     limit = min(limit or MOST_ROWS, MOST_ROWS)
     found = target.engine.inventory(after, limit + 1)
     reply = pb.ScanChunksReply(more=len(found) > limit)

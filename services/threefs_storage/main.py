@@ -31,7 +31,7 @@ SIGTERM stops it after what is in flight, a second one at once.
 
 
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
-    """Run until told to stop."""
+    """Run until `stop` is requested."""
     logs.identify(node_id=settings.node_id)
     disk = RealDisk()
 

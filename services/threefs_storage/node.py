@@ -1,4 +1,4 @@
-"""One storage process, put together from its parts: everything but the outside world, which comes in."""
+"""One storage process, assembled from its parts. The outside world (net, disk, clock, managers) is passed in."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ from threefs_storage.service import Storage
 from threefs_storage.settings import Settings
 from threefs_storage.targets import Targets
 
-#: Requests are tables of some thousand rows. A larger body would only be much work to take apart.
+#: Requests have some thousand rows. A larger body would only cost time to decode.
 _LIMITS = Limits(body_bytes=1 << 20)
 _GRACE_S = 2.0
 _MANAGER_S = 3600.0
@@ -39,7 +39,8 @@ _PRESENCE_PAUSE_S = 0.1
 
 
 class StorageNode:
-    """Start it once, then stop it once. `managers` makes the way to them from the connections of this process."""
+    """Start it once, then stop it once. `managers` makes the client of the managers from the connections of this
+    process."""
 
     def __init__(
         self,
@@ -96,12 +97,13 @@ class StorageNode:
         )
 
     async def start(self) -> None:
-        """Listen, open what is kept here, and only then register: it proves that no earlier process serves it."""
+        """Listen, open the stores, and only then register: the locks of the stores prove that no earlier process serves
+        them."""
         self.address = await self._server.start(self._settings.host, self._settings.port)
         await self._cluster.start(_MANAGER_S)
         await self.targets.open(self._cluster.routing)
         await self._registration.start(self.address)
-        # Not before: a store that is new knows nothing until its node is taken in.
+        # Only now: a new store keeps nothing until its node is registered.
         self._cluster.keep = self.targets.keep_chains
         await self.targets.keep_chains(self._cluster.routing)
         self._server.join(self._registration.cluster_id)
@@ -111,7 +113,7 @@ class StorageNode:
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
     async def stop(self) -> None:
-        """Hand over: first no lease is held any more, then the manager is told so."""
+        """Give the leases up, then tell the manager so, then stop."""
         self.targets.leave()
         await self._registration.farewell()
         await self._background.stop()
@@ -122,7 +124,7 @@ class StorageNode:
         await self._peers.close()
 
     async def _stay_present(self) -> None:
-        """Keep a call open at the primary manager: the end of that connection tells it to look whether this process
+        """Keep a call open at the primary manager. When that connection ends, the manager checks whether this process
         still listens."""
         while True:
             request = manager_pb2.PresenceRequest(
@@ -135,9 +137,9 @@ class StorageNode:
             await self._clock.sleep(_PRESENCE_PAUSE_S)
 
     def _connection_lost(self, address: str, error: ThreefsError) -> None:
-        """The way to a manager is broken: no lease is held until a heartbeat gets through again. A connection that the
-        manager's side has closed says nothing about this side: the manager takes this process for dead only if nothing
-        listens here any more, and that ends with the process."""
+        """A connection to a manager has failed: give all leases up until a heartbeat is answered again. A connection
+        that the manager has closed does not count: the manager calls this process dead only if nothing listens at its
+        address, and that is so only after the process has ended."""
         if address in self._settings.managers and not isinstance(error, PeerClosed | ConnectionIdle):
             self.targets.yield_leases()
             self._registration.report()

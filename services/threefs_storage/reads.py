@@ -1,7 +1,8 @@
 """Batched reads: the hot path of the service, and apportioned queries.
 
-A batch of warm, clean chunks is answered at once, in the step in which it came: no task, no thread. A row whose bytes
-are not in memory, or whose chunk has a pending version, is finished by a coroutine, and the batch with it.
+A batch whose rows are all clean and in memory is answered in the step of the event loop in which it came, without a
+task or a thread. If a row has to wait, for the disk or for the version query of a pending version, a task answers the
+batch.
 """
 
 import asyncio
@@ -36,11 +37,11 @@ from threefs_storage.targets import Targets
 
 MOST_ROWS = 4096
 MOST_BYTES = 64 << 20
-#: What is read without a turn for others in between: some milliseconds of work. Requests of clients are smaller.
+#: Rows and bytes that are read in one step of the event loop: some milliseconds of work. Few requests are larger.
 TURN_ROWS = 1024
 TURN_BYTES = 16 << 20
 
-_AT_ONCE = 64  # rows of a batch that wait for the disk, or for another process
+_PARALLEL = 64  # rows of a batch that wait for the disk or for another process at a time
 
 _OK = 0
 _NOT_SERVING = NotServing.code
@@ -48,7 +49,7 @@ _CHAIN_CHANGED = ChainChanged.code
 _NOT_FOUND = ChunkNotFound.code
 _LOG = structlog.get_logger()
 
-#: What is known of a row: code, length, checksum, version.
+#: The result of a row: error code, length, checksum, version.
 Row = tuple[int, int, int, int]
 
 
@@ -69,7 +70,7 @@ class Reads:
         count = len(lengths)
         columns = (request.target, request.chain_version, request.inode, request.index, offsets)
         if any(len(column) != count for column in columns):
-            raise InvalidArgument("the columns of a read differ in length")
+            raise InvalidArgument(f"the columns of a read differ in length: {[count, *map(len, columns)]}")
         total = sum(lengths)
         if count > MOST_ROWS or total > MOST_BYTES:
             raise LimitExceeded(f"a read of {count} rows and {total} bytes; {MOST_ROWS} and {MOST_BYTES} are the most")
@@ -94,7 +95,8 @@ class Reads:
     def _read_some(
         self, asked: Iterable[Sequence[int]], buffer: memoryview, place: int, rows: list[Row], waiting: list[int]
     ) -> int:
-        """These rows, as far as they need not wait, into the buffer from `place` on; where the next one goes."""
+        """Read rows into the buffer from `place` on, and note those that have to wait. Returns the place of the
+        next."""
         by_id = self._targets.by_id
         now = self._clock.monotonic()
         for target_id, chain_version, inode, index, offset, length in asked:
@@ -114,7 +116,7 @@ class Reads:
         return place
 
     def _return_buffer(self, task: "asyncio.Future[None]", buffer: memoryview) -> None:
-        """Take the buffer back if there was no answer. The task cannot: it may be cancelled before it begins."""
+        """Give the buffer back if there was no answer. The task cannot do so: it may be cancelled before it starts."""
         if task.cancelled() or task.exception() is not None:
             self._pool.give(buffer)
 
@@ -145,8 +147,7 @@ class Reads:
         lengths: Sequence[int],
         buffer: memoryview,
     ) -> None:
-        """Go on with a batch that is too long for one turn; then read the rows that have to wait, all at the same
-        time."""
+        """Read the rest of a batch that is too long for one step, then the rows that have to wait, in parallel."""
         place = sum(lengths[: len(rows)])
         while len(rows) < len(lengths):
             await asyncio.sleep(0)
@@ -168,8 +169,8 @@ class Reads:
                     call.deadline,
                 )
 
-        reading = (read_some() for _ in range(min(len(waiting), _AT_ONCE)))
-        # Also when it is cancelled this ends only after all of them: they may be filling the buffer in threads.
+        reading = (read_some() for _ in range(min(len(waiting), _PARALLEL)))
+        # A cancelled batch waits for all of them, too: threads may be filling the buffer (I14).
         for error in await asyncio.gather(*reading, return_exceptions=True):
             if error is not None:
                 raise error
@@ -195,8 +196,8 @@ class Reads:
             return _failed(target, chunk, error)
 
     async def _committed(self, target: Target, chain_version: int, chunk: ChunkId, deadline: float) -> Version | None:
-        """The version that a read must answer with. A replica with a pending version asks which one that is:
-        another replica may have shown the pending one already. Returned in the step in which it was looked up."""
+        """The version that a read must return, in the step in which it was looked up (R2). A replica with a pending
+        version asks the last target, because another replica may have shown the pending version already (R1)."""
         while True:
             target.check(chain_version)
             record = target.engine.record(chunk)
@@ -221,7 +222,7 @@ class Reads:
 
 
 def _turn(lengths: Sequence[int], start: int) -> int:
-    """How many rows from this one on are read before others have their turn."""
+    """How many rows from `start` on are read in one step."""
     total = 0
     for number in range(start, min(start + TURN_ROWS, len(lengths))):
         total += lengths[number]
@@ -231,7 +232,7 @@ def _turn(lengths: Sequence[int], start: int) -> int:
 
 
 def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> Row | None:
-    """One row without waiting; None if it has to wait."""
+    """The result of a row; None if it has to wait."""
     try:
         record = target.engine.record(chunk)
         if record is None:
@@ -255,8 +256,8 @@ def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> 
 
 
 def _failed(target: Target, chunk: ChunkId, error: ThreefsError) -> Row:
-    """The client asks another replica. Damage is repaired, and worth a line in the log, once per chunk. So is a place
-    that the disk cannot read any more: it may be the only one."""
+    """The result of a row that failed: the client asks another replica. Damage is noted for repair and logged once per
+    chunk, also a single place that the disk cannot read."""
     if isinstance(error, CorruptChunk | Corrupt | DiskFailed) and target.note_damage(chunk):
         _LOG.warning("a chunk is damaged", target=target.target_id, chunk=chunk, error=error.message)
     return (error.code, 0, 0, 0)

@@ -63,15 +63,15 @@ from threefs_storage.reads import MOST_ROWS, Reads
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
-_MOST_WRITES = 1024
-_MOST_UNDER_WAY = 32_768  # writes of batches, of all clients
-_MOST_LISTED = 4096
+_MAX_WRITES = 1024
+_MAX_IN_FLIGHT = 32_768  # writes of batches, of all clients
+_MAX_LISTED = 4096
 _REFRESH_S = 0.5
 _LOG = structlog.get_logger()
 
 
 class Storage:
-    """The targets of one process, served."""
+    """Serves the targets of one process."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Storage:
         report: Callable[[], None] = lambda: None,
         scrub_rate: ScrubRate | None = None,
     ) -> None:
-        """`report` sends a heartbeat at once: something about the targets has changed."""
+        """`report` sends a heartbeat at once, after a change of the targets."""
         self.trace = EventTrace(clock=clock)
         self._targets = targets
         self._cluster = cluster
@@ -101,13 +101,13 @@ class Storage:
         self._resync = Resync(self._craq, self._repair, others, clock=clock)
         self._tombstone_collector = TombstoneCollector(self._craq, clock=clock)
         self._scrubber = Scrubber(scrub_rate or ScrubRate(), Comparison(others, clock=clock), clock=clock)
-        self._target_recovery = TargetRecovery(targets, clock=clock, report=report, began=self._restart_chain_tasks)
+        self._target_recovery = TargetRecovery(targets, clock=clock, report=report, on_return=self._restart_chain_tasks)
         self._room = Room(others, clock=clock)
         self._report = report
         self._in_flight = 0
 
     def start(self, server: Server) -> None:
-        """Serve, and finish what a crash left pending."""
+        """Serve, and finish the versions that a crash has left pending."""
         server.add(READ, self._reads.read)
         server.add(WRITE, self._write)
         server.serve(QUERY_VERSION, self._query_version)
@@ -143,7 +143,7 @@ class Storage:
         for target in changed:
             self._restart_chain_tasks(target)
         if changed:
-            self._report()  # leases are granted to those who know the newest version of their chain
+            self._report()  # only a target that knows the newest version of its chain gets a lease
 
     def _restart_chain_tasks(self, target: Target) -> None:
         self._pending_recovery.restart(target)
@@ -153,9 +153,9 @@ class Storage:
 
     async def _write(self, call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
         writes = call.request.writes
-        if len(writes) > _MOST_WRITES:
-            raise LimitExceeded(f"{len(writes)} writes in one request; {_MOST_WRITES} are the most")
-        parts = _parts(call.request, call.payload)
+        if len(writes) > _MAX_WRITES:
+            raise LimitExceeded(f"{len(writes)} writes in one request; {_MAX_WRITES} are the most")
+        parts = _split_payload(call.request, call.payload)
         if len(writes) == 1:
             results = [await self._write_one(call, writes[0], parts[0])]
         else:
@@ -165,10 +165,12 @@ class Storage:
     async def _write_all(
         self, call: Call[pb.WriteRequest, pb.WriteReply], parts: list[memoryview]
     ) -> list[pb.ChunkWriteResult]:
-        """All of them have ended before the payload's buffer is given back, also when this is cancelled (I14)."""
+        """All writes end before the payload's buffer is given back, also when the call is cancelled (I14)."""
         count = len(parts)
-        if self._in_flight + count > _MOST_UNDER_WAY:
-            raise Overloaded(f"{self._in_flight} writes of batches are under way here")
+        if self._in_flight + count > _MAX_IN_FLIGHT:
+            raise Overloaded(
+                f"{self._in_flight} writes of batches are in flight, {count} more exceed {_MAX_IN_FLIGHT}: try again"
+            )
         self._in_flight += count
         try:
             async with asyncio.TaskGroup() as group:
@@ -203,7 +205,7 @@ class Storage:
             return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")
 
     def _note_full(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
-        """A target without room for what is on its way along the chain stands in the way of the others."""
+        """A target without room for the write of a predecessor leaves its chain, so that the others can go on."""
         target = self._targets.by_id.get(write.target)
         if target is None or target.leaving:
             return
@@ -211,9 +213,9 @@ class Storage:
             self._target_recovery.on_no_space(target)
 
     async def _no_space(self, target: Target, write: pb.ChunkWrite, error: NoSpace) -> ThreefsError:
-        """What is answered where there is no room. A full head gives way to a replica that has some."""
+        """The error for a write that found no room. A full head gives way to a replica that has room."""
         if write.version and not target.leaving:
-            return error  # for the predecessor, which waits until this target has left the chain
+            return error  # the predecessor waits until this target has left the chain
         found = Found.TAKES_OVER if target.leaving else await self._room.ask(target, write.chunk_bytes)
         if found is Found.TAKES_OVER:
             self._target_recovery.on_no_space(target)
@@ -228,9 +230,9 @@ class Storage:
         versions = []
         for inode, index in zip(request.inode, request.index, strict=True):
             chunk = ChunkId(inode, index)
-            record = _known(target, chunk)
+            record = _record_for_query(target, chunk)
             unfinished = record is not None and record.pending is not None and chunk not in target.current_pending
-            if unfinished and target.serving:  # at a syncing one it is void (R5)
+            if unfinished and target.serving:  # at a syncing target such a version is void (R5)
                 await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _REFRESH_S)
                 self._at_last(request.target, request.chain_version)
                 record = target.engine.record(chunk)
@@ -255,7 +257,7 @@ class Storage:
         target = await self._tail_without_pending(
             request.target, request.chain_version, request.inode, call.remaining_s
         )
-        limit = min(request.limit or _MOST_LISTED, _MOST_LISTED)
+        limit = min(request.limit or _MAX_LISTED, _MAX_LISTED)
         found = target.read_list(
             request.inode, lambda: target.engine.chunks(request.inode, request.first_index, limit + 1)
         )
@@ -276,7 +278,7 @@ class Storage:
     async def _sync_done(self, request: pb.SyncDoneRequest) -> pb.SyncDoneReply:
         target = self._syncing(request.target, request.chain_version)
         if not target.drop_all_outdated():
-            raise Unavailable("a version that was pending before cannot be dropped yet")
+            raise Unavailable("a pending version of an older chain version cannot be dropped yet: try again")
         target.logical_time.observe(request.stamp)
         target.synced_in_version = request.chain_version
         self._report()
@@ -301,8 +303,8 @@ class Storage:
     async def _tail_without_pending(
         self, target_id: int, chain_version: int, inode: int, remaining_s: Callable[[], float]
     ) -> Target:
-        """The tail, once no version of this inode is left pending that it may have to commit from before, or that a
-        syncing target has committed, which may serve any moment."""
+        """The tail, after it has finished the pending versions of this inode that another target may have committed:
+        those of an older chain version, and all if a syncing target is behind it, which may serve at any moment."""
         target = self._at_tail(target_id, chain_version)
         for chunk in [chunk for chunk in target.engine.pending_chunks if chunk.inode == inode]:
             if not target.is_last or chunk not in target.current_pending:
@@ -337,17 +339,17 @@ class Storage:
         return reply
 
 
-def _known(target: Target, chunk: ChunkId) -> Record | None:
-    """Raises Unavailable: the record is damaged. At a syncing target it is about to be replaced as a whole."""
+def _record_for_query(target: Target, chunk: ChunkId) -> Record | None:
+    """The record, for a version query. Raises Unavailable if it is damaged; a syncing target gets another one soon."""
     if target.serving:
         return target.read_list(chunk.inode, partial(target.engine.record, chunk))
     try:
         return target.engine.record(chunk)
     except Corrupt as error:
-        raise Unavailable(f"to be asked again when it is replaced: {error.message}") from None
+        raise Unavailable(f"the record is damaged and will be replaced by resync, try again: {error.message}") from None
 
 
-def _parts(request: pb.WriteRequest, payload: memoryview) -> list[memoryview]:
+def _split_payload(request: pb.WriteRequest, payload: memoryview) -> list[memoryview]:
     """Each write's share of the payload. Raises InvalidArgument."""
     parts, place = [], 0
     for write in request.writes:
@@ -357,5 +359,5 @@ def _parts(request: pb.WriteRequest, payload: memoryview) -> list[memoryview]:
         parts.append(payload[place : place + size])
         place += size
     if place != len(payload):
-        raise InvalidArgument(f"the writes announce {place} bytes of payload; {len(payload)} came")
+        raise InvalidArgument(f"the writes announce {place} bytes of payload, and {len(payload)} came")
     return parts

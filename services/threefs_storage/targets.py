@@ -43,7 +43,7 @@ class Targets:
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> None:
         self.by_id: dict[int, Target] = {}
-        self._grant_epoch = 0  # rises whenever what heartbeats under way may grant is void
+        self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
         self._directory = directory
         self._disk = disk
@@ -53,7 +53,7 @@ class Targets:
         self._open_table = open_table
 
     async def open(self, routing: Routing) -> None:
-        """Raises StrangeStore where another node's targets lie, Corrupt, Unavailable."""
+        """Open the targets of this node. Raises StrangeStore if the disk is another node's, Corrupt, Unavailable."""
         check_disk(self._directory, self._node_id, routing)
         minimums = routing.minimums()
         for target in routing.targets.values():
@@ -67,16 +67,16 @@ class Targets:
             opened.on_failure = partial(self._disk_failed, engine.space().disk)
 
     async def reopen(self, target: Target) -> None:
-        """Open the store of a target that has left its chain anew. Raises NoSpace, Unavailable, Corrupt."""
-        with contextlib.suppress(ThreefsError):  # it has failed before
+        """Open the store of a target that has left its chain again. Raises NoSpace, Unavailable, Corrupt."""
+        with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
             await target.engine.close()
         target.attach_engine(await self._engine(target.target_id, target.chain))
-        self._grant_epoch += 1  # a heartbeat that was sent before it left must not speak for it now
+        self._grant_epoch += 1  # a heartbeat from before it left must not grant it a lease now
         target.full = target.leaving = False
         target.apply_chain(target.chain)
 
     def _disk_failed(self, disk: str, error: ThreefsError) -> None:
-        """All targets on that disk go with it. Damage is no failure: the others read what they have, and see."""
+        """Fail all targets on that disk. A damaged table is no failure of the disk: the other targets go on."""
         if isinstance(error, Corrupt):
             return
         for target in self:
@@ -84,15 +84,16 @@ class Targets:
                 target.engine.fail(error)
 
     async def _engine(self, target_id: TargetId, chain: Chain) -> ChunkEngine:
-        """A store whose table is damaged is put aside, if the chain may have others that keep the same."""
+        """Open a store. One whose table is damaged is quarantined and replaced by an empty one, if another member may
+        have all that it should have."""
         directory = self._directory / f"target-{target_id}"
         try:
             return await self._open_engine(directory)
         except Corrupt as error:
             if not has_other_copy(chain, target_id):
                 raise
-            aside = quarantine(directory)
-            _LOG.error("a damaged store was put aside", target=target_id, directory=str(aside), error=error.message)
+            kept = quarantine(directory)
+            _LOG.error("a damaged store is quarantined", target=target_id, directory=str(kept), error=error.message)
         return await self._open_engine(directory)
 
     async def _open_engine(self, directory: Path) -> ChunkEngine:
@@ -101,12 +102,12 @@ class Targets:
         )
 
     async def keep_chains(self, routing: Routing) -> None:
-        """Make the chain versions of that routing durable here. To be done before anything is answered in them; a
-        target that has left answers nothing before it hears of yet another one."""
+        """Store the chain versions of that routing durably, before the targets act in them. A target that is leaving
+        serves nothing until it knows a newer chain version than these."""
         await asyncio.gather(*(kept_version.save(t.engine, t.chain.chain_id, routing) for t in self if not t.leaving))
 
     def apply_routing(self, routing: Routing) -> list[Target]:
-        """Take over newer chain versions; the targets whose chain has changed."""
+        """Take over newer chain versions. Returns the targets whose chain has changed."""
         changed = []
         minimums = routing.minimums()
         for target in self:
@@ -128,8 +129,8 @@ class Targets:
         return iter(self.by_id.values())
 
     def open_grant(self) -> Callable[[Iterable[int], float], None]:
-        """To be called when a heartbeat is sent; what it returns takes what the answer grants. Nothing, if leases were
-        given up since then: whoever was told so may have acted on it."""
+        """Call this when a heartbeat is sent, and the returned function with the leases that its answer grants. It
+        grants nothing if leases were given up since: the manager may have acted on that."""
         opened_in = self._grant_epoch
 
         def grant(targets: Iterable[int], until: float) -> None:
@@ -154,26 +155,27 @@ class Targets:
             target.leave()
 
     def stores(self) -> list[manager_pb2.Store]:
-        """For the registration."""
+        """The identities of the stores, for the registration."""
         return [
             manager_pb2.Store(target_id=t.target_id, store_id=t.engine.store_id, kept=kept_version.load(t.engine))
             for t in self
         ]
 
     def reports(self) -> list[manager_pb2.TargetReport]:
-        """For the heartbeat. A broken target gives its lease up before it is reported (R9)."""
+        """The states of the targets, for the heartbeat. A failed target gives its lease up before it is reported
+        (R9)."""
         for target in self:
             if target.has_failed:
                 target.leave()
         return [_report(target) for target in self]
 
     async def close(self) -> None:
-        """One that cannot be closed, as its disk has failed, keeps the others from nothing."""
+        """Close all stores, also when one of them fails to close."""
         for target in self:
             try:
                 await target.engine.close()
             except ThreefsError as error:
-                _LOG.warning("a store is not closed properly", target=target.target_id, error=error.message)
+                _LOG.warning("a store cannot be closed", target=target.target_id, error=error.message)
 
 
 def _report(target: Target) -> manager_pb2.TargetReport:

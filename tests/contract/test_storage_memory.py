@@ -155,7 +155,7 @@ def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(successor, "WHOLE_CHUNK_BYTES", MIB)
-    monkeypatch.setattr(resync, "_AT_ONCE", 1)
+    monkeypatch.setattr(resync, "_IN_FLIGHT_CHUNKS", 1)
 
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
@@ -177,7 +177,7 @@ def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
 
 def test_rows_of_batches_have_a_bound_of_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row is a task: a request of 40 KiB took 5 MiB, and 4,096 of them could wait."""
-    monkeypatch.setattr(service, "_MOST_UNDER_WAY", 100)
+    monkeypatch.setattr(service, "_MAX_IN_FLIGHT", 100)
 
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:

@@ -65,7 +65,9 @@ def _dead(node: StorageNode) -> Iterator[str]:
         storage._repair,
         storage._tombstone_collector,
     )
-    running = {f"the finisher of target {target}": task for target, task in storage._pending_recovery._tasks.items()}
+    running = {
+        f"pending recovery of target {target}": task for target, task in storage._pending_recovery._tasks.items()
+    }
     running |= {task.get_name(): task for owner in owners for task in owner._background._tasks}
     yield from (f"all of {type(owner).__name__}" for owner in owners if not owner._background._tasks)
     yield from (name for name, task in running.items() if task.done())

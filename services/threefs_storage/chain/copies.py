@@ -1,7 +1,7 @@
-"""Copies of a chunk at the other members of its chain, for one whose own is damaged.
+"""Copies of a chunk at the other members of its chain, for a target whose own copy is damaged.
 
-A serving member tells what is committed. The bytes of a version that is known may come from any member, in whatever
-state it is: its length and checksum say whether they are the right ones.
+Only a serving member can say which version is committed. The bytes of a known version may come from a member in any
+state: length and checksum show whether they are the right ones.
 """
 
 import asyncio
@@ -24,28 +24,28 @@ _FETCH_S = 10.0
 
 
 class Copies:
-    """Asks the other members of a chain, and answers them."""
+    """Fetches chunks from the other members of a chain, and serves them to others."""
 
     def __init__(self, peers: PeerTargets, *, pool: BufferPool) -> None:
         self._peers = peers
         self._pool = pool
 
     async def record(self, target: Target, member: TargetId, chunk: ChunkId, *, newest: bool) -> pb.ChunkWrite | None:
-        """What a serving member has committed, without its content; with `newest` a pending version counts. None:
-        nothing. Raises Corrupt: it cannot read its own; VersionGap: to be asked when nothing is pending any more."""
+        """The committed version at a serving member, without its content; with `newest` its pending version, if it has
+        one. None if it has no record. Raises Corrupt if its record is damaged, VersionGap if a version is pending
+        there that does not count."""
         request = self._request(target, member, chunk, newest=newest, record_only=True)
         reply, _ = await self._call(target, member, request, _ASK_S)
         return reply.chunk if reply.found else None
 
     async def content(self, target: Target, chunk: ChunkId, version: Version) -> bytearray | None:
-        """The bytes of this very version, from whoever has them; None: no member that answers does. Raises
-        Unavailable: a member that serves did not answer."""
+        """The bytes of exactly this version from any member; None if no member that answers has them. Raises
+        Unavailable if a serving member did not answer."""
         if not version.length:
             return bytearray()
         others = [m for m in target.chain.members if m.target_id != target.target_id]
-        asking = (self._has(target, member.target_id, chunk, version) for member in others)
-        async with asyncio.TaskGroup() as group:  # they raise nothing
-            asked = [group.create_task(each) for each in asking]
+        async with asyncio.TaskGroup() as group:  # `_has` raises nothing
+            asked = [group.create_task(self._has(target, m.target_id, chunk, version)) for m in others]
         answers = {member: has.result() for member, has in zip(others, asked, strict=True)}
         for member in [member for member, has in answers.items() if has]:
             try:
@@ -56,11 +56,11 @@ class Copies:
                 return content
         silent = [m.target_id for m, has in answers.items() if has is None and m.state is PublicState.SERVING]
         if silent:
-            raise Unavailable(f"targets {silent} may have chunk {chunk}, and did not answer")
+            raise Unavailable(f"targets {silent} serve, may have chunk {chunk}, and did not answer: try again")
         return None
 
     async def _has(self, target: Target, member: TargetId, chunk: ChunkId, version: Version) -> bool | None:
-        """None if it does not answer."""
+        """Whether that member has the version undamaged; None if it does not answer."""
         request = self._request(target, member, chunk, version, record_only=True)
         try:
             reply, _ = await self._call(target, member, request, _ASK_S)
@@ -97,10 +97,10 @@ class Copies:
         call = self._peers.call(member, FETCH_CHUNK, request, timeout_s=timeout_s, sink=sink)
         return await target.cancel_on_chain_change(call), content
 
-    # ---- the other side
+    # ---- for other members
 
     async def serve(self, call: Call[pb.FetchChunkRequest, pb.FetchChunkReply], target: Target) -> None:
-        """Answer one who asks. Raises what a read would."""
+        """Answer another member. Raises what a read would raise."""
         request = call.request
         if not request.version:
             target.check(request.chain_version)

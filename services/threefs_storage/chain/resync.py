@@ -1,10 +1,10 @@
-"""Bringing a syncing successor up to date, while writes go on.
+"""Resync: the tail brings its syncing successor up to date while writes go on.
 
-The last serving target takes its successor's inventory, then looks at its own, both in key order, and ships every chunk
-that differs as a whole, under its lock. Writes of meanwhile reach the successor as whole chunks too (R4). A run belongs
-to one chain version: any change of the chain ends it, and the next one begins anew, which is cheap where chunks are
-equal already. Nothing that a run meets is fatal: what fails is tried again. What cannot be read here is repaired, and
-if no member of the chain has it, shipped as lost: a damaged chunk does not keep a chain from having all its replicas.
+The tail reads the successor's inventory, then its own, both in key order, and sends every chunk that differs as a
+whole, under the lock of the chunk. Writes reach the successor as whole chunks, too (R4). A run belongs to one chain
+version: any change of the chain ends it, and the next run starts again, which is cheap where chunks are already equal.
+No failure is final: a failed step is tried again. A chunk that is damaged here is repaired from other members; if no
+member has it, it is sent as lost, so that one damaged chunk does not keep a chain from having all its replicas.
 """
 
 import asyncio
@@ -29,14 +29,13 @@ from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 
 MOST_ROWS = 2048
-_IN_FLIGHT_CHUNKS = 8  # chunks on their way ...
-IN_FLIGHT_BYTES = (
-    32 << 20
-)  # ... of all targets of the process: there is room for as much of what clients write meanwhile
+_IN_FLIGHT_CHUNKS = 8  # of one target
+#: Of all targets of the process: half of the budget for whole chunks in flight, so that clients' writes have room, too.
+IN_FLIGHT_BYTES = 32 << 20
 _CALL_S = 5.0
-_SHIP_S = 20.0
+_SEND_S = 20.0
 _BACKOFF = Backoff(0.05, 1.0)
-#: A pass that ends with something missing is followed by another one. More than so many get nothing done.
+#: A pass that leaves a difference is followed by another one. Later passes than these do not count as progress.
 _PASSES = 3
 
 _LOG = structlog.get_logger()
@@ -44,7 +43,7 @@ _LOG = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The committed state of a chunk; version 0: there is none, or it cannot be read."""
+    """The committed state of a chunk; version 0 if there is none, or if the record is damaged."""
 
     chunk: ChunkId
     version: int
@@ -65,7 +64,7 @@ class Resync:
         self._budget = ByteBudget(IN_FLIGHT_BYTES)
 
     def restart(self, target: Target) -> None:
-        """To be called with every new version of the target's chain."""
+        """Start the run that this version of the target's chain needs, if it needs one."""
         before = self._tasks.pop(target.target_id, None)
         if before is not None:
             before.cancel()
@@ -97,28 +96,28 @@ class Resync:
             await self._clock.sleep(_BACKOFF.limit_s(passes - 1))
 
     async def _run_pass(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
-        """One pass, which counts as progress or not; whether nothing is missing any more."""
-        shipping: dict[asyncio.Task[bool], None] = {}
+        """Compare all chunks and send those that differ. True if the successor has everything at the end."""
+        sending: dict[asyncio.Task[bool], None] = {}
         complete = True
-        looked_at = 0
+        compared = 0
         try:
             async for theirs in self._pages(target, successor, chain_version):
                 for chunk, row in theirs:
-                    looked_at += 1
+                    compared += 1
                     target.sync_progress += progress
-                    target.resync_counts = (looked_at, max(looked_at, target.engine.space().chunks))
-                    if row is not None and row == _own(target, chunk):
+                    target.resync_counts = (compared, max(compared, target.engine.space().chunks))
+                    if row is not None and row == _own_row(target, chunk):
                         continue
-                    while len(shipping) >= _IN_FLIGHT_CHUNKS:
-                        done, _ = await asyncio.wait(shipping, return_when=asyncio.FIRST_COMPLETED)
-                        for task in [task for task in shipping if task in done]:
-                            del shipping[task]
+                    while len(sending) >= _IN_FLIGHT_CHUNKS:
+                        done, _ = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+                        for task in [task for task in sending if task in done]:
+                            del sending[task]
                             complete &= task.result()
-                    shipping[asyncio.create_task(self._send(target, chunk, chain_version))] = None
-            results = await asyncio.gather(*shipping)
+                    sending[asyncio.create_task(self._send(target, chunk, chain_version))] = None
+            results = await asyncio.gather(*sending)
             return complete and all(results)
         finally:
-            await cancel_and_wait(*shipping)
+            await cancel_and_wait(*sending)
 
     async def _send(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
         size = _size(target, chunk)
@@ -131,23 +130,23 @@ class Resync:
     async def _send_or_repair(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
         try:
             try:
-                await self._craq.send_chunk(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
+                await self._craq.send_chunk(target, chunk, chain_version, self._clock.monotonic() + _SEND_S)
             except (CorruptChunk, Corrupt):
                 target.note_damage(chunk)
                 if await self._repair.repair(target, chunk) is Outcome.LATER:
                     raise
-                await self._craq.send_chunk(target, chunk, chain_version, self._clock.monotonic() + _SHIP_S)
+                await self._craq.send_chunk(target, chunk, chain_version, self._clock.monotonic() + _SEND_S)
             return True
         except ThreefsError as error:
-            _LOG.info("a chunk cannot be shipped now", target=target.target_id, chunk=chunk, error=str(error))
+            _LOG.info("a chunk cannot be sent now", target=target.target_id, chunk=chunk, error=str(error))
             return False
 
     async def _pages(
         self, target: Target, successor: TargetId, chain_version: int
     ) -> AsyncIterator[list[tuple[ChunkId, Row | None]]]:
-        """All chunks of both, in key order, with what the successor has (None: nothing).
+        """All chunks of both targets in key order, with the row of the successor (None if it has no record).
 
-        The successor's rows of a page are taken first, then ours: what is written between the two is equal there.
+        For each page the successor's rows are read before ours: a write between the two readings has reached both.
         """
         after: ChunkId | None = None
         more = True
@@ -159,13 +158,13 @@ class Resync:
             theirs = {row.chunk: row for row in _rows(reply)}
             more = reply.more
             last = max(theirs) if more else None
-            for page in _merged(target, after, last, theirs):
+            for page in _merged_pages(target, after, last, theirs):
                 yield page
             after = last
 
 
 def inventory(target: Target, after: ChunkId | None, limit: int) -> pb.InventoryReply:
-    """The answer of a syncing target."""
+    """One page of the inventory of a syncing target."""
     limit = min(limit or MOST_ROWS, MOST_ROWS)
     found = target.inventory(after, limit + 1)
     rows = [row_of(chunk, record) for chunk, record in found[:limit]]
@@ -186,7 +185,7 @@ def row_of(chunk: ChunkId, record: Record | None) -> Row:
 
 
 def _size(target: Target, chunk: ChunkId) -> int:
-    """Bytes that are shipped, as far as they are known before its lock is held."""
+    """The bytes that will be sent; without the chunk's lock this is an estimate."""
     try:
         record = target.engine.record(chunk)
     except ThreefsError:
@@ -200,8 +199,8 @@ def _rows(reply: pb.InventoryReply) -> list[Row]:
     return [Row(ChunkId(inode, index), version, crc, rest) for inode, index, version, crc, rest in columns]
 
 
-def _own(target: Target, chunk: ChunkId) -> Row | None:
-    """What is committed here; None if it is being changed, or cannot be read: then only its lock tells what is so."""
+def _own_row(target: Target, chunk: ChunkId) -> Row | None:
+    """The row of a chunk here; None if the chunk is being changed or damaged, so that it has to be sent."""
     if chunk in target.locks or chunk in target.engine.pending_chunks:
         return None
     try:
@@ -211,10 +210,10 @@ def _own(target: Target, chunk: ChunkId) -> Row | None:
     return None if record is None else row_of(chunk, record)
 
 
-def _merged(
+def _merged_pages(
     target: Target, after: ChunkId | None, last: ChunkId | None, theirs: Mapping[ChunkId, Row]
 ) -> Iterator[list[tuple[ChunkId, Row | None]]]:
-    """Chunks known here or there, behind `after` up to and with `last` (None: to the end), page by page."""
+    """Chunks of either target behind `after`, up to and including `last` (None: to the end), page by page."""
     full = True
     while full:
         ours = [chunk for chunk, _ in target.inventory(after, MOST_ROWS)]

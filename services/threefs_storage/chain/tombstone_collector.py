@@ -1,8 +1,7 @@
-"""Removed chunks leave their version number behind; when it is of no use any more, it is collected.
+"""Collecting tombstones: the records of removed chunks, when nothing needs their versions any more.
 
-It is of use while a write of before the removal may still be on its way, and while a member of the chain is away that
-may come back with the chunk. The head looks at a few records at a time, in the order of their keys, and begins anew at
-the end and in each process.
+A tombstone is needed while a write from before the removal may still arrive, and while an absent member of the chain
+may return with the chunk. The head visits a page of records at a time in key order, and starts again at the end.
 """
 
 from collections.abc import Iterable
@@ -19,8 +18,8 @@ from threefs_storage.engine.record_store import AGE
 from threefs_storage.engine.records import Record
 from threefs_storage.target import Target
 
-_TURN_S = 5.0
-_PAGE = 1024  # records looked at in a turn, of each target
+_INTERVAL_S = 5.0
+_PAGE = 1024  # records of each target that are visited in an interval
 _COLLECT_S = 5.0
 _AGE_BYTES = 4
 
@@ -33,27 +32,27 @@ class TombstoneCollector:
     def __init__(self, craq: Craq, *, clock: Clock) -> None:
         self._craq = craq
         self._clock = clock
-        self._cursors: dict[int, ChunkId | None] = {}  # by target: where to go on
-        self._saved_minutes: dict[int, int] = {}  # by target: the minutes that its store knows
+        self._cursors: dict[int, ChunkId | None] = {}  # by target: the last chunk that was visited
+        self._saved_minutes: dict[int, int] = {}  # by target: the logical time in its store
         self._background = BackgroundTasks()
 
     def start(self, targets: Iterable[Target]) -> None:
-        self._background.start("collector of removals", self._run(list(targets)))
+        self._background.start("tombstone collector", self._run(list(targets)))
 
     async def stop(self) -> None:
         await self._background.stop()
 
     async def _run(self, targets: list[Target]) -> None:
         while True:
-            await self._clock.sleep(_TURN_S)
+            await self._clock.sleep(_INTERVAL_S)
             for target in targets:
                 try:
                     self._save_logical_time(target)
                     await self.collect_page(target)
                 except ThreefsError as error:
-                    _LOG.debug("removals cannot be collected now", target=target.target_id, error=str(error))
+                    _LOG.debug("tombstones cannot be collected now", target=target.target_id, error=str(error))
                 except Exception:
-                    _LOG.exception("removals cannot be collected", target=target.target_id)
+                    _LOG.exception("tombstones cannot be collected", target=target.target_id)
 
     def _save_logical_time(self, target: Target) -> None:
         now = target.logical_time.now
@@ -62,7 +61,7 @@ class TombstoneCollector:
             self._saved_minutes[target.target_id] = now
 
     async def collect_page(self, target: Target) -> int:
-        """Look at some records; how many were collected. Raises what the successor refuses with."""
+        """Visit a page of records, and return how many were collected. Raises what the successor refuses with."""
         if (
             target.chain.head != target.target_id
             or not target.all_members_serve
@@ -73,12 +72,12 @@ class TombstoneCollector:
         self._cursors[target.target_id] = page[-1][0] if len(page) == _PAGE else None
         collected = 0
         for chunk, record in page:
-            if record is not None and _is_removal(record) and chunk not in target.locks:
+            if record is not None and _is_tombstone(record) and chunk not in target.locks:
                 assert record.committed is not None
                 deadline = self._clock.monotonic() + _COLLECT_S
                 collected += await self._craq.collect_tombstone(target, chunk, record.committed.version, deadline)
         return collected
 
 
-def _is_removal(record: Record) -> bool:
+def _is_tombstone(record: Record) -> bool:
     return record.committed is not None and record.committed.removed and record.pending is None

@@ -1,1 +1,1 @@
-"""Damage and lack of room: found, mended, or kept away from the chain."""
+"""Damage and full disks: detection, repair, and recovery of the targets that they put out of a chain."""

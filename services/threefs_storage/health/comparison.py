@@ -1,8 +1,9 @@
-"""Whether what a target has committed is what its neighbours in the chain have (I3, I4).
+"""Comparing the committed versions of a target with its neighbours in the chain (I3, I4).
 
-It always should be, but for what is on its way. A target that is found to be wrong, twice, leaves the chain and comes
-back by resync: one that is behind another one, or has other bytes under the same version as the one before it, which is
-the authority in a resync. Only numbers and checksums are compared; that the bytes are those is for each target to see.
+They are equal except for changes in flight. A target that diverges in two comparisons leaves the chain and returns by
+resync. It diverges if it is behind a neighbour, or if it has another content under the same version as its predecessor,
+which is the authority in a resync. Only versions, lengths and checksums are compared; whether the bytes match them is
+what each target's scrubber checks.
 """
 
 from collections.abc import Mapping
@@ -18,11 +19,11 @@ from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 
 _CALL_S = 5.0
-_SECOND_LOOK_S = 2.0
+_SECOND_COMPARISON_S = 2.0
 
 
 class Row(NamedTuple):
-    """What is committed."""
+    """The committed version of a chunk."""
 
     version: int
     length: int  # bytes
@@ -30,7 +31,7 @@ class Row(NamedTuple):
     removed: bool = False
 
 
-#: No record, as of a chunk that never was. What is removed may be forgotten, here sooner than there.
+#: The row of a chunk without a record. A tombstone counts as the same, because targets collect it one after the other.
 _NOTHING = Row(0, 0, 0, removed=True)
 
 
@@ -42,9 +43,9 @@ class Comparison:
         self._clock = clock
 
     async def find_divergent(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
-        """Chunks behind `after`, up to and with `last` (None: to the end), of which this target has not what it should.
+        """Chunks behind `after`, up to and including `last` (None: to the end), that diverge at this target.
 
-        Nothing where they cannot be compared now.
+        An empty list if they cannot be compared now.
         """
         if not target.serving or len(target.chain.serving) < 2:
             return []
@@ -55,19 +56,19 @@ class Comparison:
 
     async def _compare_twice(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
         suspects: set[ChunkId] = set()
-        for neighbour, before in _neighbours(target):
-            suspects |= await self._divergent_from(target, neighbour, before, after, last)
+        for neighbour, is_predecessor in _neighbours(target):
+            suspects |= await self._divergent_from(target, neighbour, is_predecessor, after, last)
         if not suspects:
             return []
-        await self._clock.sleep(_SECOND_LOOK_S)
-        wrong: set[ChunkId] = set()
+        await self._clock.sleep(_SECOND_COMPARISON_S)
+        divergent: set[ChunkId] = set()
         for chunk in sorted(suspects):
-            for neighbour, before in _neighbours(target):
-                wrong |= await self._divergent_from(target, neighbour, before, _before(chunk), chunk)
-        return sorted(wrong & suspects)
+            for neighbour, is_predecessor in _neighbours(target):
+                divergent |= await self._divergent_from(target, neighbour, is_predecessor, _before(chunk), chunk)
+        return sorted(divergent & suspects)
 
     async def _divergent_from(
-        self, target: Target, neighbour: TargetId, before: bool, after: ChunkId | None, last: ChunkId | None
+        self, target: Target, neighbour: TargetId, is_predecessor: bool, after: ChunkId | None, last: ChunkId | None
     ) -> set[ChunkId]:
         chain_version = target.chain.version
         target.check(chain_version)
@@ -79,7 +80,7 @@ class Comparison:
         for chunk in mine.keys() | theirs.keys():
             own, other = mine.get(chunk, _NOTHING), theirs.get(chunk, _NOTHING)
             settled = own is not None and other is not None and own == still.get(chunk, _NOTHING)
-            if settled and chunk not in target.locks and is_divergent(own, other, before=before):
+            if settled and chunk not in target.locks and is_divergent(own, other, by_predecessor=is_predecessor):
                 found.add(chunk)
         return found
 
@@ -98,15 +99,15 @@ class Comparison:
                 return found
 
 
-def is_divergent(own: Row | None, other: Row | None, *, before: bool) -> bool:
-    """Whether a target has not what it should, by what its neighbour before it in the chain, or behind it, has."""
+def is_divergent(own: Row | None, other: Row | None, *, by_predecessor: bool) -> bool:
+    """Whether a target diverges, by the row of its predecessor or of its successor."""
     if own is None or other is None or own == other or (own.removed and other.removed):
         return False
-    return other.version >= own.version if before else other.version > own.version
+    return other.version >= own.version if by_predecessor else other.version > own.version
 
 
 def _neighbours(target: Target) -> list[tuple[TargetId, bool]]:
-    """Those that serve, and whether they stand before this one."""
+    """The serving neighbours, and whether each is the predecessor."""
     serving = target.chain.serving
     place = serving.index(target.target_id)
     return [(t, True) for t in serving[place - 1 : place]] + [(t, False) for t in serving[place + 1 : place + 2]]
@@ -123,7 +124,7 @@ def _own_rows(target: Target, after: ChunkId | None, last: ChunkId | None) -> Ma
 
 
 def _rows(reply: pb.ScanChunksReply, last: ChunkId | None) -> dict[ChunkId, Row | None]:
-    """None: something is on its way, or known to be damaged."""
+    """The rows of a page; None for a chunk that is being changed or known to be damaged."""
     columns = zip(
         reply.inode, reply.index, reply.version, reply.length, reply.checksum, reply.pending, reply.health, strict=True
     )
@@ -141,7 +142,7 @@ def _row(version: int, length: int, checksum: int, pending: bool, health: int) -
 
 
 def _before(chunk: ChunkId) -> ChunkId | None:
-    """The last possible chunk in front of one."""
+    """The highest possible chunk before this one in key order."""
     if chunk.number:
         return ChunkId(chunk.inode, chunk.number - 1)
     return ChunkId(chunk.inode - 1, 0xFFFFFFFF) if chunk.inode else None

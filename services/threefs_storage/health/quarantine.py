@@ -1,8 +1,8 @@
-"""Stores that are not what a target should have: those of another node, and those that can no longer be read.
+"""Stores that a target must not use: those of another node, and those that can no longer be read.
 
-A node does not begin with empty stores on another node's disk: disks that were exchanged can be exchanged back. A store
-whose table is damaged is put aside, and the target begins with an empty one. The chain takes that for an exchanged
-disk. What was put aside is kept until it happens again.
+A node does not start with empty stores on another node's disk, so disks that were mixed up can be put right. A store
+whose table is damaged goes to quarantine, and its target starts with an empty one, which the chain treats like a new
+disk. The quarantined store stays until the next one takes its place.
 """
 
 import shutil
@@ -14,7 +14,7 @@ from threefs.routing import Chain, PublicState, Routing
 
 
 def has_other_copy(chain: Chain, target_id: TargetId) -> bool:
-    """Whether another target may have all that this one should have."""
+    """Whether another member of the chain may have everything that this target should have."""
     return any(
         member.target_id != target_id and member.state in (PublicState.SERVING, PublicState.LASTSRV)
         for member in chain.members
@@ -30,7 +30,7 @@ def check_disk(directory: Path, node_id: NodeId, routing: Routing) -> None:
     if strange is None or own <= found:
         return
     owner = routing.targets.get(strange)
-    whose = f"which is node {owner.node_id}'s" if owner is not None else "which is of no node"
+    whose = f"which belongs to node {owner.node_id}" if owner is not None else "which belongs to no node"
     raise StrangeStore(
         f"{directory} holds target {strange}, {whose}, and not target {min(own - found)} of node {node_id}: mount the "
         "disk of this node there, or correct node_id or data_dir in the settings. If this disk is to be used anew, "
@@ -39,8 +39,9 @@ def check_disk(directory: Path, node_id: NodeId, routing: Routing) -> None:
 
 
 def quarantine(directory: Path) -> Path:
-    """Where it is now. One that was put aside before is removed: the disk shall not fill up with them."""
-    aside = directory.with_name(f"{directory.name}.damaged")
-    shutil.rmtree(aside, ignore_errors=True)
-    directory.rename(aside)
-    return aside
+    """Move a store away, and return its new place. An earlier one there is removed, so that they do not fill the
+    disk."""
+    place = directory.with_name(f"{directory.name}.damaged")
+    shutil.rmtree(place, ignore_errors=True)
+    directory.rename(place)
+    return place

@@ -1,8 +1,8 @@
-"""Damaged chunks are made good from another member of the chain, while readers are served by the others (I12).
+"""Repair of damaged chunks from other members of the chain, which serve the readers until then (I12).
 
-What is good is known from a record: this target's own, or that of another one that serves. Where no member has the
-bytes any more, the chunk is marked as lost: reads of it fail with words that say so, and nothing waits for it any
-longer. A lost chunk is whole again when somebody overwrites it, or when a member comes back that has a good copy.
+A record says which content is the right one: the record of this target, or that of another serving member. If no member
+has the content any more, the chunk is marked as lost: reads of it fail and say so, and nothing waits for it any longer.
+A lost chunk is whole again when a write replaces it, or when a member with a good copy returns.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from threefs_storage.target import Target
 
 _TURN_S = 20.0
 _BACKOFF = Backoff(0.2, 30.0)
-#: Lost chunks that are looked for again in one round; a round comes with each change of the chain.
-_MOST_LOST = 256
-#: Where even the number of the lost version is not known, the next one is beyond all that may have been.
+#: Lost chunks that are tried again in one round. Each change of the chain starts a round.
+_MAX_LOST = 256
+#: Added to the version of a lost chunk whose record is damaged, so that the next version is above all earlier ones.
 _BEYOND = 1 << 32
 
 _LOG = structlog.get_logger()
 
 
 class Outcome(enum.Enum):
-    """How an attempt to make a chunk good has ended."""
+    """The result of an attempt to repair a chunk."""
 
     SOUND = "it was not damaged after all"
     REPAIRED = "repaired"
@@ -46,7 +46,7 @@ class Outcome(enum.Enum):
 
 
 class Repair:
-    """One task per target; it sleeps while nothing is damaged."""
+    """One task per target. It sleeps while no chunk is damaged."""
 
     def __init__(self, craq: Craq, copies: Copies, *, clock: Clock) -> None:
         self._craq = craq
@@ -66,7 +66,7 @@ class Repair:
             target.damage_added.clear()
             for chunk in list(target.damaged):
                 await self.repair(target, chunk)
-            for chunk in list(islice(target.engine.lost_chunks, _MOST_LOST)):
+            for chunk in list(islice(target.engine.lost_chunks, _MAX_LOST)):
                 await self.repair(target, chunk)
             is_sound = not target.damaged and not target.engine.lost_chunks
             try:
@@ -77,7 +77,7 @@ class Repair:
                 rounds += 1
 
     async def repair(self, target: Target, chunk: ChunkId) -> Outcome:
-        """Make a chunk good, or find that it is lost. Raises nothing."""
+        """Repair a chunk, or mark it as lost. Raises nothing."""
         was_lost = chunk in target.engine.lost_chunks
         try:
             outcome = await self._repair(target, chunk, self._clock.monotonic() + _TURN_S)
@@ -101,19 +101,19 @@ class Repair:
         async with self._craq.locked_change(target, chunk, deadline):
             target.check(target.chain.version)
             outcomes = []
-            for version_of in (_pending, _committed):  # what was pending may be committed by then
+            for version_of in (_pending, _committed):  # the pending version may be committed after the first step
                 try:
                     version = version_of(target.engine.record(chunk) or Record())
                 except Corrupt:
                     return await self._repair_record(target, chunk, deadline)
                 if version is not None and version.length:
                     outcomes.append(await self._repair_version(target, chunk, version, deadline))
-            known = [outcome for outcome in Outcome if outcome in outcomes]
-            return known[-1] if known else Outcome.SOUND
+            worst_last = [outcome for outcome in Outcome if outcome in outcomes]
+            return worst_last[-1] if worst_last else Outcome.SOUND
 
     async def _repair_version(self, target: Target, chunk: ChunkId, version: Version, deadline: float) -> Outcome:
-        """A version whose record is good."""
-        if await _sound(target, version):
+        """Repair the bytes of a version whose record is good."""
+        if await _is_intact(target, version):
             return Outcome.SOUND
         content = await self._copies.content(target, chunk, version)
         if content is not None:
@@ -126,33 +126,33 @@ class Repair:
             target.engine.mark_lost(chunk, version)
             return Outcome.LOST
         if len(target.chain.serving) > 1:
-            # It may not be dropped, for it may have been committed elsewhere, and not be finished either.
+            # It may be committed at another target, so it cannot be dropped; without its bytes it cannot be finished.
             target.engine.fail(Corrupt(f"version {version.version} of chunk {chunk} is pending and cannot be read"))
             return Outcome.LATER
         await self._craq.replicate(target, chunk, target.engine.mark_lost(chunk, version), deadline)
         return Outcome.LOST
 
     async def _repair_record(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
-        """Without its record nobody here knows which version is committed."""
+        """Repair a chunk whose record is damaged: other members say which version is committed."""
         for member, newest in _others(target):
             try:
                 message = await self._copies.record(target, member, chunk, newest=newest)
             except Corrupt:
                 continue
             if message is None:
-                target.engine.forget(chunk)  # nothing was committed here either (I3)
+                target.engine.forget(chunk)  # then no version was committed here either (I3)
                 return Outcome.REPAIRED
             return await self._adopt(target, chunk, _update(message, target.chain.version), deadline)
         return await self._repair_alone(target, chunk, deadline)
 
     async def _repair_alone(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
-        """Nobody else that serves has a record that can be read: this one's own bytes may still tell what it was."""
+        """No other serving member has a readable record: try to correct a flipped bit in the own one."""
         record = target.engine.corrected(chunk) or Record()
         for version in (record.pending, record.committed):
             if version is None:
                 continue
             results = record.next_entries if version is record.pending else (record.entries, record.forgotten)
-            content = await _own(target, version)
+            content = await _own_content(target, version)
             if content is None:
                 content = await self._copies.content(target, chunk, version)
             if content is not None:
@@ -163,7 +163,7 @@ class Repair:
         return await self._install(target, chunk, lost, None, deadline)
 
     async def _adopt(self, target: Target, chunk: ChunkId, update: Update, deadline: float) -> Outcome:
-        """What another one that serves has committed, with the bytes from whoever has them."""
+        """Take over the committed version of another serving member, with the bytes from any member."""
         content: bytearray | None = bytearray()
         if update.length and not update.lost:
             wanted = Version(update.version, 0, update.length, update.checksum, None, 0, b"")
@@ -173,7 +173,7 @@ class Repair:
     async def _install(
         self, target: Target, chunk: ChunkId, update: Update, content: bytearray | None, deadline: float
     ) -> Outcome:
-        """Make it the committed version here, and pass it on as any other one."""
+        """Make it the committed version here, and replicate it like any other."""
         lost = content is None
         change = dataclasses.replace(update, chain_version=target.chain.version, lost=lost)
         target.check(change.chain_version)
@@ -191,17 +191,17 @@ def _committed(record: Record) -> Version | None:
 
 
 def _others(target: Target) -> list[tuple[TargetId, bool]]:
-    """The other serving members in the order in which they are asked, and whether what they have pending counts.
+    """The other serving members in the order in which they are asked, and whether their pending versions count.
 
-    Those behind this one have all that it has committed. So have those before it, and what they have pending is on its
-    way here, but waits for this repair.
+    Members behind this one have committed everything that it has. So have members before it; their pending versions are
+    on the way to this target, and wait for this repair.
     """
     serving = target.chain.serving
     place = serving.index(target.target_id)
     return [(t, False) for t in serving[place + 1 :]] + [(t, True) for t in reversed(serving[:place])]
 
 
-async def _sound(target: Target, version: Version) -> bool:
+async def _is_intact(target: Target, version: Version) -> bool:
     try:
         await target.engine.verify(version)
     except (CorruptChunk, DiskFailed):
@@ -209,8 +209,8 @@ async def _sound(target: Target, version: Version) -> bool:
     return True
 
 
-async def _own(target: Target, version: Version) -> bytearray | None:
-    """The bytes that a corrected record names, if they are there."""
+async def _own_content(target: Target, version: Version) -> bytearray | None:
+    """The bytes that a corrected record names; None if they do not match it."""
     content = bytearray(version.length)
     try:
         await target.engine.read_cold(version, 0, memoryview(content), past_cache=True)

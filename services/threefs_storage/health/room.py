@@ -1,7 +1,7 @@
-"""Whether another replica of a chain has room for what the head has not.
+"""Whether another replica of a chain has room for the writes that a full head refuses.
 
-A full head gives way to one that has. "No space" is the answer to a client only if no replica that could become the
-head may take more: then the chain is full, and to change its head would help nobody.
+A full head gives way to a replica that has room. Clients get "no space" only if no replica that could become the head
+has room: then the chain is full, and another head would not help.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 
 _CALL_S = 1.0
-#: An answer counts for so long: while a chain is full, every write that is refused would ask again.
+#: How long an answer is used again. Without that, every write to a full chain would ask the other replicas.
 _KEPT_S = 1.0
-#: Room for so many chunks makes it worth while to change the head.
+#: The new head must have room for this many chunks.
 _CHUNKS = 2
 
 
 class Found(enum.Enum):
-    """What the other replicas of a chain have."""
+    """The best answer of the other replicas of a chain."""
 
     TAKES_OVER = "a serving one has room"
     SOON = "one that does not serve yet has room, or one did not answer"
@@ -42,7 +42,7 @@ class Room:
         self._answers: dict[int, tuple[int, float, asyncio.Task[Found]]] = {}
 
     async def ask(self, target: Target, chunk_bytes: int) -> Found:
-        """What the others have. Calls of the same time share one question."""
+        """The answer of the other replicas. Calls at the same time share one request."""
         version, now = target.chain.version, self._clock.monotonic()
         known = self._answers.get(target.target_id)
         if known is None or known[0] != version or now - known[1] >= _KEPT_S:
@@ -62,7 +62,7 @@ class Room:
         try:
             room_bytes = await self._room_bytes(member.target_id)
         except ThreefsError:
-            return Found.SOON  # it answers again, or is taken out of the chain
+            return Found.SOON  # it will answer again, or leave the chain
         if room_bytes < least_bytes:
             return Found.NOTHING
         return Found.TAKES_OVER if member.state is PublicState.SERVING else Found.SOON
@@ -76,7 +76,7 @@ _ASKED = (PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING)
 
 
 def refusal(target: Target, found: Found) -> ThreefsError:
-    """The answer to a client whose write found no room at this target."""
+    """The error for a client whose write found no room at this target."""
     chain_id = target.chain.chain_id
     if found is Found.TAKES_OVER:
         return NotServing(f"the head of chain {chain_id} has no room and gives way to another replica")

@@ -1,5 +1,5 @@
-"""Reads everything slowly, so that damage is found while other replicas still have what it has destroyed, and compares
-what is committed with the neighbours in the chain. A new process goes on where the last one stopped."""
+"""The scrubber reads everything slowly, so that damage is found while other replicas still have good copies, and
+compares committed versions with the neighbours in the chain. After a restart it continues where it stopped."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from threefs_storage.health.comparison import Comparison
 from threefs_storage.target import Target
 
 _PAGE = 256
-_LEAST_BYTES = 4096  # what a chunk costs at least, by the pace
-_CURSOR = "scrub"  # the name under which the store remembers the last chunk that was looked at
-_SHOWN = 8
+_LEAST_BYTES = 4096  # every chunk counts as at least this many bytes
+_CURSOR = "scrub"  # the note in the store that names the last chunk that was read
+_SHOWN = 8  # chunks in a line of the log
 _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubRate:
     bytes_per_s: int = 32 << 20
-    interval_s: float = 7 * 86_400.0  # from the beginning of one pass to that of the next, at least
+    interval_s: float = 7 * 86_400.0  # from the start of one pass to the start of the next, at least
 
 
 class Scrubber:
-    """One task per process: one disk is read at one pace, however many targets lie on it."""
+    """One task per process: the rate is that of the disk, however many targets are on it."""
 
-    def __init__(self, pace: ScrubRate, comparison: Comparison, *, clock: Clock) -> None:
+    def __init__(self, rate: ScrubRate, comparison: Comparison, *, clock: Clock) -> None:
         self.passes = 0
-        self._rate = pace
+        self._rate = rate
         self._comparison = comparison
         self._clock = clock
         self._background = BackgroundTasks()
@@ -58,7 +58,7 @@ class Scrubber:
             await self._clock.sleep(max(1.0, began + self._rate.interval_s - self._clock.monotonic()))
 
     async def _scrub(self, target: Target) -> None:
-        """From where the last process stopped, to the end."""
+        """One pass, from the stored cursor to the end."""
         engine = target.engine
         cursor = engine.note(_CURSOR)
         after = ChunkId.of_key(cursor) if cursor else None
@@ -69,7 +69,7 @@ class Scrubber:
                 target.scrubbed_bytes += length
                 await self._clock.sleep(max(length, _LEAST_BYTES) / self._rate.bytes_per_s)
                 if target.engine is not engine:
-                    raise Unavailable("its store has been opened anew")
+                    raise Unavailable("the store was opened again: the pass starts again")
             last = page[-1][0]
             await self._compare(target, after, last if len(page) == _PAGE else None)
             after = last
@@ -78,18 +78,20 @@ class Scrubber:
         target.scrub_passes += 1
 
     async def _compare(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> None:
-        wrong = await self._comparison.find_divergent(target, after, last)
-        if wrong and len(target.chain.serving) > 1 and not target.has_failed:
+        divergent = await self._comparison.find_divergent(target, after, last)
+        if divergent and len(target.chain.serving) > 1 and not target.has_failed:
             _LOG.error(
-                "a target has not what others have: it leaves, and comes back by resync",
+                "a target diverges from its neighbours: it leaves, and returns by resync",
                 target=target.target_id,
-                chunks=wrong[:_SHOWN],
-                count=len(wrong),
+                chunks=divergent[:_SHOWN],
+                count=len(divergent),
             )
-            target.engine.fail(Corrupt(f"{len(wrong)} chunks are not what the chain has, the first is {wrong[0]}"))
+            target.engine.fail(
+                Corrupt(f"{len(divergent)} chunks differ from those of the chain, the first is {divergent[0]}")
+            )
 
     async def _verify(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> int:
-        """Bytes read. A record that cannot be decoded is damage, and so are bytes that fail their checksum."""
+        """Read a chunk from the disk and note damage of its record or bytes. Returns the bytes read."""
         record = self._stored_record(target, engine, chunk)
         if record is None or record.committed is None:
             return 0
@@ -104,7 +106,7 @@ class Scrubber:
         return record.committed.length
 
     def _stored_record(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> Record | None:
-        """As it lies on the disk, not as it is remembered."""
+        """The record on the disk, past the cache."""
         found = engine.stored_record(chunk)
         if found is None and target.note_damage(chunk):
             _LOG.warning("a damaged record was found", target=target.target_id, chunk=chunk)

@@ -1,12 +1,12 @@
-"""What becomes of a target whose disk is full, or whose table is damaged, and how it comes back.
+"""How a target with a full disk or a damaged table leaves its chain, and how it returns.
 
-Where only the reserve is left for clients' writes, the head gives way to a replica that has room (room.py), and the
-chain refuses them if there is none. When not even what a predecessor sends finds room, the
-target leaves its chain, so that the others can go on; a chain's only serving target stays, for reads. Once there is
-room again its store is opened anew, and it returns like any other: by resync, or as the one that served last. One that
-has not left takes changes again in its place.
+When only the reserve of the disk is left, the head gives way to a replica that has room (room.py); if there is none,
+the chain refuses writes of clients. A target that has no room even for the writes of its predecessor leaves its chain,
+so that the others can go on. The only serving target of a chain stays, for reads. When there is room again, the store
+of a target that left is opened again, and the target returns like any other: by resync, or as lastsrv. A target that
+has not left takes changes again.
 
-A table that cannot be read from end to end does not get better. It is put aside when the store is opened anew.
+A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from threefs_storage.health.quarantine import has_other_copy
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
-_LOOK_S = 0.5
-#: Room that must be free before a target comes back: else it would leave again at once.
+_INTERVAL_S = 0.5
+#: The room that a target needs to return. With less it would leave again at once.
 _ROOM_RATIO = 0.01
 _ROOM_BYTES = 16 << 20
 
@@ -31,25 +31,25 @@ _LOG = structlog.get_logger()
 
 
 class TargetRecovery:
-    """One task per process. `began` is told of each target that is back."""
+    """One task per process. It calls `on_return` with each target that has returned."""
 
     def __init__(
-        self, targets: Targets, *, clock: Clock, report: Callable[[], None], began: Callable[[Target], None]
+        self, targets: Targets, *, clock: Clock, report: Callable[[], None], on_return: Callable[[Target], None]
     ) -> None:
         self._targets = targets
         self._clock = clock
         self._report = report
-        self._on_return = began
+        self._on_return = on_return
         self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._background.start("revival", self._run())
+        self._background.start("target recovery", self._run())
 
     async def stop(self) -> None:
         await self._background.stop()
 
     def on_no_space(self, target: Target) -> None:
-        """There was no room for what a predecessor sent, or for a record."""
+        """A write of a predecessor, or a record, found no room."""
         target.full = True
         if len(target.chain.serving) > 1 and target.serving and not target.leaving:
             _LOG.warning("the disk is full: the target leaves its chain", target=target.target_id)
@@ -58,17 +58,17 @@ class TargetRecovery:
 
     async def _run(self) -> None:
         while True:
-            await self._clock.sleep(_LOOK_S)
+            await self._clock.sleep(_INTERVAL_S)
             for target in self._full():
                 try:
                     await self._recover_full(target)
                 except ThreefsError as error:
-                    _LOG.info("a full target cannot come back yet", target=target.target_id, error=str(error))
+                    _LOG.info("a full target cannot return yet", target=target.target_id, error=str(error))
             for target in self._damaged():
                 try:
                     await self._reopen(target)
                 except ThreefsError as error:
-                    _LOG.warning("a damaged target cannot come back yet", target=target.target_id, error=str(error))
+                    _LOG.warning("a damaged target cannot return yet", target=target.target_id, error=str(error))
 
     def _damaged(self) -> Iterable[Target]:
         return [
@@ -96,7 +96,7 @@ class TargetRecovery:
 
     async def _reopen(self, target: Target) -> None:
         if target.state in (PublicState.SERVING, PublicState.SYNCING) or len(target.locks):
-            return  # not before the chain says that it is out, and everything under way has ended
+            return  # only when it is out of the chain, and all changes have ended
         await self._targets.reopen(target)
         _LOG.info("the target returns", target=target.target_id)
         self._on_return(target)

@@ -12,7 +12,7 @@ from threefs_storage.health.repair import Repair
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.reads import Reads
-from threefs_storage.service import Storage, _parts
+from threefs_storage.service import Storage, _split_payload
 from threefs_storage.target import Target
 
 from tests.sim.planted.registry import plant, put
@@ -119,7 +119,7 @@ def rows_end_with_the_first() -> None:
 
     async def write(self: Storage, call: Any) -> None:
         writes = call.request.writes
-        parts = _parts(call.request, call.payload)
+        parts = _split_payload(call.request, call.payload)
         rows = (self._write_one(call, one, part) for one, part in zip(writes, parts, strict=True))
         results = await asyncio.gather(*rows)
         call.reply(pb.WriteReply(results=results, routing_version=self._cluster.routing.version))

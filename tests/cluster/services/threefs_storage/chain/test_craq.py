@@ -407,7 +407,7 @@ def test_replicas_that_differ_are_an_error_not_a_commit(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path, 2) as chain:
             await chain.write(b"else", node=2, version=1, client=b"q" * 16)
-            with pytest.raises(OutcomeUnknown, match="not the same"):
+            with pytest.raises(OutcomeUnknown, match="has committed version 1"):
                 await chain.write(b"this")
             assert chain[1].committed() == 0
 

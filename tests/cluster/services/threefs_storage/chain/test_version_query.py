@@ -111,7 +111,7 @@ def test_one_that_is_syncing_and_cannot_read_its_record_says_nothing(tmp_path: P
             chain[1].peers.before = Gate(INVENTORY)
             chain.change((1, SERVING), (2, SYNCING))
             flip_record(chain[2])
-            with pytest.raises(Unavailable, match="when it is replaced"):
+            with pytest.raises(Unavailable, match="will be replaced"):
                 await ask(chain, 1)
             assert not chain[2].target.damaged, "it is about to be replaced anyway"
 

@@ -32,8 +32,8 @@ GONE, NOTHING = Row(3, 0, 0, removed=True), Row(0, 0, 0, removed=True)
     ],
 )
 def test_who_is_wrong(own: Row | None, other: Row | None, behind_it: bool, before_it: bool) -> None:
-    assert is_divergent(own, other, before=False) is behind_it
-    assert is_divergent(own, other, before=True) is before_it
+    assert is_divergent(own, other, by_predecessor=False) is behind_it
+    assert is_divergent(own, other, by_predecessor=True) is before_it
 
 
 def comparison(chain: TestChain, node: int) -> Comparison:

@@ -1,4 +1,4 @@
-"""A store whose table is damaged is put aside, and its chain brings the target up to date."""
+"""A store whose table is damaged goes to quarantine, and its chain brings the target up to date."""
 
 import asyncio
 from pathlib import Path
@@ -57,12 +57,12 @@ def test_a_node_makes_no_empty_stores_on_the_disk_of_another_one(tmp_path: Path)
     (tmp_path / "disk" / "target-101").mkdir()
     check_disk(tmp_path / "disk", NodeId(1), routing)  # what is its own is all there
     check_disk(tmp_path / "disk", NodeId(2), routing)
-    with pytest.raises(StrangeStore, match=r"target 101, which is node 1's, and not target 301 of node 3"):
+    with pytest.raises(StrangeStore, match=r"target 101, which belongs to node 1, and not target 301 of node 3"):
         check_disk(tmp_path / "disk", NodeId(3), routing)
     (tmp_path / "new").mkdir()
     check_disk(tmp_path / "new", NodeId(1), routing)
     (tmp_path / "new" / "target-901").mkdir()
-    with pytest.raises(StrangeStore, match="which is of no node"):
+    with pytest.raises(StrangeStore, match="which belongs to no node"):
         check_disk(tmp_path / "new", NodeId(1), routing)
 
 
