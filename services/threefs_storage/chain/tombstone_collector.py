@@ -14,7 +14,7 @@ from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
 from threefs_storage.engine.exactly_once import LIFETIME_MIN
-from threefs_storage.engine.record_store import AGE
+from threefs_storage.engine.record_store import LOGICAL_TIME
 from threefs_storage.engine.records import Record
 from threefs_storage.target import Target
 
@@ -57,7 +57,7 @@ class TombstoneCollector:
     def _save_logical_time(self, target: Target) -> None:
         now = target.logical_time.now
         if self._saved_minutes.get(target.target_id) != now and target.engine.failure is None:
-            target.engine.put_note(AGE, now.to_bytes(_AGE_BYTES, "big"))
+            target.engine.put_note(LOGICAL_TIME, now.to_bytes(_AGE_BYTES, "big"))
             self._saved_minutes[target.target_id] = now
 
     async def collect_page(self, target: Target) -> int:

@@ -1,8 +1,8 @@
-"""Room on the disk that is held only to be given up.
+"""The ballast: room on the disk that is allocated only to be released when the disk is full.
 
-On a disk that others have filled to the brim not even a record can be written, so no chunk could be removed to make
-room. Then the ballast is dropped, and records have its room. A process that is started on such a disk could not even
-open its records without it.
+On a disk that other programs have filled, not even the record of a removal could be written, so no removal could make
+room. Releasing the ballast makes room for records. Without it, a process that starts on such a disk could not even open
+its records.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ class Ballast:
         return self._room_bytes >= self._length_bytes
 
     async def allocate(self) -> bool:
-        """Hold it, if the disk has so much room and as much again. Whether it is held."""
+        """Allocate the ballast if the disk has room for two of it. Returns whether it is allocated."""
         if self.allocated:
             return True
         try:
@@ -40,18 +40,19 @@ class Ballast:
                 await file.allocate(0, self._length_bytes)
                 self._room_bytes = self._length_bytes
         except NoSpace:
-            pass  # later
+            pass  # a later call tries again
         return self.allocated
 
     async def open_with_room(self, open_: Callable[[], Awaitable[T]]) -> T:
-        """What `open_` opens, in the room of the ballast if there is no other. Raises NoSpace, and what it raises."""
+        """The result of `open_`; if the disk is full, it is called again after the ballast is released. Raises NoSpace,
+        and what `open_` raises."""
         try:
             return await open_()
         except NoSpace as error:
             await self._open()
             if not self._room_bytes:
                 raise
-            _LOG.warning("the disk is full: the ballast is dropped", ballast=str(self._path), error=error.message)
+            _LOG.warning("the disk is full: the ballast is released", ballast=str(self._path), error=error.message)
             await self.release()
             return await open_()
 

@@ -1,9 +1,9 @@
-"""Which blocks of one data file are in use. In memory only: it is rebuilt from the records when the engine opens.
+"""The block allocator of one data file. It is in memory only, and rebuilt from the records when the engine opens.
 
-A block is free, in use, freed, or a hole: free, but without room on the disk, which must be found before it is used.
+A block is free, in use, freed, or a hole. A hole is free, but has no room on the disk yet.
 
-A freed block is not reused at once. The record that gave it up must be durable first (after a crash the old record
-would come back and name a block with other content), and nobody may be reading it.
+A freed block is reused only when the record that gave it up is durable, and no read has it pinned: after a crash the
+old record would return, and name a block with other content.
 """
 
 import re
@@ -25,11 +25,11 @@ class Allocator:
 
     @property
     def capacity(self) -> int:
-        """Slots that the file has room for."""
+        """The slots of the file."""
         return len(self._states)
 
     def grow(self, slots: int, *, holes: bool = False) -> None:
-        """More slots at the end."""
+        """Add slots at the end."""
         self._states.extend(bytes([_HOLE if holes else _FREE]) * slots)
         self.holes += slots * holes
 
@@ -41,9 +41,10 @@ class Allocator:
         self.holes -= self._states[slot] == _HOLE
         self._states[slot] = _USED
         self.used += 1
+        assert self.used + self.holes <= len(self._states), "a slot has one state"
 
     def take(self, durable: int) -> int | None:
-        """The lowest free slot, or None if there is none. Writes up to number `durable` survive a crash."""
+        """The lowest free slot, or None. Writes of the table up to number `durable` survive a crash."""
         self._reclaim(durable)
         slot = self._states.find(_FREE, self._hint)
         if slot < 0:
@@ -61,7 +62,7 @@ class Allocator:
         self._freed.append((number, slot))
 
     def punch_holes(self, durable: int) -> list[tuple[int, int]]:
-        """Make holes of all free blocks; the first slot and the number of slots of each."""
+        """Make holes of all free blocks. Returns the first slot and the number of slots of each hole."""
         self._reclaim(durable)
         runs = [(run.start(), run.end() - run.start()) for run in _FREE_RUNS.finditer(self._states)]
         for slot, count in runs:
@@ -81,7 +82,7 @@ class Allocator:
         return None if run is None else (run.start(), min(most, run.end() - run.start()))
 
     def fill(self, slot: int, count: int) -> None:
-        """These holes have room now."""
+        """Make free blocks of these holes, which have room on the disk now."""
         assert self._states[slot : slot + count] == bytes([_HOLE]) * count
         self._states[slot : slot + count] = bytes([_FREE]) * count
         self.holes -= count
@@ -99,7 +100,7 @@ class Allocator:
 
     @property
     def freed(self) -> int:
-        """Blocks that wait for a record to become durable, or for their readers."""
+        """Freed blocks that wait for a record to become durable, or for their readers."""
         return len(self._freed)
 
     def _reclaim(self, durable: int) -> None:
@@ -112,4 +113,5 @@ class Allocator:
             self._states[slot] = _FREE
             self._hint = min(self._hint, slot)
             self.used -= 1
+            assert self.used >= 0, "only used blocks are freed"
         self._freed.extendleft(reversed(pinned))

@@ -16,7 +16,7 @@ _MAX_GROWTH_BYTES = 256 << 20
 
 
 def block_bits(length: int) -> int:
-    """The size (as power of two) of the smallest block that holds so many bytes."""
+    """The size, as a power of two, of the smallest block that holds `length` bytes."""
     return max(MIN_BLOCK_BITS, (length - 1).bit_length())
 
 
@@ -39,11 +39,12 @@ class BlockFiles:
                 allocator.grow(file.size() >> bits, holes=file.allocated() < file.size())
 
     async def prepare(self) -> None:
-        """Begin, once all blocks are claimed. A missing file is created: reading it then fails, block by block."""
+        """Open the files of all claimed blocks. A missing file is created: reads of its blocks fail then, one by
+        one."""
         for bits, allocator in self._allocators.items():
             if allocator.used:
                 await self._open(bits)
-            for slot, count in allocator.all_holes():  # which of them have room after all is not known
+            for slot, count in allocator.all_holes():  # some of them may have room on the disk
                 await self._files[bits].release(slot << bits, count << bits)
 
     async def close(self) -> None:
@@ -54,11 +55,11 @@ class BlockFiles:
         return self._files[block.bits]
 
     def claim(self, block: Block) -> None:
-        """A record names this block. All are claimed before the first is taken."""
+        """Mark a block that a record names. All are claimed before the first block is taken."""
         self._allocators[block.bits].claim(block.slot)
 
     async def take(self, bits: int, durable: int, *, reserve: bool) -> Block:
-        """A free block. Raises NoSpace, for `reserve` (resync) only when the disk is full to the brim."""
+        """A free block. With `reserve` it may use the reserve of the disk, too. Raises NoSpace."""
         allocator = self._allocators[bits]
         slot = allocator.take(durable)
         if slot is None:
@@ -74,7 +75,7 @@ class BlockFiles:
         return Block(bits, slot)
 
     def free(self, block: Block, number: int) -> None:
-        """Give a block up with table write `number`; it is reused once that is durable and nobody has it pinned."""
+        """Free a block with table write `number`. It is reused when that is durable and no read has it pinned."""
         self._allocators[block.bits].free(block.slot, number)
 
     def pin(self, block: Block) -> None:
@@ -84,14 +85,14 @@ class BlockFiles:
         self._allocators[block.bits].unpin(block.slot)
 
     def has_freed_blocks(self) -> bool:
-        """Whether blocks may become free if the table is flushed."""
+        """Whether a flush of the table may make blocks free."""
         return any(allocator.freed for allocator in self._allocators.values())
 
     def used_bytes(self) -> int:
         return sum(allocator.used << bits for bits, allocator in self._allocators.items())
 
     def unused_bytes(self) -> int:
-        """In the files, but in no use."""
+        """Bytes of free blocks in the files."""
         return sum((a.capacity - a.used - a.holes) << bits for bits, a in self._allocators.items())
 
     @property
@@ -102,16 +103,16 @@ class BlockFiles:
         return self._refused_bits is not None
 
     def room_bytes(self) -> int:
-        """That clients' writes may take; negative when what is kept for others is used already."""
+        """Bytes that clients' writes may take; negative if a part of the reserve is in use."""
         space = self._disk.space(self._directory)
         return space.free_bytes + self.unused_bytes() + self._freed_bytes() - self._reserved_bytes(space)
 
     def _freed_bytes(self) -> int:
-        """That will be unused when the table is flushed."""
+        """Bytes that will be unused when the table is flushed."""
         return sum(allocator.freed << bits for bits, allocator in self._allocators.items())
 
     async def release_free_blocks(self, durable: int) -> None:
-        """Give the room of all free blocks back to the disk."""
+        """Release the room of all free blocks to the disk."""
         async with self._growing:
             await self._punch_holes(durable)
 
@@ -125,7 +126,7 @@ class BlockFiles:
         return file
 
     async def _grow(self, bits: int, durable: int, reserve: bool) -> None:
-        """Make room for more blocks: many if the disk has plenty left, at least one."""
+        """Allocate more blocks: many if the disk has room for them, at least one. Raises NoSpace."""
         file, allocator = await self._open(bits), self._allocators[bits]
         step = min(max(allocator.capacity << bits >> 2, _MIN_GROWTH_BYTES), _MAX_GROWTH_BYTES)
         for slots in (max(1, step >> bits), 1):
@@ -153,7 +154,7 @@ class BlockFiles:
         return True
 
     async def _punch_holes(self, durable: int) -> bool:
-        """Give the room of all free blocks, of whatever size, back to the disk. Whether there were any."""
+        """Release the room of all free blocks of all sizes to the disk. Returns whether there were any."""
         dug = False
         for bits, allocator in self._allocators.items():
             for slot, count in allocator.punch_holes(durable):

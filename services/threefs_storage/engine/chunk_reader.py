@@ -15,9 +15,9 @@ from threefs_storage.engine.ghost_cache import GhostCache
 from threefs_storage.engine.records import Block, Version
 from threefs_storage.engine.scratch import Scratch
 
-#: Transfers of at least so many bytes go past the page cache.
+#: Transfers of at least this many bytes go past the page cache.
 DIRECT_FROM_BYTES = 64 << 10
-#: Whole checksum blocks around parts that are read from the disk at a time, of one target.
+#: Bytes of scratch buffers for reads of parts of checksum blocks, per target.
 SCRATCH_BYTES = 64 << 20
 
 _value = google_crc32c.value
@@ -39,11 +39,11 @@ class Reader:
         self._ghosts = GhostCache()
 
     def read(self, version: Version, offset: int, into: memoryview) -> int | None:
-        """Fill `into` without waiting for the disk; the CRC32C of these bytes, or None if they are not in memory.
+        """Fill `into` without waiting for the disk. Returns the CRC32C of the bytes, or None if they are not in memory.
 
         The range lies within the version's length. Raises CorruptChunk.
         """
-        # This is the hottest path of the service: nothing here that a read of one whole checksum block does not need.
+        # This is the hottest path of the service: it has only what a read of one whole checksum block needs.
         block = version.block
         end = offset + len(into)
         mask = version.checksum_block_bytes - 1
@@ -65,15 +65,15 @@ class Reader:
         return checksum
 
     async def read_cold(self, version: Version, offset: int, into: memoryview, *, past_cache: bool = False) -> int:
-        """Fill `into`, waiting for the disk; the CRC32C of these bytes. Raises CorruptChunk.
+        """Fill `into`, waiting for the disk. Returns the CRC32C of the bytes. Raises CorruptChunk, DiskFailed.
 
-        Large ranges are read past the page cache the first time, and through it if they are wanted again soon; with
-        `past_cache` it is the disk itself that is asked.
+        Large ranges are read past the page cache the first time, and through it if they are read again soon. With
+        `past_cache` the bytes come from the disk itself.
         """
         _check_range(version, offset, into)
         block = version.block
         if block is None or not len(into):
-            return _nothing(version, into)
+            return _read_nothing(version, into)
         begin, end = covering(version, offset, len(into))
         size = end - begin
         direct = past_cache or (size >= DIRECT_FROM_BYTES and not self._ghosts.note_read(version, begin))
@@ -107,7 +107,7 @@ class Reader:
         _check_range(version, offset, into)
         block = version.block
         if block is None or not len(into):
-            return _nothing(version, into)
+            return _read_nothing(version, into)
         begin, end = covering(version, offset, len(into))
         if end - begin >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, begin):
             return None
@@ -130,7 +130,7 @@ def _verified(version: Version, begin: int, data: memoryview) -> int:
     return checksum
 
 
-def _nothing(version: Version, into: memoryview) -> int:
+def _read_nothing(version: Version, into: memoryview) -> int:
     if version.lost and len(into):
         raise ChunkLost
     return 0
@@ -138,7 +138,9 @@ def _nothing(version: Version, into: memoryview) -> int:
 
 def _check_range(version: Version, offset: int, into: memoryview) -> None:
     if offset < 0 or offset + len(into) > version.length:
-        raise InvalidArgument(f"bytes {offset} to {offset + len(into)} of a version with {version.length}")
+        raise InvalidArgument(
+            f"bytes {offset} to {offset + len(into)} are outside of a version of {version.length} bytes"
+        )
 
 
 def _corrupt(version: Version, begin: int, end: int) -> CorruptChunk:

@@ -1,4 +1,4 @@
-"""Putting the content of a new version into a block."""
+"""Writing the content of a new version into a block."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,20 +14,21 @@ from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.records import Block, Version
 from threefs_storage.engine.scratch import Scratch
 
-#: A block that an append outgrows is followed by one with room for this many times as much.
+#: The next block of a chunk that grows by appends has room for this many times its content.
 _GROWTH_FACTOR = 4
-#: Chunks that are put together from old and new content at a time, of one target.
+#: Bytes of scratch buffers for chunks that are assembled from old and new content, per target.
 SCRATCH_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Content in its place: not durable, and of small ones not even written, before the group commit."""
+    """A version with its content in a block. The group commit makes it durable, and does the writes of small
+    content."""
 
     version: Version
     file: File | None = None
     writes: Sequence[Write] = field(default=())
-    fresh: Block | None = None  # a block that was taken for it
+    fresh: Block | None = None  # the block that was taken for it
 
 
 class Writer:
@@ -37,8 +38,8 @@ class Writer:
         self._reader = reader
         self._buffers = buffers
         self._scratch = Scratch(buffers, SCRATCH_BYTES)
-        #: Blocks with bytes of a dropped version behind the committed ones. After a crash that version may be back, so
-        #: nothing may be written over it.
+        #: Blocks with bytes of a dropped version after the committed ones. A crash may bring that version back, so its
+        #: bytes must not be overwritten.
         self.torn: set[Block] = set()
 
     async def write(self, old: Version | None, update: Update, plan: ContentPlan, payload: memoryview) -> Written:
@@ -71,7 +72,7 @@ class Writer:
         )
 
     async def _append(self, old: Version, update: Update, plan: ContentPlan, payload: memoryview) -> Written:
-        """Into the block of the committed version, behind its bytes: they and their checksums stay valid."""
+        """Write into the block of the committed version, after its bytes: they and their checksums stay valid."""
         block = old.block
         assert block is not None
         zeros = bytes(plan.length - old.length - len(payload))
@@ -92,7 +93,7 @@ class Writer:
     async def _write_new_block(
         self, old: Version | None, update: Update, plan: ContentPlan, content: memoryview
     ) -> Written:
-        """Into a block of its own."""
+        """Write into a new block."""
         size = checksum_block_bytes(update.chunk_bytes)
         crcs = block_crcs(content, size)
         checksum = combine(crcs, size, (len(content) - 1) % size + 1)
@@ -106,7 +107,9 @@ class Writer:
         version = _version(update, plan.length, crcs, checksum, block, size)
         file, place = self._files.file(block), block.slot << block.bits
         if len(content) < DIRECT_FROM_BYTES:
-            return Written(version, file, [(place, [bytes(content)])], block)  # a copy: this may be scratch
+            return Written(
+                version, file, [(place, [bytes(content)])], block
+            )  # a copy, because the content may be in a scratch buffer
         try:
             await self._write_large(file, place, content)
         except BaseException:
@@ -121,7 +124,7 @@ class Writer:
             if self._reader.read(old, 0, content[:keep]) is None:
                 try:
                     await self._reader.read_cold(old, 0, content[:keep])
-                except DiskFailed as error:  # of one place that cannot be read, the others may be good
+                except DiskFailed as error:  # one place cannot be read, the rest of the disk may be good
                     raise CorruptChunk(error.message) from error
         content[keep:] = bytes(plan.length - keep)
         content[plan.offset : plan.offset + len(payload)] = payload
@@ -136,11 +139,11 @@ class Writer:
         return await self._files.take(bits, self._store.durable, reserve=reserve)
 
     async def _write_large(self, file: File, place: int, content: memoryview) -> None:
-        """Past the page cache, padded with zeros to whole units: they lie in the block, behind the content."""
+        """Write past the page cache, padded with zeros to whole units; the padding lies in the block."""
         whole = len(content) - len(content) % DIRECT_BYTES
         padding = -len(content) % DIRECT_BYTES
         if not is_aligned(content[:whole]):
-            size = len(content) + padding  # of a payload: what is put together here is aligned
+            size = len(content) + padding  # only payloads of the network are not aligned
             copy = await self._scratch.take(size)
             try:
                 copy[: len(content)] = content
@@ -162,7 +165,7 @@ class Writer:
 
 
 def lost_version(update: Update) -> Version:
-    """A version whose bytes nobody has. The checksums of its blocks are not known."""
+    """A version whose bytes no member has. The checksums of its blocks are not known."""
     size = checksum_block_bytes(update.chunk_bytes)
     crcs = bytes(-(-update.length // size) * CRC_BYTES)
     version = _version(update, update.length, crcs, update.checksum, None, size)

@@ -1,4 +1,4 @@
-"""What a change makes of a chunk's content. Pure: lengths and checksums only, no bytes are moved here."""
+"""The new content of a chunk after a change: its length, checksums and parts. Pure: no bytes are moved here."""
 
 import enum
 from dataclasses import dataclass
@@ -23,28 +23,29 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One change of one chunk."""
+    """A change of a chunk."""
 
     kind: int  # Kind
-    version: int  # that it makes
+    version: int  # the version that it makes
     chain_version: int
     offset: int = 0  # bytes into the chunk
     length: int = 0  # bytes of payload, or the new length
     checksum: int = 0  # CRC32C of the payload
     chunk_bytes: int = 1 << 20  # the most this chunk may ever hold
     identity: WriteIdentity | None = None
-    removed: bool = False  # of REPLACE: what is shipped is a tombstone
-    admitted: bool = False  # a predecessor has it already: it may use the room that clients' writes may not
-    entries: tuple[Entry, ...] | None = None  # of REPLACE: they take the place of those here ...
-    forgotten: Forgotten = NOTHING_FORGOTTEN  # ... and this of what is forgotten here
-    stamp: int = 0  # when the write was taken, in minutes of the chain's time
-    fresh: bool = False  # there was nothing before, at least where it comes from: it may have any version
-    lost: bool = False  # of REPLACE: nobody has the content; what is here of that very version is kept
+    removed: bool = False  # of REPLACE: the new version is a tombstone
+    admitted: bool = False  # a predecessor has it already: it may use the reserve of the disk
+    entries: tuple[Entry, ...] | None = None  # of REPLACE: they replace the entries here ...
+    forgotten: Forgotten = NOTHING_FORGOTTEN  # ... and this replaces what is forgotten here
+    stamp: int = 0  # when the head took the write, in minutes of the chain's logical time
+    fresh: bool = False  # the chunk did not exist at the predecessor: the version may be any
+    lost: bool = False  # of REPLACE: no member has the content; bytes of exactly that version are kept here
 
 
 @dataclass(frozen=True, slots=True)
 class ContentPlan:
-    """New content: the first `keep` bytes of the old, then zeros up to `length`; the payload over it at `offset`."""
+    """New content: the first `keep` bytes of the old one, then zeros up to `length`, and the payload over them at
+    `offset`."""
 
     length: int
     keep: int
@@ -57,7 +58,7 @@ class ContentPlan:
         return self.payload == self.length
 
     def appends(self, old_length: int) -> bool:
-        """Whether the old content stays as it is and all that is new comes after it."""
+        """Whether the old content stays, and all new bytes come after it."""
         return self.keep == old_length and self.length >= old_length and (not self.payload or self.offset >= old_length)
 
 
@@ -75,13 +76,17 @@ def plan(old_length: int, update: Update) -> ContentPlan:
     elif kind == Kind.REPLACE:
         result = ContentPlan(length, 0, 0, length)
     else:
-        raise InvalidArgument(f"a change of kind {kind} is not known")
+        raise InvalidArgument(f"kind {kind} of a change is not known")
     if kind != Kind.REMOVE and not 0 < update.chunk_bytes <= MAX_CHUNK_BYTES:
-        raise InvalidArgument(f"a chunk of {update.chunk_bytes} bytes: at most {MAX_CHUNK_BYTES} are possible")
+        raise InvalidArgument(
+            f"chunks of {update.chunk_bytes} bytes: their size must be between 1 and {MAX_CHUNK_BYTES} bytes"
+        )
     if min(offset, length) < 0 or result.length > update.chunk_bytes:
         raise InvalidArgument(
             f"{result.length} bytes do not fit into a chunk of {update.chunk_bytes} (offset {offset}, length {length})"
         )
+    assert result.keep <= min(old_length, result.length), "kept bytes are in the old content and in the new one"
+    assert result.offset + result.payload <= result.length, "the payload lies within the new content"
     return result
 
 
@@ -95,7 +100,7 @@ def keeps_content(old_length: int, kind: int, offset: int, length: int, chunk_by
 def replacement(
     version: Version, entries: tuple[Entry, ...] | None = None, forgotten: Forgotten = NOTHING_FORGOTTEN
 ) -> Update:
-    """The change that makes a whole version anew, from another copy of its content."""
+    """The change that writes a whole version again, from another copy of its content."""
     return Update(
         kind=Kind.REPLACE,
         version=version.version,
@@ -113,7 +118,8 @@ def replacement(
 
 
 def extended_checksums(old: Version, zeros: bytes, payload: memoryview) -> tuple[bytes, int]:
-    """Block checksums of `old` with zeros and payload behind it, and the checksum of all, from the new bytes alone."""
+    """The block checksums and the checksum of `old` followed by zeros and payload, computed from the new bytes
+    alone."""
     size = old.checksum_block_bytes
     crcs = [
         int.from_bytes(old.block_checksums[at : at + CRC_BYTES], "little")
@@ -143,7 +149,7 @@ def covering(version: Version, offset: int, length: int) -> tuple[int, int]:
 
 
 def expected_checksum(version: Version, begin: int, end: int) -> int:
-    """What whole checksum blocks from `begin` to `end` should have."""
+    """The checksum that the whole checksum blocks from `begin` to `end` should have."""
     if end - begin == version.length:
         return version.checksum
     size = version.checksum_block_bytes

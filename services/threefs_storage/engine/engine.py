@@ -1,11 +1,11 @@
 """The chunks of one target.
 
-A change is made in two steps. `stage` writes the next version's content and its record, and returns when both are
-durable; `commit` makes that version the committed one. Content is copied on write: it goes to a block of its own, so
-that no crash can damage what is committed. Only an append writes into the committed block, behind what is committed.
+A change has two steps. `stage` writes the content of the next version and its record, and returns when both are
+durable. `commit` makes that version the committed one. Content is copied on write: it goes to a new block, so that no
+crash can damage the committed version. Only an append writes into the committed block, after the committed bytes.
 
-The caller changes a chunk from one task at a time. What a record says may be relied on until the next await, or as
-long as the block of its version is pinned.
+The caller changes a chunk in one task at a time. A record is valid until the next await, or as long as the block of its
+version is pinned.
 """
 
 import dataclasses
@@ -28,30 +28,30 @@ from threefs_storage.engine.chunk_reader import Reader
 from threefs_storage.engine.chunk_writer import Writer, Written, lost_version
 from threefs_storage.engine.content_plan import Kind, Update, plan, replacement
 from threefs_storage.engine.group_commit import Committer
-from threefs_storage.engine.record_store import AGE, RecordStore, RecordTable, live_version
+from threefs_storage.engine.record_store import LOGICAL_TIME, RecordStore, RecordTable, live_version
 from threefs_storage.engine.records import Block, Record, Version, decode
 
 _KEPT_BUFFER_BYTES = 64 << 20
 _AFTER_ALL_KEYS = b"\xff" * 13
-#: Some places that cannot be read are damage of their chunks. So many of them at a time are the end of a disk.
+#: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
 MOST_UNREADABLE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    full_ratio: float = 0.98  # of the disk: beyond it only resync may take more room
+    full_ratio: float = 0.98  # of the disk: the rest is a reserve, which clients' writes cannot use
     cached_records: int = 32_768
-    ballast_bytes: int = 0  # held free, for records on a full disk
+    ballast_bytes: int = 0  # room for records on a full disk
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
     capacity_bytes: int  # of the disk
     used_bytes: int  # by this target
-    free_bytes: int  # of the disk, and `reusable_bytes`
+    free_bytes: int  # of the disk, with `reusable_bytes`
     chunks: int  # that exist here
-    reusable_bytes: int  # in this target's files, and in no use
-    disk: str = ""  # which disk that is: equal for directories on one
+    reusable_bytes: int  # in free blocks of this target's files
+    disk: str = ""  # identifies the disk: equal for all directories on it
 
 
 class ChunkEngine:
@@ -67,12 +67,12 @@ class ChunkEngine:
         store_id: int,
         ballast: Ballast,
     ) -> None:
-        #: Why no more changes are taken: NoSpace until `recover` finds room, anything else for good.
+        #: Why the engine takes no changes: NoSpace until `recover` finds room, any other error for good.
         self.failure: ThreefsError | None = None
-        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called once, when it is for good
-        self.store_id = store_id  # drawn when the records were made: another one means that nothing of before is here
-        self.newest_stamp = 0  # in minutes of the chain's time: nothing here is younger than that
-        self.damaged: list[ChunkId] = []  # whose records could not be read when the engine was opened
+        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called once, with an error for good
+        self.store_id = store_id  # drawn when the store was made: another one means a new, empty store
+        self.newest_stamp = 0  # in minutes of the chain's logical time: no record has a later one
+        self.damaged: list[ChunkId] = []  # chunks whose records were damaged when the engine was opened
         self._directory = directory
         self._store = store
         self._files = files
@@ -80,21 +80,22 @@ class ChunkEngine:
         self._buffers = buffers
         self._committer = Committer(store)
         self._ballast = ballast
-        self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks whose record failed with the table
+        self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks of records whose write failed with the table
         self._unreadable_blocks: set[Block] = set()
         reader = Reader(files, buffers, self._note_unreadable)
         store.on_failure = self.fail
         self._writer = Writer(files, store, reader, buffers)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
-        # Fill a buffer with a range of a version; the CRC32C of these bytes. `read` never waits: None if it would
-        # have to. `record` is what is known of a chunk. Called for every read, so without a wrapper.
+        # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` never waits, and
+        # returns None if it would have to. `record` returns the record of a chunk. Every read calls them, so they have
+        # no wrappers.
         self.read = reader.read
         self.read_cold = reader.read_cold
         self.record = store.get
-        #: Chunks that have a pending version, and those that have a lost one.
+        #: Chunks with a pending version, and chunks with a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending
-        #: By inode, where there is one: the highest number under which writes of clients are refused.
+        #: By inode: writes of clients with this fence or a lower one are refused.
         self.fences: Mapping[int, int] = store.fences
         self.lost_chunks: Set[ChunkId] = store.lost
         self.corrected = store.corrected
@@ -111,7 +112,7 @@ class ChunkEngine:
         random: Random = RANDOM,
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> "ChunkEngine":
-        """Create the directory if need be. The records are the truth: a block that none names is free."""
+        """Open the engine; the directory is created if it is missing. A block that no record names is free."""
         settings = settings or EngineSettings()
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
         await files.open()
@@ -122,7 +123,7 @@ class ChunkEngine:
             store_id = await store.load_identity(lambda: int.from_bytes(random.token(8), "big") or 1)
             engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
             engine._load_records()
-            engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.note(AGE) or b"", "big"))
+            engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.note(LOGICAL_TIME) or b"", "big"))
         except BaseException:
             await store.close()
             await files.close()
@@ -132,12 +133,12 @@ class ChunkEngine:
         return engine
 
     def _load_records(self) -> None:
-        """Look at all records. Raises Corrupt if the table itself is damaged."""
+        """Read all records. Raises Corrupt if the table itself is damaged."""
         for chunk, data in self._store.rows(b"", _AFTER_ALL_KEYS):
             try:
                 record = decode(chunk, data)
             except Corrupt:
-                self.damaged.append(chunk)  # its blocks are lost with it: only a replace can bring the chunk back
+                self.damaged.append(chunk)  # its blocks count as free: only a whole chunk can repair it
                 self._store.index_unreadable(chunk)
                 continue
             for block in _blocks(record):
@@ -155,11 +156,11 @@ class ChunkEngine:
 
     @property
     def read_only(self) -> ThreefsError | None:
-        """Why clients' writes are refused, as long as the disk is full."""
+        """Why writes of clients are refused while the disk is full; None if they are taken."""
         if self.failure is not None:
             return self.failure if isinstance(self.failure, NoSpace) else None
         if not self._ballast.allocated:
-            return NoSpace("the disk has no room but for removals")
+            return NoSpace("the disk has room only for removals")
         return NoSpace("the disk has no room for clients' writes") if self._files.full else None
 
     @property
@@ -167,9 +168,9 @@ class ChunkEngine:
         return 0 if self.failure is not None or not self._ballast.allocated else max(0, self._files.room_bytes())
 
     async def recover(self) -> None:
-        """Take changes again after a full disk, if there is room: to be tried now and then while it is `read_only`.
+        """Take changes again after a full disk, if there is room. Call this now and then while it is `read_only`.
 
-        Raises NoSpace: there is none yet. Raises Unavailable, DiskFailed: there will be no more changes.
+        Raises NoSpace if there is no room yet. After Unavailable or DiskFailed the engine takes no more changes.
         """
         if isinstance(self.failure, NoSpace):
             await self._files.release_free_blocks(self._store.durable)
@@ -192,17 +193,17 @@ class ChunkEngine:
     async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:
         """Make the version that `update` describes durable as the pending one.
 
-        It comes after the committed version, and none may be pending; a replace may come whenever it is not older than
-        what arrived under the same chain version. A cancelled call ends only when its work has ended, and then the
-        version may be pending.
+        It must be the one after the committed version, and no version may be pending. A replace may have any version
+        that is not older than one of the same chain version. A cancelled call ends only when its work has ended; then
+        the version may be pending.
 
-        Raises VersionGap, InvalidArgument, ChecksumMismatch, NoSpace, CorruptChunk (what is to be copied cannot be
-        read), DiskFailed, Unavailable.
+        Raises VersionGap, InvalidArgument, ChecksumMismatch, NoSpace, CorruptChunk (the bytes to copy are damaged),
+        DiskFailed, Unavailable.
         """
         return await settled(self._stage(chunk, update, memoryview(payload).cast("B")))
 
     def commit(self, chunk: ChunkId, version: int, chain_version: int) -> Version:
-        """Make the pending version the committed one. To commit it again changes nothing. Raises VersionGap.
+        """Make the pending version the committed one. A second commit changes nothing. Raises VersionGap.
 
         Not durable at once: after a crash the version may be pending again.
         """
@@ -216,21 +217,23 @@ class ChunkEngine:
             raise VersionGap(f"version {version} of chunk {chunk} is not pending here")
         after = record.after_commit(chain_version)
         assert after.committed is not None
+        assert after.committed.content == pending.content, "a commit changes neither version nor content"
         number = self._write(chunk, after)
         self._chunks += (live_version(after) is not None) - (live_version(record) is not None)
+        assert self._chunks >= 0, "chunks are counted once"
         if old is not None and old.block is not None and old.block != pending.block:
             self._free(old.block, number)
         return after.committed
 
     async def restore(self, chunk: ChunkId, version: Version, content: Buffer) -> None:
-        """Put good bytes in the place of the damaged ones of a version that is committed or pending here.
+        """Write the good bytes of a committed or pending version again, because its bytes here are damaged.
 
         Raises ChecksumMismatch, NoSpace, DiskFailed, Unavailable.
         """
         await settled(self._restore(chunk, version, memoryview(content).cast("B")))
 
     def mark_lost(self, chunk: ChunkId, version: Version) -> Version:
-        """Note of a committed or pending version that nobody has its content. Not durable at once."""
+        """Mark a committed or pending version whose content no member has. Not durable at once."""
         self._check_writable()
         record = self.record(chunk)
         assert record is not None and version in (record.committed, record.pending)
@@ -239,13 +242,13 @@ class ChunkEngine:
         return lost
 
     def forget(self, chunk: ChunkId) -> None:
-        """Remove all that is known of a chunk. Not durable at once."""
+        """Remove the record of a chunk. Not durable at once."""
         self._check_writable()
         assert chunk not in self._staging
         try:
             record = self.record(chunk)
         except Corrupt:
-            record = Record()  # what blocks it named is not known: they are free after the next start
+            record = Record()  # its blocks are not known: they are free after the next start
         if record is None:
             return
         number = self._write(chunk, None)
@@ -271,14 +274,14 @@ class ChunkEngine:
             self._free(block, number)
 
     def fail(self, error: ThreefsError) -> None:
-        """Take no more changes. The first error counts, but the end of the disk counts more than that it was full."""
+        """Take no more changes. The first error counts, but an error for good replaces that of a full disk."""
         if self.failure is None or (isinstance(self.failure, NoSpace) and not isinstance(error, NoSpace)):
             self.failure = error
             if not isinstance(error, NoSpace):
                 self.on_failure(error)
 
     async def verify(self, version: Version) -> None:
-        """Read all bytes of a version from the disk itself. Raises CorruptChunk, DiskFailed."""
+        """Read all bytes of a version from the disk and compare the checksum. Raises CorruptChunk, DiskFailed."""
         buffer = self._buffers.take(version.length)
         try:
             await self.read_cold(version, 0, buffer[: version.length], past_cache=True)
@@ -286,7 +289,7 @@ class ChunkEngine:
             self._buffers.give(buffer)
 
     def pin(self, version: Version) -> None:
-        """Keep the bytes of this version in place until `unpin`, whatever happens to the chunk."""
+        """Keep the block of this version until `unpin`, whatever happens to the chunk."""
         if version.block is not None:
             self._files.pin(version.block)
 
@@ -309,16 +312,14 @@ class ChunkEngine:
         return [chunk for chunk, data in rows if _readable(chunk, data) is None]
 
     def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
-        """All records behind `after`, with tombstones and pending versions, in key order; None for one that cannot be
-        read."""
+        """All records after that chunk in key order, with tombstones and pending versions; None for a damaged one."""
         begin = b"" if after is None else after.key() + b"\0"
         return [
             (chunk, _readable(chunk, data)) for chunk, data in islice(self._store.rows(begin, _AFTER_ALL_KEYS), limit)
         ]
 
     def stored_record(self, chunk: ChunkId) -> Record | None:
-        """The record as it lies in the table, past what is remembered of it; an empty one if there is none, None if it
-        cannot be read."""
+        """The record in the table, past the cache; an empty one if there is none, None if it is damaged."""
         return self._store.stored_record(chunk)
 
     def pending(self) -> list[ChunkId]:
@@ -327,7 +328,7 @@ class ChunkEngine:
 
     @property
     def generation(self) -> int:
-        """The newest change of the records that survives a crash: it only rises."""
+        """The number of the newest change of the store that survives a crash. It only rises."""
         return self._store.generation
 
     def space(self) -> Space:
@@ -338,7 +339,7 @@ class ChunkEngine:
     async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:
         self._check_writable()
         if not self._ballast.allocated and not update.admitted and update.kind in (Kind.WRITE, Kind.EXTEND):
-            raise NoSpace("the disk has no room but for removals")
+            raise NoSpace("the disk has room only for removals")
         assert chunk not in self._staging, "a chunk is changed by one task at a time"
         self._staging.add(chunk)
         try:
@@ -348,8 +349,11 @@ class ChunkEngine:
             old = live_version(record)
             content = plan(old.length if old is not None else 0, update)
             if len(payload) != content.payload:
-                raise InvalidArgument(f"{len(payload)} bytes of payload where {content.payload} were announced")
+                raise InvalidArgument(f"{len(payload)} bytes of payload, the change announces {content.payload}")
             written = await self._writer.write(old, update, content, payload)
+            assert (written.version.version, written.version.length) == (update.version, content.length), (
+                "a staged version is the one that the change describes"
+            )
             await self._make_durable(chunk, _with_pending(record, written.version, update), written)
             self._free_replaced(record)
             return written.version
@@ -381,10 +385,11 @@ class ChunkEngine:
             assert record is not None and version in (record.committed, record.pending)
             update = replacement(version)
             written = await self._writer.write(None, update, plan(0, update), content)
+            assert written.version.content[:3] == version.content[:3], "a repair changes neither version nor content"
             after = _exchanged(record, version, dataclasses.replace(written.version, removed=version.removed))
             await self._make_durable(chunk, after, written)
             if version.block in self._unreadable_blocks:
-                self._unreadable_blocks.discard(version.block)  # nothing else shall lie there until the next start
+                self._unreadable_blocks.discard(version.block)  # stays in use until the next start: no chunk gets it
             elif version.block is not None and version.block not in _blocks(after):
                 self._free(version.block, 0)
         except DiskFailed as error:
@@ -394,7 +399,7 @@ class ChunkEngine:
             self._staging.discard(chunk)
 
     def _base_record(self, chunk: ChunkId, update: Update) -> Record:
-        """The record that `update` starts from. Raises VersionGap if it does not apply to it."""
+        """The record to which `update` applies. Raises VersionGap if it applies to another one."""
         try:
             record = self.record(chunk) or Record()
         except Corrupt:
@@ -425,14 +430,14 @@ class ChunkEngine:
         except (NoSpace, Unavailable):
             if self._store.failure is not None:
                 self.fail(self._store.failure)
-                if written.fresh is not None:  # the record may be there or not: its block stays as it is
+                if written.fresh is not None:  # the record may have been written: its block stays in use
                     self._uncertain_blocks.append((chunk, written.fresh))
             elif written.fresh is not None:
                 self._free(written.fresh, 0)
             raise
 
     def _free_replaced(self, record: Record) -> None:
-        """Free the block of a pending version that a durable replace has taken the place of."""
+        """Free the block of a pending version after a durable replace of it."""
         block = record.pending.block if record.pending is not None else None
         if block is None:
             return
@@ -491,5 +496,5 @@ def _blocks(record: Record) -> set[Block]:
 
 
 def _after(inode: int) -> bytes:
-    """Sorts behind all keys of an inode."""
+    """A key after all keys of an inode."""
     return ChunkId(inode, 0xFFFFFFFF).key() + b"\0"

@@ -1,7 +1,7 @@
-"""What large reads have shown of the page cache, which the kernel does not tell.
+"""A ghost cache: which large ranges were read not long ago, and so may be in the page cache of the kernel.
 
-Asking it by a read that must not wait would be wrong for large ranges: where nothing is cached, that read starts to
-fill the cache, which costs more than the direct read that follows.
+A read that must not wait (RWF_NOWAIT) could find that out, but for large ranges it costs more than the direct read that
+follows: where nothing is cached, it starts to fill the page cache.
 """
 
 from threefs_storage.engine.records import Version
@@ -12,9 +12,10 @@ _Key = tuple[int, int, int, int]
 
 
 class GhostCache:
-    """Parts of versions that were read not long ago: once past the page cache, or through it.
+    """Ranges of versions that were read not long ago, and whether through the page cache or past it.
 
-    Two dictionaries, of which the older is forgotten as a whole: bounded, without bookkeeping per access.
+    It has two dictionaries. When the young one is full it replaces the old one, so the memory is bounded without work
+    per access.
     """
 
     def __init__(self, most: int = 32_768) -> None:
@@ -23,12 +24,12 @@ class GhostCache:
         self._old: dict[_Key, bool] = {}
 
     def cached(self, version: Version, offset: int) -> bool:
-        """Whether this part went through the page cache, and so may still be there."""
+        """Whether this range was read through the page cache, and so may still be there."""
         key = _key(version, offset)
         return self._young.get(key) or self._old.get(key) or False
 
     def note_read(self, version: Version, offset: int) -> bool:
-        """Note that this part is about to be read. If it was read before it is worth caching, and will be."""
+        """Note that this range is about to be read. True if it was read before: then it is worth caching."""
         key = _key(version, offset)
         again = key in self._young or key in self._old
         if len(self._young) >= self._half:

@@ -1,8 +1,8 @@
 """Group commit: one fdatasync per data file for a whole batch, then one write of all its records, then one WAL sync.
 
-A record is written only when its data is durable, so no crash can leave a record that names bytes which are not there.
-Batches are pipelined: while one waits for the WAL, the data of the next is being synced. Who comes alone to a quick
-disk does all that at once: to start a task and to wait for it costs as much as the sync.
+A record is written only when its data is durable, so no crash can leave a record that names missing bytes. Batches are
+pipelined: while one waits for the WAL, the data of the next is being synced. A single commit on a quick disk does not
+use the queue, because starting a task and waiting for it would cost as much as the sync.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ class Committer:
         self._store = store
         self._queue: list[_Item] = []
         self._task: asyncio.Task[None] | None = None
-        self._arrivals = 0  # in this turn of the loop
-        self._was_concurrent = False  # several came in the last one
+        self._arrivals = 0  # commits in this turn of the event loop
+        self._was_concurrent = False  # the last turn had several
 
     async def commit(self, chunk: ChunkId, record: Record, file: File | None, writes: Sequence[Write]) -> None:
-        """Do the writes, and make them, what was written to `file` before, and then the record durable.
+        """Do the writes, and make them and earlier writes to `file` durable, then the record.
 
-        An error of the disk means that the record was not written. One of the table means that its fate is unknown.
+        After an error of the disk the record was not written. After an error of the table it may have been.
         """
         if self._is_alone() and (file is None or file.sync_now(writes)):
             number = self._store.write({chunk: record})
@@ -48,7 +48,7 @@ class Committer:
         await self._store.flush(number)
 
     def _is_alone(self) -> bool:
-        """To be asked once for each: it counts."""
+        """Whether this commit is the only one now. Call this once for each commit, because it counts them."""
         if not self._arrivals:
             asyncio.get_running_loop().call_soon(self._end_turn)
         self._arrivals += 1
@@ -65,6 +65,7 @@ class Committer:
                 await self._commit(batch)
             except Exception as error:
                 _fail(batch, error)
+            assert all(item.written.done() for item in batch), "every commit of a batch has a result"
         self._task = None
 
     async def _commit(self, batch: list[_Item]) -> None:
@@ -73,7 +74,7 @@ class Committer:
             if item.file is not None:
                 files.setdefault(id(item.file), []).append(item)
         groups = list(files.values())
-        if len(groups) == 1:  # without a task of its own
+        if len(groups) == 1:  # saves a task
             failures = [await _sync(groups[0])]
         else:
             failures = await asyncio.gather(*map(_sync, groups))

@@ -1,4 +1,4 @@
-"""Chunk records in a table, behind a bounded cache of decoded ones."""
+"""The records of chunks in a table, behind a bounded cache of decoded ones. Notes of the target lie beside them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
@@ -11,16 +11,16 @@ from threefs_storage.engine.records import Record, Version, corrected, decode, e
 
 _PAGE = 512
 _LAST_PAGE = 8
-_NOTES = b"\xff" * 14  # behind the keys of all chunks
+_NOTES = b"\xff" * 14  # after the keys of all chunks
 _IDENTITY_KEY = _NOTES + b"store"
 _IDENTITY_BYTES = 8
-#: The name under which the minutes of the chain's time are remembered.
-AGE = "age"
+#: The note that keeps the logical time of the chain, in minutes.
+LOGICAL_TIME = "age"
 _ANY_FENCE = 1 << 64
 
 
 class RecordTable(Protocol):
-    """What the store needs of threefs.kv.table.Table."""
+    """The part of threefs.kv.table.Table that the store uses."""
 
     written: int
     durable: int
@@ -36,20 +36,22 @@ class RecordTable(Protocol):
 
 
 class RecordStore:
-    """Every read sees every write at once; after a crash the table is as it was after some write, at least the last
-    one that was flushed.
+    """A read sees every write before it. After a crash, the table has all writes up to some write, at least up to the
+    last one that was flushed.
 
-    The cache is two dictionaries: a hit costs one lookup and no bookkeeping. When the young one is full it becomes
-    the old one, and what is still used moves back from there.
+    The cache has two dictionaries, so that a hit costs one lookup. When the young one is full it replaces the old one,
+    and records that are still used move back from there.
     """
 
     def __init__(self, table: RecordTable, cached_records: int) -> None:
         self.pending: set[ChunkId] = set()  # chunks that have a pending version
         self.lost: set[ChunkId] = set()  # chunks that have a lost version
-        self.fences: dict[int, int] = {}  # by inode: writes that carry no higher number are refused
-        self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # the table cannot be read any more
+        self.fences: dict[int, int] = {}  # by inode: writes with this fence or a lower one are refused
+        self.on_failure: Callable[[ThreefsError], None] = lambda error: (
+            None
+        )  # called when the table cannot be read any more
         self._table = table
-        self._unsaved_notes: dict[bytes, bytes] = {}  # to be kept, for which there was no room
+        self._unsaved_notes: dict[bytes, bytes] = {}  # notes that found no room yet
         self._half = max(1, cached_records // 2)
         self._young: dict[ChunkId, Record | None] = {}
         self._old: dict[ChunkId, Record | None] = {}
@@ -84,7 +86,7 @@ class RecordStore:
         return record
 
     def stored_record(self, chunk: ChunkId) -> Record | None:
-        """Past the cache; an empty record if there is none, None if it cannot be read."""
+        """The record in the table, past the cache; an empty one if there is none, None if it is damaged."""
         data = self._get(chunk.key())
         try:
             return Record() if data is None else decode(chunk, data)
@@ -94,11 +96,12 @@ class RecordStore:
             return None
 
     def write(self, records: Mapping[ChunkId, Record | None]) -> int:
-        """The number of the write, for `flush`. Raises NoSpace, Unavailable or Corrupt; then nothing was changed."""
+        """Write records, and return the number of the write for `flush`. After NoSpace, Unavailable or Corrupt, nothing
+        was written."""
         rows = {chunk.key(): None if record is None else encode(chunk, record) for chunk, record in records.items()}
         try:
             number = self._table.write(rows)
-        except Corrupt as error:  # damage that was met while sorting, which ends all writing
+        except Corrupt as error:  # the table met damage while sorting, and takes no more writes
             self.on_failure(error)
             raise
         for chunk, record in records.items():
@@ -115,16 +118,16 @@ class RecordStore:
         return int.from_bytes(data, "big")
 
     def note(self, name: str) -> bytes | None:
-        """What was remembered under a name."""
+        """The note with this name."""
         return self._get(_NOTES + name.encode())
 
     def put_note(self, name: str, value: bytes | None) -> None:
-        """Beside the records; None: nothing any more. Not durable at once. Raises NoSpace, Unavailable."""
+        """Write a note; None removes it. Not durable at once. Raises NoSpace, Unavailable."""
         self._table.write({_NOTES + name.encode(): value})
 
     async def keep_note(self, name: str, value: bytes) -> None:
-        """Durable when it returns. Raises NoSpace: then it is kept before any other change is taken again. Raises
-        Unavailable, Corrupt."""
+        """Write a note durably. Raises NoSpace: `reopen` writes it then, before any other change. Raises Unavailable,
+        Corrupt."""
         key = _NOTES + name.encode()
         self._unsaved_notes[key] = value
         await self._table.flush(self._table.write({key: value}))
@@ -132,7 +135,7 @@ class RecordStore:
             del self._unsaved_notes[key]
 
     def update_indexes(self, chunk: ChunkId, record: Record | None) -> None:
-        """Keep `pending`, `lost` and `fences` true. To be called for every record when the table is opened."""
+        """Update `pending`, `lost` and `fences`. Call this for every record when the table is opened."""
         if chunk.number == FENCE_CHUNK:
             self._update_fence(chunk.inode, record)
         if record is not None and record.pending is not None:
@@ -145,12 +148,12 @@ class RecordStore:
             self.lost.discard(chunk)
 
     def index_unreadable(self, chunk: ChunkId) -> None:
-        """A record is damaged. If it was a fence, nothing that is under one passes until it is repaired."""
+        """Update `fences` for a damaged record: without its fence, all writes to the inode with a fence are refused."""
         if chunk.number == FENCE_CHUNK:
             self.fences[chunk.inode] = _ANY_FENCE
 
     def _update_fence(self, inode: int, record: Record | None) -> None:
-        """It counts as soon as it is pending: what was admitted before is finished before anybody relies on it."""
+        """A fence counts from when it is pending. Writes that were admitted before end before the raise returns."""
         versions = () if record is None else (record.committed, record.pending)
         lengths = [version.length for version in versions if version is not None and not version.removed]
         if lengths:
@@ -159,7 +162,7 @@ class RecordStore:
             self.fences.pop(inode, None)
 
     def corrected(self, chunk: ChunkId) -> Record | None:
-        """What a damaged record was, if only one of its bits has changed."""
+        """The record before a bit of it was flipped, if that explains its damage."""
         data = self._get(chunk.key())
         return None if data is None else corrected(chunk, data)
 
@@ -167,7 +170,7 @@ class RecordStore:
         await self._table.flush(number)
 
     async def reopen(self) -> None:
-        """After a full disk: take writes again. Raises NoSpace, Unavailable."""
+        """Take writes again after a full disk. Raises NoSpace, Unavailable."""
         await self._table.reopen()
         if self._unsaved_notes:
             await self._table.flush(self._table.write(self._unsaved_notes))
@@ -192,7 +195,7 @@ class RecordStore:
             yield chunk, decode(chunk, data)
 
     def last(self, begin: bytes, end: bytes) -> tuple[ChunkId, Record] | None:
-        """The highest chunk that exists in that range."""
+        """The highest existing chunk with begin <= key < end."""
         while True:
             pairs = self._scan(begin, end, _LAST_PAGE, reverse=True)
             for key, value in pairs:

@@ -1,8 +1,8 @@
-"""What is known of a chunk, and its form on the disk.
+"""The record of a chunk, and its encoding.
 
-A record holds at most one committed and one pending version (the engine is copy-on-write only), and the last few
-exactly-once entries. Its bytes end with a CRC32C over the chunk's key and everything before it, so that any single
-changed bit, and a record that lies under the wrong key, is detected.
+A record holds at most one committed and one pending version, and the exactly-once entries of the last writes. Its bytes
+end with a CRC32C over the chunk's key and everything before it, which detects every flipped bit, and a record under the
+wrong key.
 """
 
 import struct
@@ -32,7 +32,7 @@ _CRC = struct.Struct("<I")
 
 
 class _Forms(NamedTuple):
-    """How the parts of a record are laid out."""
+    """The encodings of the parts of a record."""
 
     head: struct.Struct
     version: struct.Struct
@@ -40,13 +40,13 @@ class _Forms(NamedTuple):
     counter: struct.Struct
 
 
-#: Format 1 knew no stamps.
+#: Format 1 has no stamps.
 _FORMS = {
     1: _Forms(struct.Struct("<BBB"), struct.Struct("<QIIIBBBI16sIQ"), struct.Struct("<16sIQQII"), struct.Struct("<B")),
     _FORMAT: _Forms(_HEAD, _VERSION, _ENTRY, _COUNT),
 }
 
-_HAS_COMMITTED, _HAS_PENDING, _HAS_SHIPPED, _HAS_FORGOTTEN = 1, 2, 4, 8
+_HAS_COMMITTED, _HAS_PENDING, _HAS_INCOMING, _HAS_FORGOTTEN = 1, 2, 4, 8
 _REMOVED, _HAS_IDENTITY, _LOST = 1, 2, 4
 _NO_BLOCK = 0xFF
 _NO_CLIENT = bytes(16)
@@ -67,19 +67,19 @@ class Version:
     chain_version: int
     length: int  # bytes
     checksum: int  # CRC32C of all of them
-    block: Block | None  # None when there are none
+    block: Block | None  # None if there are no bytes here
     checksum_block_bytes: int
     block_checksums: bytes  # CRC32C of each checksum block, 4 bytes each
-    removed: bool = False  # a tombstone: the chunk does not exist, but its version numbers go on
+    removed: bool = False  # a tombstone: the chunk does not exist, but its next version is above this one
     identity: WriteIdentity | None = None  # of the write that made it
-    #: No member of the chain that answered has this content undamaged. Without a block nothing of it is here; with one,
-    #: the checksum blocks that are good can still be read.
+    #: No member of the chain that answered has this content undamaged. Without a block, no byte of it is here; with
+    #: one, the checksum blocks that are intact can still be read.
     lost: bool = False
     stamp: int = 0  # when its write was taken, in minutes of the chain's time
 
     @property
     def content(self) -> tuple[int, int, int, bool]:
-        """What two copies of one version have in common."""
+        """What is equal in all copies of a version."""
         return self.version, self.length, self.checksum, self.removed
 
 
@@ -88,14 +88,12 @@ class Record:
     committed: Version | None = None
     pending: Version | None = None
     entries: tuple[Entry, ...] = ()  # of committed writes, oldest first
-    incoming_entries: tuple[Entry, ...] | None = (
-        None  # what takes the place of `entries` when the pending version is committed
-    )
+    incoming_entries: tuple[Entry, ...] | None = None  # replace `entries` when the pending version is committed
     forgotten: Forgotten = NOTHING_FORGOTTEN
     incoming_forgotten: Forgotten = NOTHING_FORGOTTEN
 
     def entry(self, client: bytes, channel: int) -> Entry | None:
-        """The last committed write of this channel."""
+        """The result of the last committed write of this channel."""
         for entry in reversed(self.entries):
             if entry.channel == channel and entry.client == client:
                 return entry
@@ -107,8 +105,11 @@ class Record:
         assert pending is not None
         if before is not None and before.chain_version == pending.chain_version:
             assert pending.version >= before.version, "versions never fall within a chain version (I4)"
+        assert pending.chain_version <= chain_version, "chain versions rise (I5)"
         entries, forgotten = self.next_entries
-        if self.incoming_entries is None and self.collectable(pending.stamp):  # other replicas may have done so
+        if self.incoming_entries is None and self.collectable(
+            pending.stamp
+        ):  # other replicas may have collected the tombstone
             entries, forgotten = (), NOTHING_FORGOTTEN
         if pending.identity is not None:
             result = Entry(*pending.identity, pending.version, pending.length, pending.checksum, pending.stamp)
@@ -117,13 +118,13 @@ class Record:
 
     @property
     def next_entries(self) -> tuple[tuple[Entry, ...], Forgotten]:
-        """The results of all writes before the pending version."""
+        """The results that count when the pending version is committed, without its own."""
         if self.incoming_entries is None:
             return self.entries, self.forgotten
         return self.incoming_entries, self.incoming_forgotten
 
     def collectable(self, now: int) -> bool:
-        """Whether the chunk is removed, and no write of before that can be under way."""
+        """Whether the chunk is removed, and no write from before the removal can still arrive."""
         if self.committed is None or not self.committed.removed:
             return False
         return now - max(newest_stamp(self.entries), self.committed.stamp) > LIFETIME_MIN
@@ -135,7 +136,7 @@ class Record:
 
 
 def digest(record: Record) -> int:
-    """Of what must be equal on all replicas of a chunk beside its committed version number and its checksum."""
+    """A checksum of everything that is equal on all replicas, besides committed version and content checksum."""
     committed = record.committed
     if committed is None:
         return 0
@@ -148,7 +149,7 @@ def encode(chunk: ChunkId, record: Record) -> bytes:
     flags = (
         (_HAS_COMMITTED if record.committed else 0)
         | (_HAS_PENDING if record.pending else 0)
-        | (_HAS_SHIPPED if record.incoming_entries is not None else 0)
+        | (_HAS_INCOMING if record.incoming_entries is not None else 0)
         | (_HAS_FORGOTTEN if record.forgotten.version else 0)
     )
     parts = [_HEAD.pack(_FORMAT, flags, len(record.entries))]
@@ -176,15 +177,15 @@ def decode(chunk: ChunkId, data: bytes) -> Record:
     try:
         return _decode_body(body)
     except (struct.error, ValueError) as error:
-        raise Corrupt(f"the record of chunk {chunk} makes no sense: {error}") from None
+        raise Corrupt(f"the record of chunk {chunk} cannot be decoded: {error}") from None
 
 
 def corrected(chunk: ChunkId, data: bytes) -> Record | None:
-    """What a damaged record was before one of its bits changed; None if that is not what has happened.
+    """The record before one of its bits was flipped; None if no single flipped bit explains the damage.
 
-    A CRC of all single bits of a record is different, so at most one change explains the damage. Bytes that are damaged
-    in another way look like that by chance, about once in 10,000 times: what comes of this must be confirmed by the
-    content that it names.
+    Each flipped bit changes the CRC in another way, so at most one explains the damage. Other damage looks like a
+    flipped bit by chance in about one of 10,000 cases, so the caller must confirm the result by the content that it
+    names.
     """
     body = bytearray(chunk.key() + data[: -_CRC.size])
     stored = int.from_bytes(data[-_CRC.size :], "little")
@@ -235,8 +236,8 @@ def _decode_body(body: bytes) -> Record:
     forms = _FORMS[body[0]]
     _, flags, entry_count = forms.head.unpack_from(body)
     at = forms.head.size
-    committed = pending = shipped = None
-    forgotten = shipped_forgotten = NOTHING_FORGOTTEN
+    committed = pending = incoming = None
+    forgotten = incoming_forgotten = NOTHING_FORGOTTEN
     if flags & _HAS_COMMITTED:
         committed, at = _decode_version(forms, body, at)
     if flags & _HAS_PENDING:
@@ -244,13 +245,13 @@ def _decode_body(body: bytes) -> Record:
     entries, at = _decode_entries(forms, body, at, entry_count)
     if flags & _HAS_FORGOTTEN:
         forgotten, at = Forgotten(*_FORGOTTEN.unpack_from(body, at)), at + _FORGOTTEN.size
-    if flags & _HAS_SHIPPED:
-        shipped, at = _decode_entries(forms, body, at + forms.counter.size, forms.counter.unpack_from(body, at)[0])
+    if flags & _HAS_INCOMING:
+        incoming, at = _decode_entries(forms, body, at + forms.counter.size, forms.counter.unpack_from(body, at)[0])
         if forms is not _FORMS[1]:
-            shipped_forgotten, at = Forgotten(*_FORGOTTEN.unpack_from(body, at)), at + _FORGOTTEN.size
+            incoming_forgotten, at = Forgotten(*_FORGOTTEN.unpack_from(body, at)), at + _FORGOTTEN.size
     if at != len(body):
         raise ValueError(f"{len(body) - at} bytes are left over")
-    return Record(committed, pending, entries, shipped, forgotten, shipped_forgotten)
+    return Record(committed, pending, entries, incoming, forgotten, incoming_forgotten)
 
 
 def _decode_version(forms: _Forms, body: bytes, at: int) -> tuple[Version, int]:

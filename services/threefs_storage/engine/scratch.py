@@ -1,7 +1,8 @@
-"""Buffers for whole chunks and blocks while a part of them is read or changed.
+"""Bounded scratch buffers for whole chunks and checksum blocks, while a part of them is read or changed.
 
-A change of some bytes needs memory for its whole chunk, so a small request for many chunks would take very much of it.
-Only so many bytes are lent at a time, the rest waits. Who has one must not wait for another one of the same kind.
+A change of a few bytes needs memory for its whole chunk, so a small request for many chunks could take any amount. The
+bytes that are lent at a time are bounded, and other work waits. A holder of one buffer must not wait for another one of
+the same kind.
 """
 
 from threefs.budget import ByteBudget
@@ -9,18 +10,18 @@ from threefs.env.buffers import BufferPool
 
 
 class Scratch:
-    """Of one kind of work at one target. What is larger than the bound is lent alone."""
+    """The buffers for one kind of work at one target. One that is larger than the bound is lent alone."""
 
     def __init__(self, buffers: BufferPool, most_bytes: int) -> None:
         self._buffers = buffers
         self._budget = ByteBudget(most_bytes)
 
     async def take(self, length_bytes: int) -> memoryview:
-        """As of the pool, when it is its turn."""
+        """A buffer of the pool, as soon as the bound allows it."""
         await self._budget.take(length_bytes)
         return self._buffers.take(length_bytes)
 
     def give(self, buffer: memoryview, length_bytes: int) -> None:
-        """Take back what was lent for that length."""
+        """Give back a buffer that was lent for that length."""
         self._buffers.give(buffer)
         self._budget.give(length_bytes)

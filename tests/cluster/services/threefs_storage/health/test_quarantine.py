@@ -47,7 +47,7 @@ def test_a_node_makes_no_empty_stores_on_the_disk_of_another_one(tmp_path: Path)
         (tmp_path / "disk" / "target-201").mkdir(parents=True)
         (tmp_path / "disk" / "target-101.damaged").mkdir()
         disk = RealDisk(threads=1)
-        told = "holds target 201, which is node 2's, and not target 101 of node 1: mount the disk"
+        told = "holds target 201, which belongs to node 2, and not target 101 of node 1: mount the disk"
         with pytest.raises(StrangeStore, match=told):
             await Targets(NodeId(1), tmp_path / "disk", disk, EngineSettings()).open(routing)
         assert not (tmp_path / "disk" / "target-101").exists()
