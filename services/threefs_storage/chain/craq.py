@@ -206,6 +206,9 @@ class Craq:
         if successor is not None:
             await self._successor.collect_tombstone(target, successor, chunk, version, deadline)
         target.check(chain_version)
+        assert _is_collectable(target, target.engine.record(chunk), version), (
+            "a tombstone stays as it is under its lock"
+        )
         target.engine.forget(chunk)
         self._trace.add(chunk, "collected", version=version)
 
