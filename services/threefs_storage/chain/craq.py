@@ -60,16 +60,9 @@ class Result:
 class Craq:
     """Writes to the targets of this process."""
 
-    def __init__(
-        self,
-        successor: Successor,
-        story: EventTrace,
-        *,
-        clock: Clock,
-        random: Random,
-    ) -> None:
+    def __init__(self, successor: Successor, trace: EventTrace, *, clock: Clock, random: Random) -> None:
         self._successor = successor
-        self._trace = story
+        self._trace = trace
         self._clock = clock
         self._random = random
 
