@@ -50,7 +50,7 @@ _NOT_FOUND = ChunkNotFound.code
 _LOG = structlog.get_logger()
 
 #: The result of a row: error code, length, checksum, version.
-Row = tuple[int, int, int, int]
+RowResult = tuple[int, int, int, int]
 
 
 class Reads:
@@ -76,7 +76,7 @@ class Reads:
             raise LimitExceeded(f"a read of {count} rows and {total} bytes; {MOST_ROWS} and {MOST_BYTES} are the most")
         call.make_room(total)
         buffer = self._pool.take(total)
-        rows: list[Row] = []
+        rows: list[RowResult] = []
         waiting: list[int] = []
         asked = zip(*columns, lengths, strict=True)
         short = count <= TURN_ROWS and total <= TURN_BYTES
@@ -93,14 +93,14 @@ class Reads:
         return task
 
     def _read_some(
-        self, asked: Iterable[Sequence[int]], buffer: memoryview, place: int, rows: list[Row], waiting: list[int]
+        self, asked: Iterable[Sequence[int]], buffer: memoryview, place: int, rows: list[RowResult], waiting: list[int]
     ) -> int:
         """Read rows into the buffer from `place` on, and note those that have to wait. Returns the place of the
         next."""
         by_id = self._targets.by_id
         now = self._clock.monotonic()
         for target_id, chain_version, inode, index, offset, length in asked:
-            row: Row | None
+            row: RowResult | None
             target = by_id.get(target_id)
             if target is None or not target.serving or target.leased_until <= now:  # R2: in the step of the look-up
                 row = (_NOT_SERVING, 0, 0, 0)
@@ -121,7 +121,11 @@ class Reads:
             self._pool.give(buffer)
 
     def _answer(
-        self, call: Call[pb.ReadRequest, pb.ReadReply], rows: Sequence[Row], lengths: Sequence[int], buffer: memoryview
+        self,
+        call: Call[pb.ReadRequest, pb.ReadReply],
+        rows: Sequence[RowResult],
+        lengths: Sequence[int],
+        buffer: memoryview,
     ) -> None:
         codes, got, checksums, versions = zip(*rows, strict=True) if rows else ((), (), (), ())
         reply = pb.ReadReply(
@@ -142,7 +146,7 @@ class Reads:
         self,
         call: Call[pb.ReadRequest, pb.ReadReply],
         asked: Iterator[Sequence[int]],
-        rows: list[Row],
+        rows: list[RowResult],
         waiting: list[int],
         lengths: Sequence[int],
         buffer: memoryview,
@@ -178,7 +182,7 @@ class Reads:
 
     async def _read_row(
         self, target: Target, chain_version: int, chunk: ChunkId, offset: int, into: memoryview, deadline: float
-    ) -> Row:
+    ) -> RowResult:
         try:
             version = await self._committed(target, chain_version, chunk, deadline)
             if version is None or version.removed:
@@ -231,7 +235,7 @@ def _turn(lengths: Sequence[int], start: int) -> int:
     return TURN_ROWS
 
 
-def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> Row | None:
+def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> RowResult | None:
     """The result of a row; None if it has to wait."""
     try:
         record = target.engine.record(chunk)
@@ -255,7 +259,7 @@ def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> 
     return None if checksum is None else (_OK, len(into), checksum, version.version)
 
 
-def _failed(target: Target, chunk: ChunkId, error: ThreefsError) -> Row:
+def _failed(target: Target, chunk: ChunkId, error: ThreefsError) -> RowResult:
     """The result of a row that failed: the client asks another replica. Damage is noted for repair and logged once per
     chunk, also a single place that the disk cannot read."""
     if isinstance(error, CorruptChunk | Corrupt | DiskFailed) and target.note_damage(chunk):

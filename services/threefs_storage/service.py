@@ -54,8 +54,8 @@ from threefs_storage.chunk_listing import scan_chunks
 from threefs_storage.engine.exactly_once import MOST_ENTRIES
 from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
+from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal
 from threefs_storage.health.repair import Repair
-from threefs_storage.health.room import Found, Room, refusal
 from threefs_storage.health.scrubber import Scrubber, ScrubRate
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.peer_targets import PeerTargets
@@ -102,7 +102,7 @@ class Storage:
         self._tombstone_collector = TombstoneCollector(self._craq, clock=clock)
         self._scrubber = Scrubber(scrub_rate or ScrubRate(), Comparison(others, clock=clock), clock=clock)
         self._target_recovery = TargetRecovery(targets, clock=clock, report=report, on_return=self._restart_chain_tasks)
-        self._room = Room(others, clock=clock)
+        self._room = PeerRoomQuery(others, clock=clock)
         self._report = report
         self._in_flight = 0
 
@@ -216,8 +216,8 @@ class Storage:
         """The error for a write that found no room. A full head gives way to a replica that has room."""
         if write.version and not target.leaving:
             return error  # the predecessor waits until this target has left the chain
-        found = Found.TAKES_OVER if target.leaving else await self._room.ask(target, write.chunk_bytes)
-        if found is Found.TAKES_OVER:
+        found = PeerRoom.TAKES_OVER if target.leaving else await self._room.ask(target, write.chunk_bytes)
+        if found is PeerRoom.TAKES_OVER:
             self._target_recovery.on_no_space(target)
         return refusal(target, found)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
-from threefs_storage.engine.exactly_once import Entry
+from threefs_storage.engine.exactly_once import OnceEntry
 from threefs_storage.engine.record_store import live_version
 from threefs_storage.engine.records import Version
 
@@ -41,7 +41,7 @@ def update(
     chunk_bytes: int = 1 << 20,
     identity: WriteIdentity | None = None,
     removed: bool = False,
-    entries: tuple[Entry, ...] | None = None,
+    entries: tuple[OnceEntry, ...] | None = None,
 ) -> Update:
     """A change that fits what the engine has committed."""
     record = engine.record(chunk)

@@ -49,7 +49,7 @@ _NO_RECORD = Record()
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class WriteResult:
     """A committed write."""
 
     version: int
@@ -66,7 +66,7 @@ class Craq:
         self._clock = clock
         self._random = random
 
-    async def write(self, target: Target, write: pb.ChunkWrite, payload: Buffer, deadline: float) -> Result:
+    async def write(self, target: Target, write: pb.ChunkWrite, payload: Buffer, deadline: float) -> WriteResult:
         """Apply one write of a client (version 0) or of a predecessor.
 
         Raises ChainChanged, NotServing, VersionGap, StaleWrite, StaleFence, ChunkChanged, InvalidArgument,
@@ -80,7 +80,7 @@ class Craq:
 
     async def _raise_fence(
         self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer, deadline: float
-    ) -> Result:
+    ) -> WriteResult:
         """Raise the fence of an inode. Once it is staged, the head refuses writes with an older fence. Writes that were
         admitted before end before this returns, so no write under a lost lock shows after the next holder has the
         lock (I18)."""
@@ -92,7 +92,7 @@ class Craq:
 
     async def _write(
         self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer, deadline: float
-    ) -> Result:
+    ) -> WriteResult:
         if write.kind == pb.FORGET:
             return await self._forget(target, chunk, write, deadline)
         if write.kind == pb.COLLECT:
@@ -178,7 +178,7 @@ class Craq:
 
     async def _collect_at_successor(
         self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float
-    ) -> Result:
+    ) -> WriteResult:
         target.check(write.chain_version)
         async with self.locked_change(target, chunk, deadline):
             target.check(write.chain_version)
@@ -191,7 +191,7 @@ class Craq:
                         f"{target.target_id}"
                     )
                 await self._collect_tail_first(target, chunk, write.version, deadline)
-            return Result(0, 0, 0)
+            return WriteResult(0, 0, 0)
 
     async def _collect_tail_first(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> None:
         chain_version = target.chain.version
@@ -205,7 +205,7 @@ class Craq:
         target.engine.forget(chunk)
         self._trace.add(chunk, "collected", version=version)
 
-    async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> Result:
+    async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> WriteResult:
         """At a syncing target: forget a chunk that the predecessor does not have. A version that came in this chain
         version is newer, and stays (R5)."""
         target.check(write.chain_version, syncing=True)
@@ -216,7 +216,7 @@ class Craq:
             committed = _record_or_empty(target, chunk).committed
             if committed is None or committed.chain_version != target.chain.version:
                 target.engine.forget(chunk)
-            return Result(0, 0, 0)
+            return WriteResult(0, 0, 0)
 
     @asynccontextmanager
     async def locked_change(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
@@ -236,7 +236,7 @@ class Craq:
         identity: WriteIdentity,
         payload: Buffer,
         deadline: float,
-    ) -> Result:
+    ) -> WriteResult:
         record = target.engine.record(chunk) or _NO_RECORD
         if record.pending is not None:  # R6: its exactly-once entry is not yet a result
             await self.replicate(target, chunk, record.pending, deadline)
@@ -247,7 +247,7 @@ class Craq:
         if entry is not None and entry.seq >= (write.first_seq or identity.seq):
             if entry.seq > identity.seq:
                 raise StaleWrite(f"write {identity.seq} of chunk {chunk} came after write {entry.seq} of its channel")
-            return Result(entry.version, entry.length, entry.checksum)
+            return WriteResult(entry.version, entry.length, entry.checksum)
         committed = record.committed.version if record.committed is not None else 0
         if write.only_version and write.only_version != committed:
             raise ChunkChanged(f"chunk {chunk} has version {committed}, the change names version {write.only_version}")
@@ -283,7 +283,7 @@ class Craq:
         identity: WriteIdentity | None,
         payload: Buffer,
         deadline: float,
-    ) -> Result:
+    ) -> WriteResult:
         if not target.serving:
             return await self._replace(target, chunk, write, identity, payload, deadline)
         record = target.engine.record(chunk) or _NO_RECORD
@@ -298,7 +298,7 @@ class Craq:
             assert record.pending is None, "the pending version was finished under this lock"
         committed = record.committed
         if committed is not None and write.version <= committed.version:
-            return Result(committed.version, committed.length, committed.checksum)
+            return WriteResult(committed.version, committed.length, committed.checksum)
         absent = committed is None or committed.removed
         if write.version != (committed.version if committed is not None else 0) + 1 and not (write.fresh and absent):
             have = committed.version if committed is not None else 0
@@ -313,7 +313,7 @@ class Craq:
         identity: WriteIdentity | None,
         payload: Buffer,
         deadline: float,
-    ) -> Result:
+    ) -> WriteResult:
         """At a syncing target: the whole chunk replaces every version but a newer one of this chain version (R5)."""
         if write.kind != pb.REPLACE:
             raise VersionGap(f"target {target.target_id} is syncing: it takes only whole chunks")
@@ -324,7 +324,7 @@ class Craq:
             and committed.chain_version == target.chain.version
             and committed.version >= write.version
         ):
-            return Result(committed.version, committed.length, committed.checksum)
+            return WriteResult(committed.version, committed.length, committed.checksum)
         return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
 
     async def _stage(
@@ -336,7 +336,7 @@ class Craq:
         identity: WriteIdentity | None,
         payload: Buffer,
         deadline: float,
-    ) -> Result:
+    ) -> WriteResult:
         """Make the version durable here, then replicate it (R11)."""
         if self._clock.monotonic() >= deadline:
             raise DeadlineExceeded("the deadline of the write passed before the target could begin it")
@@ -383,7 +383,7 @@ class Craq:
         deadline: float,
         write: pb.ChunkWrite | None = None,
         payload: Buffer = b"",
-    ) -> Result:
+    ) -> WriteResult:
         """Forward a durable pending version until the successor has committed it, then commit it here.
 
         The successor is looked up now, and again after each failure and each chain change (R3). `write` and `payload`
@@ -420,7 +420,7 @@ class Craq:
         assert committed.content == pending.content, "a commit changes neither version nor content"
         target.note_committed(chunk)
         self._trace.add(chunk, "committed", version=pending.version, chain_version=target.chain.version)
-        return Result(pending.version, pending.length, pending.checksum)
+        return WriteResult(pending.version, pending.length, pending.checksum)
 
     async def _back_off(
         self, target: Target, chain_version: int, error: ThreefsError, attempts: int, deadline: float

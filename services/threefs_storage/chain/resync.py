@@ -42,7 +42,7 @@ _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InventoryRow:
     """The committed state of a chunk; version 0 if there is none, or if the record is damaged."""
 
     chunk: ChunkId
@@ -143,7 +143,7 @@ class Resync:
 
     async def _pages(
         self, target: Target, successor: TargetId, chain_version: int
-    ) -> AsyncIterator[list[tuple[ChunkId, Row | None]]]:
+    ) -> AsyncIterator[list[tuple[ChunkId, InventoryRow | None]]]:
         """All chunks of both targets in key order, with the row of the successor (None if it has no record).
 
         For each page the successor's rows are read before ours: a write between the two readings has reached both.
@@ -178,10 +178,10 @@ def inventory(target: Target, after: ChunkId | None, limit: int) -> pb.Inventory
     )
 
 
-def row_of(chunk: ChunkId, record: Record | None) -> Row:
+def row_of(chunk: ChunkId, record: Record | None) -> InventoryRow:
     if record is None or record.committed is None:
-        return Row(chunk, 0, 0, 0)
-    return Row(chunk, record.committed.version, record.committed.checksum, digest(record))
+        return InventoryRow(chunk, 0, 0, 0)
+    return InventoryRow(chunk, record.committed.version, record.committed.checksum, digest(record))
 
 
 def _size(target: Target, chunk: ChunkId) -> int:
@@ -194,12 +194,12 @@ def _size(target: Target, chunk: ChunkId) -> int:
     return max((version.length for version in versions if version is not None), default=0)
 
 
-def _rows(reply: pb.InventoryReply) -> list[Row]:
+def _rows(reply: pb.InventoryReply) -> list[InventoryRow]:
     columns = zip(reply.inode, reply.index, reply.version, reply.checksum, reply.digest, strict=True)
-    return [Row(ChunkId(inode, index), version, crc, rest) for inode, index, version, crc, rest in columns]
+    return [InventoryRow(ChunkId(inode, index), version, crc, rest) for inode, index, version, crc, rest in columns]
 
 
-def _own_row(target: Target, chunk: ChunkId) -> Row | None:
+def _own_row(target: Target, chunk: ChunkId) -> InventoryRow | None:
     """The row of a chunk here; None if the chunk is being changed or damaged, so that it has to be sent."""
     if chunk in target.locks or chunk in target.engine.pending_chunks:
         return None
@@ -211,8 +211,8 @@ def _own_row(target: Target, chunk: ChunkId) -> Row | None:
 
 
 def _merged_pages(
-    target: Target, after: ChunkId | None, last: ChunkId | None, theirs: Mapping[ChunkId, Row]
-) -> Iterator[list[tuple[ChunkId, Row | None]]]:
+    target: Target, after: ChunkId | None, last: ChunkId | None, theirs: Mapping[ChunkId, InventoryRow]
+) -> Iterator[list[tuple[ChunkId, InventoryRow | None]]]:
     """Chunks of either target behind `after`, up to and including `last` (None: to the end), page by page."""
     full = True
     while full:

@@ -7,7 +7,7 @@ from threefs.ids import ChunkId, WriteIdentity
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.exactly_once import Entry, Forgotten
+from threefs_storage.engine.exactly_once import Forgotten, OnceEntry
 from threefs_storage.engine.records import Version
 
 CLIENT_BYTES = 16
@@ -20,7 +20,7 @@ class WholeChunk:
 
     chunk: ChunkId
     version: Version
-    entries: tuple[Entry, ...]
+    entries: tuple[OnceEntry, ...]
     forgotten: Forgotten
 
     def message(self, target_id: int, chain_version: int) -> pb.ChunkWrite:
@@ -69,10 +69,10 @@ def identity_of(write: pb.ChunkWrite) -> WriteIdentity | None:
     return WriteIdentity(identity.client, identity.channel, identity.seq)
 
 
-def entries_of(write: pb.ChunkWrite) -> tuple[Entry, ...]:
+def entries_of(write: pb.ChunkWrite) -> tuple[OnceEntry, ...]:
     """The exactly-once entries that came with a whole chunk."""
     return tuple(
-        Entry(e.identity.client, e.identity.channel, e.identity.seq, e.version, e.length, e.checksum, e.stamp)
+        OnceEntry(e.identity.client, e.identity.channel, e.identity.seq, e.version, e.length, e.checksum, e.stamp)
         for e in write.entries
         if len(e.identity.client) == CLIENT_BYTES
     )

@@ -14,7 +14,7 @@ _FREE_RUNS = re.compile(rb"\x00+")
 _HOLE_RUNS = re.compile(rb"\x03+")
 
 
-class Allocator:
+class BlockAllocator:
     def __init__(self) -> None:
         self.used = 0  # blocks in use, with those that are freed but not yet reusable
         self.holes = 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from threefs.env.disk import Disk, DiskSpace, File
 from threefs.errors import NoSpace
-from threefs_storage.engine.block_allocator import Allocator
+from threefs_storage.engine.block_allocator import BlockAllocator
 from threefs_storage.engine.records import Block
 
 MIN_BLOCK_BITS = 16
@@ -26,7 +26,7 @@ class BlockFiles:
         self._disk = disk
         self._full_ratio = full_ratio
         self._files: dict[int, File] = {}
-        self._allocators = {bits: Allocator() for bits in range(MIN_BLOCK_BITS, MAX_BLOCK_BITS + 1)}
+        self._allocators = {bits: BlockAllocator() for bits in range(MIN_BLOCK_BITS, MAX_BLOCK_BITS + 1)}
         self._growing = asyncio.Lock()
         self._refused_bits: int | None = None  # size of the block that was refused last
 

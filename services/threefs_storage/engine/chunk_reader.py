@@ -25,7 +25,7 @@ _frombuffer = np.frombuffer
 _U8 = np.dtype(np.uint8)
 
 
-class Reader:
+class ChunkReader:
     def __init__(
         self,
         files: BlockFiles,

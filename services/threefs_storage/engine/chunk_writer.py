@@ -8,7 +8,7 @@ from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, File, Write, is_aligned
 from threefs.errors import ChecksumMismatch, CorruptChunk, DiskFailed, NoSpace
 from threefs_storage.engine.block_files import BlockFiles, block_bits
-from threefs_storage.engine.chunk_reader import DIRECT_FROM_BYTES, Reader
+from threefs_storage.engine.chunk_reader import DIRECT_FROM_BYTES, ChunkReader
 from threefs_storage.engine.content_plan import ContentPlan, Kind, Update, extended_checksums
 from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.records import Block, Version
@@ -31,8 +31,8 @@ class Written:
     fresh: Block | None = None  # the block that was taken for it
 
 
-class Writer:
-    def __init__(self, files: BlockFiles, store: RecordStore, reader: Reader, buffers: BufferPool) -> None:
+class ChunkWriter:
+    def __init__(self, files: BlockFiles, store: RecordStore, reader: ChunkReader, buffers: BufferPool) -> None:
         self._files = files
         self._store = store
         self._reader = reader

@@ -7,7 +7,7 @@ from threefs.checksums import CRC_BYTES, append, combine, crc32c
 from threefs.errors import InvalidArgument
 from threefs.ids import WriteIdentity
 from threefs.layout import MAX_CHUNK_BYTES
-from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN, Forgotten, OnceEntry
 from threefs_storage.engine.records import Version
 
 
@@ -35,7 +35,7 @@ class Update:
     identity: WriteIdentity | None = None
     removed: bool = False  # of REPLACE: the new version is a tombstone
     admitted: bool = False  # a predecessor has it already: it may use the reserve of the disk
-    entries: tuple[Entry, ...] | None = None  # of REPLACE: they replace the entries here ...
+    entries: tuple[OnceEntry, ...] | None = None  # of REPLACE: they replace the entries here ...
     forgotten: Forgotten = NOTHING_FORGOTTEN  # ... and this replaces what is forgotten here
     stamp: int = 0  # when the head took the write, in minutes of the chain's logical time
     fresh: bool = False  # the chunk did not exist at the predecessor: the version may be any
@@ -98,7 +98,7 @@ def keeps_content(old_length: int, kind: int, offset: int, length: int, chunk_by
 
 
 def replacement(
-    version: Version, entries: tuple[Entry, ...] | None = None, forgotten: Forgotten = NOTHING_FORGOTTEN
+    version: Version, entries: tuple[OnceEntry, ...] | None = None, forgotten: Forgotten = NOTHING_FORGOTTEN
 ) -> Update:
     """The change that writes a whole version again, from another copy of its content."""
     return Update(

@@ -24,10 +24,10 @@ from threefs.kv.table import Table
 from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.block_files import BlockFiles
-from threefs_storage.engine.chunk_reader import Reader
-from threefs_storage.engine.chunk_writer import Writer, Written, lost_version
+from threefs_storage.engine.chunk_reader import ChunkReader
+from threefs_storage.engine.chunk_writer import ChunkWriter, Written, lost_version
 from threefs_storage.engine.content_plan import Kind, Update, plan, replacement
-from threefs_storage.engine.group_commit import Committer
+from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.record_store import LOGICAL_TIME, RecordStore, RecordTable, live_version
 from threefs_storage.engine.records import Block, Record, Version, decode
 
@@ -78,13 +78,13 @@ class ChunkEngine:
         self._files = files
         self._disk = disk
         self._buffers = buffers
-        self._committer = Committer(store)
+        self._committer = GroupCommit(store)
         self._ballast = ballast
         self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks of records whose write failed with the table
         self._unreadable_blocks: set[Block] = set()
-        reader = Reader(files, buffers, self._note_unreadable)
+        reader = ChunkReader(files, buffers, self._note_unreadable)
         store.on_failure = self.fail
-        self._writer = Writer(files, store, reader, buffers)
+        self._writer = ChunkWriter(files, store, reader, buffers)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
         # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` never waits, and

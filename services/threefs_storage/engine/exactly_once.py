@@ -22,7 +22,7 @@ MOST_ENTRIES = 256
 LIFETIME_MIN = 120
 
 
-class Entry(NamedTuple):
+class OnceEntry(NamedTuple):
     """The result of a committed write, for a repeat of it."""
 
     client: bytes
@@ -44,7 +44,9 @@ class Forgotten(NamedTuple):
 NOTHING_FORGOTTEN = Forgotten()
 
 
-def remember(entries: tuple[Entry, ...], forgotten: Forgotten, entry: Entry) -> tuple[tuple[Entry, ...], Forgotten]:
+def add_entry(
+    entries: tuple[OnceEntry, ...], forgotten: Forgotten, entry: OnceEntry
+) -> tuple[tuple[OnceEntry, ...], Forgotten]:
     """The entries, oldest first, with one more."""
     others = [e for e in entries if (e.client, e.channel) != (entry.client, entry.channel)]
     dropped = 0
@@ -65,5 +67,5 @@ def may_be_forgotten(forgotten: Forgotten, known_version: int, now: int) -> bool
     return forgotten.version > known_version and now - forgotten.stamp <= LIFETIME_MIN
 
 
-def newest_stamp(entries: Iterable[Entry]) -> int:
+def newest_stamp(entries: Iterable[OnceEntry]) -> int:
     return max((entry.stamp for entry in entries), default=0)

@@ -24,7 +24,7 @@ class _Item:
     written: asyncio.Future[int]
 
 
-class Committer:
+class GroupCommit:
     def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._queue: list[_Item] = []

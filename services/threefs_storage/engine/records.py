@@ -15,10 +15,10 @@ from threefs.ids import ChunkId, WriteIdentity
 from threefs_storage.engine.exactly_once import (
     LIFETIME_MIN,
     NOTHING_FORGOTTEN,
-    Entry,
     Forgotten,
+    OnceEntry,
+    add_entry,
     newest_stamp,
-    remember,
 )
 
 _FORMAT = 2
@@ -87,12 +87,12 @@ class Version:
 class Record:
     committed: Version | None = None
     pending: Version | None = None
-    entries: tuple[Entry, ...] = ()  # of committed writes, oldest first
-    incoming_entries: tuple[Entry, ...] | None = None  # replace `entries` when the pending version is committed
+    entries: tuple[OnceEntry, ...] = ()  # of committed writes, oldest first
+    incoming_entries: tuple[OnceEntry, ...] | None = None  # replace `entries` when the pending version is committed
     forgotten: Forgotten = NOTHING_FORGOTTEN
     incoming_forgotten: Forgotten = NOTHING_FORGOTTEN
 
-    def entry(self, client: bytes, channel: int) -> Entry | None:
+    def entry(self, client: bytes, channel: int) -> OnceEntry | None:
         """The result of the last committed write of this channel."""
         for entry in reversed(self.entries):
             if entry.channel == channel and entry.client == client:
@@ -112,12 +112,12 @@ class Record:
         ):  # other replicas may have collected the tombstone
             entries, forgotten = (), NOTHING_FORGOTTEN
         if pending.identity is not None:
-            result = Entry(*pending.identity, pending.version, pending.length, pending.checksum, pending.stamp)
-            entries, forgotten = remember(entries, forgotten, result)
+            result = OnceEntry(*pending.identity, pending.version, pending.length, pending.checksum, pending.stamp)
+            entries, forgotten = add_entry(entries, forgotten, result)
         return Record(replace(pending, chain_version=chain_version), None, entries, None, forgotten)
 
     @property
-    def next_entries(self) -> tuple[tuple[Entry, ...], Forgotten]:
+    def next_entries(self) -> tuple[tuple[OnceEntry, ...], Forgotten]:
         """The results that count when the pending version is committed, without its own."""
         if self.incoming_entries is None:
             return self.entries, self.forgotten
@@ -277,6 +277,6 @@ def _decode_version(forms: _Forms, body: bytes, at: int) -> tuple[Version, int]:
     return version, at + size
 
 
-def _decode_entries(forms: _Forms, body: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int]:
+def _decode_entries(forms: _Forms, body: bytes, at: int, count: int) -> tuple[tuple[OnceEntry, ...], int]:
     end = at + count * forms.entry.size
-    return tuple(Entry(*forms.entry.unpack_from(body, i)) for i in range(at, end, forms.entry.size)), end
+    return tuple(OnceEntry(*forms.entry.unpack_from(body, i)) for i in range(at, end, forms.entry.size)), end

@@ -22,7 +22,7 @@ _CALL_S = 5.0
 _SECOND_COMPARISON_S = 2.0
 
 
-class Row(NamedTuple):
+class CommittedRow(NamedTuple):
     """The committed version of a chunk."""
 
     version: int
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 #: The row of a chunk without a record. A tombstone counts as the same, because targets collect it one after the other.
-_NOTHING = Row(0, 0, 0, removed=True)
+_NOTHING = CommittedRow(0, 0, 0, removed=True)
 
 
 class Comparison:
@@ -86,8 +86,8 @@ class Comparison:
 
     async def _fetch_rows(
         self, target: Target, neighbour: TargetId, after: ChunkId | None, last: ChunkId | None
-    ) -> dict[ChunkId, Row | None]:
-        found: dict[ChunkId, Row | None] = {}
+    ) -> dict[ChunkId, CommittedRow | None]:
+        found: dict[ChunkId, CommittedRow | None] = {}
         while True:
             request = pb.ScanChunksRequest(target=neighbour, chain_version=target.chain.version, removed=True)
             if after is not None:
@@ -99,7 +99,7 @@ class Comparison:
                 return found
 
 
-def is_divergent(own: Row | None, other: Row | None, *, by_predecessor: bool) -> bool:
+def is_divergent(own: CommittedRow | None, other: CommittedRow | None, *, by_predecessor: bool) -> bool:
     """Whether a target diverges, by the row of its predecessor or of its successor."""
     if own is None or other is None or own == other or (own.removed and other.removed):
         return False
@@ -113,8 +113,8 @@ def _neighbours(target: Target) -> list[tuple[TargetId, bool]]:
     return [(t, True) for t in serving[place - 1 : place]] + [(t, False) for t in serving[place + 1 : place + 2]]
 
 
-def _own_rows(target: Target, after: ChunkId | None, last: ChunkId | None) -> Mapping[ChunkId, Row | None]:
-    found: dict[ChunkId, Row | None] = {}
+def _own_rows(target: Target, after: ChunkId | None, last: ChunkId | None) -> Mapping[ChunkId, CommittedRow | None]:
+    found: dict[ChunkId, CommittedRow | None] = {}
     while True:
         reply = scan_chunks(target, after, 0, removed=True)
         found |= _rows(reply, last)
@@ -123,7 +123,7 @@ def _own_rows(target: Target, after: ChunkId | None, last: ChunkId | None) -> Ma
             return found
 
 
-def _rows(reply: pb.ScanChunksReply, last: ChunkId | None) -> dict[ChunkId, Row | None]:
+def _rows(reply: pb.ScanChunksReply, last: ChunkId | None) -> dict[ChunkId, CommittedRow | None]:
     """The rows of a page; None for a chunk that is being changed or known to be damaged."""
     columns = zip(
         reply.inode, reply.index, reply.version, reply.length, reply.checksum, reply.pending, reply.health, strict=True
@@ -135,10 +135,10 @@ def _rows(reply: pb.ScanChunksReply, last: ChunkId | None) -> dict[ChunkId, Row 
     }
 
 
-def _row(version: int, length: int, checksum: int, pending: bool, health: int) -> Row | None:
+def _row(version: int, length: int, checksum: int, pending: bool, health: int) -> CommittedRow | None:
     if pending or health not in (GOOD, REMOVED):
         return None
-    return Row(version, length, checksum, health == REMOVED)
+    return CommittedRow(version, length, checksum, health == REMOVED)
 
 
 def _before(chunk: ChunkId) -> ChunkId | None:

@@ -1,10 +1,10 @@
 """How a target with a full disk or a damaged table leaves its chain, and how it returns.
 
-When only the reserve of the disk is left, the head gives way to a replica that has room (room.py); if there is none,
-the chain refuses writes of clients. A target that has no room even for the writes of its predecessor leaves its chain,
-so that the others can go on. The only serving target of a chain stays, for reads. When there is room again, the store
-of a target that left is opened again, and the target returns like any other: by resync, or as lastsrv. A target that
-has not left takes changes again.
+When only the reserve of the disk is left, the head gives way to a replica that has room (peer_room.py); if there is
+none, the chain refuses writes of clients. A target that has no room even for the writes of its predecessor leaves its
+chain, so that the others can go on. The only serving target of a chain stays, for reads. When there is room again, the
+store of a target that left is opened again, and the target returns like any other: by resync, or as lastsrv. A target
+that has not left takes changes again.
 
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """

@@ -6,8 +6,8 @@ from typing import Any
 
 from threefs_storage.engine import chunk_reader as reader_module
 from threefs_storage.engine import group_commit as committer_module
-from threefs_storage.engine.block_allocator import Allocator
-from threefs_storage.engine.chunk_writer import Writer
+from threefs_storage.engine.block_allocator import BlockAllocator
+from threefs_storage.engine.chunk_writer import ChunkWriter
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.record_store import RecordStore
 
@@ -47,15 +47,15 @@ def checksums_not_checked() -> None:
 @plant_for("contract/test_chunk_engine_durability.py::test_a_block_is_not_reused_before_it_is_durably_given_up")
 def block_reused_at_once() -> None:
     """A block is given to another chunk before the record that gave it up is durable."""
-    reclaim = Allocator._reclaim
-    put(Allocator, "_reclaim", lambda self, durable: reclaim(self, 1 << 60))
+    reclaim = BlockAllocator._reclaim
+    put(BlockAllocator, "_reclaim", lambda self, durable: reclaim(self, 1 << 60))
 
 
 @plant
 def pinned_block_reused() -> None:
     """A block is written over while somebody reads it."""
-    put(Allocator, "pin", lambda self, slot: None)
-    put(Allocator, "unpin", lambda self, slot: None)
+    put(BlockAllocator, "pin", lambda self, slot: None)
+    put(BlockAllocator, "unpin", lambda self, slot: None)
 
 
 @plant
@@ -75,40 +75,40 @@ def block_not_given_back() -> None:
 )
 def append_behind_a_dropped_one() -> None:
     """An append is written over the bytes of one that was dropped, which a crash may bring back."""
-    write = Writer.write
+    write = ChunkWriter.write
 
-    async def trusting(self: Writer, *args: Any) -> Any:
+    async def trusting(self: ChunkWriter, *args: Any) -> Any:
         self.torn.clear()
         return await write(self, *args)
 
-    put(Writer, "write", trusting)
+    put(ChunkWriter, "write", trusting)
 
 
 @plant
 def written_in_place() -> None:
     """A change is written over the committed version instead of beside it."""
-    take = Writer._take_block
-    place = Writer._write_new_block
+    take = ChunkWriter._take_block
+    place = ChunkWriter._write_new_block
 
-    async def over(self: Writer, old: Any, *rest: Any) -> Any:
-        async def same(writer: Writer, bits: int, *, reserve: bool) -> Any:
+    async def over(self: ChunkWriter, old: Any, *rest: Any) -> Any:
+        async def same(writer: ChunkWriter, bits: int, *, reserve: bool) -> Any:
             if old is not None and old.block is not None and old.block.bits == bits:
                 return old.block
             return await take(writer, bits, reserve=reserve)
 
-        put(Writer, "_take_block", same)
+        put(ChunkWriter, "_take_block", same)
         try:
             return await place(self, old, *rest)
         finally:
-            put(Writer, "_take_block", take)
+            put(ChunkWriter, "_take_block", take)
 
-    put(Writer, "_write_new_block", over)
+    put(ChunkWriter, "_write_new_block", over)
 
 
 @plant
 def commit_not_ordered() -> None:
     """The record is written before the bytes that it names are synced."""
-    commit = committer_module.Committer._commit
+    commit = committer_module.GroupCommit._commit
 
     async def hasty(self: Any, batch: list[Any]) -> None:
         number = self._store.write({item.chunk: item.record for item in batch})
@@ -116,4 +116,4 @@ def commit_not_ordered() -> None:
         with contextlib.suppress(ThreefsError):
             await commit(self, batch)
 
-    put(committer_module.Committer, "_commit", hasty)
+    put(committer_module.GroupCommit, "_commit", hasty)

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from threefs_storage.chain import craq as craq_module
-from threefs_storage.chain.craq import Craq, Result
+from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.resync import Resync
 from threefs_storage.chain.successor import Successor
@@ -31,7 +31,7 @@ def commit_before_successor() -> None:
 
     async def hasty(self: Successor, target: Target, successor: Any, chunk: Any, pending: Any, *rest: Any) -> Any:
         _GOING_ON.append(asyncio.ensure_future(_quiet(forward(self, target, successor, chunk, pending, *rest))))
-        return Result(pending.version, pending.length, pending.checksum)
+        return WriteResult(pending.version, pending.length, pending.checksum)
 
     put(Successor, "forward", hasty)
 
@@ -52,7 +52,7 @@ def failed_forward_is_taken_for_done() -> None:
         try:
             return await forward(self, target, successor, chunk, pending, *rest)
         except ThreefsError:
-            return Result(pending.version, pending.length, pending.checksum)
+            return WriteResult(pending.version, pending.length, pending.checksum)
 
     put(Successor, "forward", careless)
 
@@ -278,7 +278,7 @@ def result_of_a_pending_write() -> None:
         record = target.engine.record(chunk)
         pending = record.pending if record is not None else None
         if pending is not None and pending.identity == identity:
-            return Result(pending.version, pending.length, pending.checksum)
+            return WriteResult(pending.version, pending.length, pending.checksum)
         return await from_client(self, target, chunk, write, identity, *rest)
 
     put(Craq, "_from_client", hasty)

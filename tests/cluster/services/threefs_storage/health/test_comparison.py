@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from threefs_storage.health.comparison import Comparison, Row, is_divergent
+from threefs_storage.health.comparison import CommittedRow, Comparison, is_divergent
 from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse
@@ -12,8 +12,8 @@ from tests.harness.rpc import run
 from threefs.ids import ChunkId
 from threefs.wire import storage_pb2 as pb
 
-OLD, NEW, OTHER = Row(1, 3, 7), Row(2, 3, 8), Row(2, 3, 9)
-GONE, NOTHING = Row(3, 0, 0, removed=True), Row(0, 0, 0, removed=True)
+OLD, NEW, OTHER = CommittedRow(1, 3, 7), CommittedRow(2, 3, 8), CommittedRow(2, 3, 9)
+GONE, NOTHING = CommittedRow(3, 0, 0, removed=True), CommittedRow(0, 0, 0, removed=True)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ GONE, NOTHING = Row(3, 0, 0, removed=True), Row(0, 0, 0, removed=True)
         (GONE, NOTHING, False, False),
     ],
 )
-def test_who_is_wrong(own: Row | None, other: Row | None, behind_it: bool, before_it: bool) -> None:
+def test_who_is_wrong(own: CommittedRow | None, other: CommittedRow | None, behind_it: bool, before_it: bool) -> None:
     assert is_divergent(own, other, by_predecessor=False) is behind_it
     assert is_divergent(own, other, by_predecessor=True) is before_it
 

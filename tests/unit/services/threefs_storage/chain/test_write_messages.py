@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_storage.chain.write_messages import WholeChunk, entries_of, identity_of
-from threefs_storage.engine.exactly_once import Entry, Forgotten
+from threefs_storage.engine.exactly_once import Forgotten, OnceEntry
 from threefs_storage.engine.records import Version
 
 from threefs.errors import InvalidArgument
@@ -15,7 +15,7 @@ VERSION = Version(7, 2, 100, 0xABC, None, 4096, b"crcs", identity=IDENTITY, stam
 
 
 def test_r6_a_whole_chunk_carries_its_results() -> None:
-    entries = (Entry(b"a" * 16, 1, 2, 6, 50, 1, 4), Entry(b"b" * 16, 1, 3, 5, 40, 2, 3))
+    entries = (OnceEntry(b"a" * 16, 1, 2, 6, 50, 1, 4), OnceEntry(b"b" * 16, 1, 3, 5, 40, 2, 3))
     message = WholeChunk(ChunkId(1, 2), VERSION, entries, Forgotten(4, 1)).message(301, 8)
     assert (message.kind, message.target, message.chain_version, message.version) == (pb.REPLACE, 301, 8, 7)
     assert (message.chunk.inode, message.chunk.index) == (1, 2)

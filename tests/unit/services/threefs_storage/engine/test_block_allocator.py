@@ -1,11 +1,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_storage.engine.block_allocator import Allocator
+from threefs_storage.engine.block_allocator import BlockAllocator
 
 
 def test_the_lowest_free_block_is_taken() -> None:
-    allocator = Allocator()
+    allocator = BlockAllocator()
     assert allocator.take(0) is None
     allocator.grow(3)
     assert [allocator.take(0) for _ in range(4)] == [0, 1, 2, None]
@@ -16,7 +16,7 @@ def test_the_lowest_free_block_is_taken() -> None:
 
 
 def test_a_freed_block_waits_until_its_record_is_durable() -> None:
-    allocator = Allocator()
+    allocator = BlockAllocator()
     allocator.grow(1)
     assert allocator.take(0) == 0
     allocator.free(0, 7)
@@ -27,7 +27,7 @@ def test_a_freed_block_waits_until_its_record_is_durable() -> None:
 
 
 def test_a_pinned_block_is_not_reused_before_the_last_pin_is_gone() -> None:
-    allocator = Allocator()
+    allocator = BlockAllocator()
     allocator.grow(2)
     assert [allocator.take(0), allocator.take(0)] == [0, 1]
     allocator.pin(0)
@@ -42,7 +42,7 @@ def test_a_pinned_block_is_not_reused_before_the_last_pin_is_gone() -> None:
 
 
 def test_claims_make_room() -> None:
-    allocator = Allocator()
+    allocator = BlockAllocator()
     allocator.claim(2)
     assert [allocator.take(0) for _ in range(3)] == [0, 1, None]
     with pytest.raises(AssertionError, match="two records"):
@@ -50,7 +50,7 @@ def test_claims_make_room() -> None:
 
 
 def test_freeing_twice_is_a_bug() -> None:
-    allocator = Allocator()
+    allocator = BlockAllocator()
     allocator.grow(1)
     allocator.take(0)
     allocator.free(0, 0)
@@ -60,7 +60,7 @@ def test_freeing_twice_is_a_bug() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["take", "free", "pin", "unpin", "flush"]), st.integers(0, 5))))
 def test_no_block_is_ever_given_to_two(plan: list[tuple[str, int]]) -> None:
-    allocator = Allocator()
+    allocator = BlockAllocator()
     allocator.grow(6)
     used: set[int] = set()
     freed: dict[int, int] = {}
@@ -93,7 +93,7 @@ def test_no_block_is_ever_given_to_two(plan: list[tuple[str, int]]) -> None:
 
 
 def test_holes_are_not_taken_until_they_are_filled() -> None:
-    allocator = Allocator()
+    allocator = BlockAllocator()
     allocator.grow(8)
     taken = [allocator.take(0) for _ in range(8)]
     for slot in (1, 2, 3, 6):
@@ -111,7 +111,7 @@ def test_holes_are_not_taken_until_they_are_filled() -> None:
 
 
 def test_a_file_with_holes_is_opened_as_one_hole() -> None:
-    allocator = Allocator()
+    allocator = BlockAllocator()
     allocator.grow(4, holes=True)
     allocator.claim(1)
     assert allocator.take(0) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.exactly_once import Entry
+from threefs_storage.engine.exactly_once import OnceEntry
 from threefs_storage.engine.records import Record
 
 from tests.harness.chunk_engine import change, opened, put, read_all, update
@@ -135,13 +135,13 @@ def test_entries_are_kept_with_the_record_and_replaced_by_shipped_ones(tmp_path:
         engine.commit(CHUNK, 1, 1)
         record = engine.record(CHUNK)
         assert record is not None
-        assert record.entry(identity.client, 4) == Entry(*identity, 1, 3, staged.checksum)
+        assert record.entry(identity.client, 4) == OnceEntry(*identity, 1, 3, staged.checksum)
 
     async def replace(engine: ChunkEngine) -> None:
         record = engine.record(CHUNK)
         assert record is not None
         assert record.entry(identity.client, 4) is not None
-        shipped = (Entry(b"z" * 16, 1, 8, 6, 1, 2),)
+        shipped = (OnceEntry(b"z" * 16, 1, 8, 6, 1, 2),)
         wanted = update(engine, CHUNK, Kind.REPLACE, b"whole", version=6, chain_version=2, entries=shipped)
         await engine.stage(CHUNK, wanted, payload=b"whole")
         engine.commit(CHUNK, 6, 2)

@@ -10,21 +10,21 @@ from threefs_storage.engine.exactly_once import (
     LIFETIME_MIN,
     MOST_ENTRIES,
     NOTHING_FORGOTTEN,
-    Entry,
     Forgotten,
+    OnceEntry,
+    add_entry,
     may_be_forgotten,
-    remember,
 )
 
 
-def entry(number: int, stamp: int = 0, version: int = 0) -> Entry:
-    return Entry(number.to_bytes(16, "big"), 1, 1, version or number, 0, 0, stamp)
+def entry(number: int, stamp: int = 0, version: int = 0) -> OnceEntry:
+    return OnceEntry(number.to_bytes(16, "big"), 1, 1, version or number, 0, 0, stamp)
 
 
-def remembered(entries: list[Entry]) -> tuple[tuple[Entry, ...], Forgotten]:
-    kept: tuple[tuple[Entry, ...], Forgotten] = ((), NOTHING_FORGOTTEN)
+def remembered(entries: list[OnceEntry]) -> tuple[tuple[OnceEntry, ...], Forgotten]:
+    kept: tuple[tuple[OnceEntry, ...], Forgotten] = ((), NOTHING_FORGOTTEN)
     for one in entries:
-        kept = remember(*kept, one)
+        kept = add_entry(*kept, one)
     return kept
 
 
@@ -49,7 +49,7 @@ def test_of_too_many_in_too_short_a_time_the_oldest_are_forgotten_and_that_is_kn
 
 
 def test_one_channel_has_one_entry() -> None:
-    entries, _ = remembered([entry(1), entry(2), Entry((1).to_bytes(16, "big"), 1, 2, 3, 0, 0)])
+    entries, _ = remembered([entry(1), entry(2), OnceEntry((1).to_bytes(16, "big"), 1, 2, 3, 0, 0)])
     assert [(e.client[-1], e.seq) for e in entries] == [(2, 1), (1, 2)]
 
 
@@ -58,7 +58,7 @@ class _Chunk:
     """The decisions of the head, on a chunk of which only few results are kept."""
 
     version: int = 0
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[OnceEntry, ...] = ()
     forgotten: Forgotten = NOTHING_FORGOTTEN
     applied: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -70,8 +70,8 @@ class _Chunk:
             return "unknown" if again or first else "anew"
         self.version += 1
         self.applied[client, write] = self.applied.get((client, write), 0) + 1
-        result = Entry(client.to_bytes(16, "big"), 1, seq, self.version, 0, 0, now)
-        self.entries, self.forgotten = remember(self.entries, self.forgotten, result)
+        result = OnceEntry(client.to_bytes(16, "big"), 1, seq, self.version, 0, 0, now)
+        self.entries, self.forgotten = add_entry(self.entries, self.forgotten, result)
         return "done"
 
 

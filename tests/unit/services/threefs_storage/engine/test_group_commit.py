@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.group_commit import Committer
+from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.records import Record, Version
 
@@ -53,14 +53,14 @@ def record(number: int) -> Record:
 
 async def fixture(
     kind: type[CountingFile] = CountingFile,
-) -> tuple[Committer, RecordStore, SimDisk, list[CountingFile]]:
+) -> tuple[GroupCommit, RecordStore, SimDisk, list[CountingFile]]:
     disk = new_disk()
     files = [kind(disk, Content(disk.free_bytes)) for _ in range(2)]
     for number, file in enumerate(files):
         disk.files[Path(f"/{number}")] = file.content
         await file.allocate(0, 1 << 20)
     store = RecordStore(await open_table(disk, Path("/records")), 100)
-    return Committer(store), store, disk, files
+    return GroupCommit(store), store, disk, files
 
 
 def test_a_batch_shares_one_sync_per_file_and_is_durable() -> None:

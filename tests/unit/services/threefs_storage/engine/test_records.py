@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_storage.engine.exactly_once import MOST_ENTRIES, NOTHING_FORGOTTEN, Entry, Forgotten
+from threefs_storage.engine.exactly_once import MOST_ENTRIES, NOTHING_FORGOTTEN, Forgotten, OnceEntry
 from threefs_storage.engine.records import Block, Record, Version, corrected, decode, encode
 
 from threefs.errors import Corrupt
@@ -18,7 +18,7 @@ CHUNK = ChunkId(0x0102030405060708, 9)
 
 u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 clients = st.binary(min_size=16, max_size=16)
-entries = st.lists(st.builds(Entry, clients, u32, u64, u64, u32, u32, u32), max_size=MOST_ENTRIES).map(tuple)
+entries = st.lists(st.builds(OnceEntry, clients, u32, u64, u64, u32, u32, u32), max_size=MOST_ENTRIES).map(tuple)
 
 
 @st.composite
@@ -58,7 +58,7 @@ def test_a_record_is_decoded_as_it_was_encoded(record: Record) -> None:
 def sample() -> Record:
     client = bytes(range(16))
     version = Version(3, 2, 5000, 77, Block(16, 4), 4096, bytes(range(8)), False, WriteIdentity(client, 1, 2))
-    return Record(version, version, (Entry(client, 1, 1, 2, 100, 5),), (Entry(client, 2, 1, 2, 100, 5),))
+    return Record(version, version, (OnceEntry(client, 1, 1, 2, 100, 5),), (OnceEntry(client, 2, 1, 2, 100, 5),))
 
 
 def test_every_flipped_bit_is_detected() -> None:
@@ -109,7 +109,7 @@ def test_a_body_that_makes_no_sense_is_refused_or_decoded_but_never_crashes(body
         return
 
 
-def write(record: Record, version: int, client: int, seq: int, shipped: tuple[Entry, ...] | None = None) -> Record:
+def write(record: Record, version: int, client: int, seq: int, shipped: tuple[OnceEntry, ...] | None = None) -> Record:
     identity = WriteIdentity(bytes([client]) * 16, 1, seq)
     pending = Version(version, 1, 0, 0, None, 4096, b"", False, identity)
     return Record(record.committed, pending, record.entries, shipped).after_commit(5)
@@ -120,7 +120,7 @@ def test_commit_makes_the_pending_version_the_committed_one_and_remembers_its_wr
     assert record.pending is None
     assert record.committed is not None
     assert (record.committed.version, record.committed.chain_version) == (1, 5)
-    assert record.entry(bytes([7]) * 16, 1) == Entry(bytes([7]) * 16, 1, 3, 1, 0, 0)
+    assert record.entry(bytes([7]) * 16, 1) == OnceEntry(bytes([7]) * 16, 1, 3, 1, 0, 0)
     assert record.entry(bytes([7]) * 16, 2) is None
     assert record.entry(bytes([8]) * 16, 1) is None
 
@@ -134,6 +134,6 @@ def test_a_record_of_the_first_format_is_read() -> None:
 
 
 def test_shipped_entries_take_the_place_of_those_here() -> None:
-    shipped = (Entry(bytes([9]) * 16, 1, 1, 4, 0, 0),)
+    shipped = (OnceEntry(bytes([9]) * 16, 1, 1, 4, 0, 0),)
     record = write(write(Record(), 1, client=1, seq=1), 5, client=2, seq=1, shipped=shipped)
     assert [entry.client[0] for entry in record.entries] == [9, 2]

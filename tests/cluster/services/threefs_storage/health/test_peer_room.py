@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_storage.health.room import Found
+from threefs_storage.health.peer_room import PeerRoom
 
 from tests.harness.chain_harness import CHUNK_BYTES, OFFLINE, SERVING, SYNCING, TestChain, chain_of, refuse, until
 from tests.harness.rpc import run
@@ -96,8 +96,8 @@ def test_many_writes_ask_once(tmp_path: Path) -> None:
         async with chain_of(tmp_path, 3) as chain:
             room = chain[1].storage._room
             found = await asyncio.gather(*(room.ask(chain[1].target, CHUNK_BYTES) for _ in range(5)))
-            assert set(found) == {Found.TAKES_OVER}
+            assert set(found) == {PeerRoom.TAKES_OVER}
             assert chain[1].peers.count(SPACE_INFO) == 2, "each of the others"
-            assert await room.ask(chain[1].target, 1 << 60) is Found.TAKES_OVER, "an answer counts for a moment"
+            assert await room.ask(chain[1].target, 1 << 60) is PeerRoom.TAKES_OVER, "an answer counts for a moment"
 
     run(test)

@@ -24,7 +24,7 @@ _KEPT_S = 1.0
 _CHUNKS = 2
 
 
-class Found(enum.Enum):
+class PeerRoom(enum.Enum):
     """The best answer of the other replicas of a chain."""
 
     TAKES_OVER = "a serving one has room"
@@ -32,16 +32,16 @@ class Found(enum.Enum):
     NOTHING = "none has room"
 
 
-class Room:
+class PeerRoomQuery:
     """Asks the other replicas of the chains of this process."""
 
     def __init__(self, peers: PeerTargets, *, clock: Clock) -> None:
         self._peers = peers
         self._clock = clock
         #: By target: the chain version that was asked about, when, and the answer.
-        self._answers: dict[int, tuple[int, float, asyncio.Task[Found]]] = {}
+        self._answers: dict[int, tuple[int, float, asyncio.Task[PeerRoom]]] = {}
 
-    async def ask(self, target: Target, chunk_bytes: int) -> Found:
+    async def ask(self, target: Target, chunk_bytes: int) -> PeerRoom:
         """The answer of the other replicas. Calls at the same time share one request."""
         version, now = target.chain.version, self._clock.monotonic()
         known = self._answers.get(target.target_id)
@@ -53,19 +53,19 @@ class Room:
     async def stop(self) -> None:
         await cancel_and_wait(*(task for _, _, task in self._answers.values()))
 
-    async def _ask_all(self, target: Target, least_bytes: int) -> Found:
+    async def _ask_all(self, target: Target, least_bytes: int) -> PeerRoom:
         others = [m for m in target.chain.members if m.target_id != target.target_id and m.state in _ASKED]
         found = await asyncio.gather(*(self._ask_member(member, least_bytes) for member in others))
-        return min(found, key=list(Found).index, default=Found.NOTHING)
+        return min(found, key=list(PeerRoom).index, default=PeerRoom.NOTHING)
 
-    async def _ask_member(self, member: ChainMember, least_bytes: int) -> Found:
+    async def _ask_member(self, member: ChainMember, least_bytes: int) -> PeerRoom:
         try:
             room_bytes = await self._room_bytes(member.target_id)
         except ThreefsError:
-            return Found.SOON  # it will answer again, or leave the chain
+            return PeerRoom.SOON  # it will answer again, or leave the chain
         if room_bytes < least_bytes:
-            return Found.NOTHING
-        return Found.TAKES_OVER if member.state is PublicState.SERVING else Found.SOON
+            return PeerRoom.NOTHING
+        return PeerRoom.TAKES_OVER if member.state is PublicState.SERVING else PeerRoom.SOON
 
     async def _room_bytes(self, target_id: TargetId) -> int:
         reply = await self._peers.call(target_id, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=_CALL_S)
@@ -75,11 +75,11 @@ class Room:
 _ASKED = (PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING)
 
 
-def refusal(target: Target, found: Found) -> ThreefsError:
+def refusal(target: Target, found: PeerRoom) -> ThreefsError:
     """The error for a client whose write found no room at this target."""
     chain_id = target.chain.chain_id
-    if found is Found.TAKES_OVER:
+    if found is PeerRoom.TAKES_OVER:
         return NotServing(f"the head of chain {chain_id} has no room and gives way to another replica")
-    if found is Found.SOON:
+    if found is PeerRoom.SOON:
         return Unavailable(f"chain {chain_id} has no room until another of its replicas serves")
     return NoSpace(f"the file system is full: no replica of chain {chain_id} has room; remove files or add disks")
