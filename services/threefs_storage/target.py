@@ -115,7 +115,8 @@ class Target:
         self.check_invariants()
 
     def check_invariants(self) -> None:
-        """Assert what is true of every target between two steps of the event loop (docs/protocol.md, "A target")."""
+        """Assert what is true of every target between two steps of the event loop (docs/protocol.md, "What is always
+        true of a target")."""
         writable = (PublicState.SERVING, PublicState.SYNCING)
         assert self.state is self.chain.state(self.target_id), "the state of a target is that of the chain it knows"
         assert not self.is_tail or self.state is PublicState.SERVING, "the tail serves"

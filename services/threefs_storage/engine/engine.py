@@ -220,7 +220,6 @@ class ChunkEngine:
         assert after.committed.content == pending.content, "a commit changes neither version nor content"
         number = self._write(chunk, after)
         self._chunks += (live_version(after) is not None) - (live_version(record) is not None)
-        assert self._chunks >= 0, "chunks are counted once"
         if old is not None and old.block is not None and old.block != pending.block:
             self._free(old.block, number)
         return after.committed

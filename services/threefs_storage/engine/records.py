@@ -105,7 +105,6 @@ class Record:
         assert pending is not None
         if before is not None and before.chain_version == pending.chain_version:
             assert pending.version >= before.version, "versions never fall within a chain version (I4)"
-        assert pending.chain_version <= chain_version, "chain versions rise (I5)"
         entries, forgotten = self.next_entries
         if self.incoming_entries is None and self.collectable(
             pending.stamp
