@@ -69,7 +69,7 @@ def _record() -> bytes:
     version = chunk_records.Version(
         5, 2, 10_000, 77, chunk_records.Block(16, 3), 4096, b"abcdabcdabcd", False, WriteIdentity(b"c" * 16, 1, 9)
     )
-    entry = chunk_once.Entry(b"c" * 16, 1, 9, 5, 10_000, 77)
+    entry = chunk_once.OnceEntry(b"c" * 16, 1, 9, 5, 10_000, 77)
     return chunk_records.encode(_CHUNK, chunk_records.Record(version, version, (entry, entry), (entry,)))
 
 
