@@ -12,7 +12,7 @@ from itertools import islice
 
 from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
-from threefs.errors import ThreefsError
+from threefs.errors import ThreefsError, Unavailable
 from threefs.leases import RENEWALS, client_lease_s
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
@@ -107,13 +107,20 @@ class Lease:
         if not self.is_valid:
             async with self._renewal_lock:
                 if not self.is_valid:
+                    self._check_time(deadline)
                     await self._renew_all(deadline)
 
     async def renew_now(self) -> None:
         """The same, also if it is certain: afterwards it is known not to have run out before this was called."""
         deadline = self._clock.monotonic() + self._timeout_s
         async with self._renewal_lock:
+            self._check_time(deadline)
             await self._renew_all(deadline)
+
+    def _check_time(self, deadline: float) -> None:
+        """Others were before this one, and nobody answered them. Raises Unavailable."""
+        if self._clock.monotonic() >= deadline:
+            raise Unavailable(f"the lease of this process was not confirmed within {self._timeout_s:g} s")
 
     # ---- renewing ----
 

@@ -53,6 +53,15 @@ def operations_have_no_patience_for_their_lease() -> None:
 
 
 @plant_for(
+    "unit/client/threefs_client/metadata/test_lease.py"
+    "::test_operations_that_wait_for_the_same_answer_fail_in_the_time_of_each"
+)
+def operations_wait_for_their_lease_one_after_the_other() -> None:
+    """I13: the last of many operations fails after the patience of all before it."""
+    put(Lease, "_check_time", lambda self, deadline: None)
+
+
+@plant_for(
     "unit/services/threefs_meta/store/test_identity.py::test_no_lease_outlasts_a_restore_and_no_number_comes_again"
 )
 def leases_of_a_backup_go_on() -> None:

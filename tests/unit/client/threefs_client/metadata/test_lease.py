@@ -7,7 +7,7 @@ import pytest
 from threefs_client.metadata.lease import Lease
 
 from tests.harness.clocks import PacedClock
-from threefs.errors import Unavailable
+from threefs.errors import DeadlineExceeded, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 
@@ -17,12 +17,16 @@ class Meta:
         self.requests: list[pb.RenewLeaseRequest] = []
         self.number = 7
         self.away = False
+        self.silent = False  # nobody says that it is away either
         self.patience: list[float] = []
         self.lease = Lease(b"c" * 16, self.renew, lambda: 10.0, timeout_s=60.0, clock=self.clock)
 
     async def renew(self, request: pb.RenewLeaseRequest, timeout_s: float) -> pb.RenewLeaseReply:
         await asyncio.sleep(0)
         self.patience.append(timeout_s)
+        if self.silent:
+            await self.clock.sleep(timeout_s)
+            raise DeadlineExceeded("no answer")
         if self.away:
             raise Unavailable("away")
         self.requests.append(request)
@@ -108,6 +112,29 @@ def test_after_a_silence_it_asks_before_anything_is_written() -> None:
         assert meta.lease.is_valid and meta.lease.number == 7
         assert meta.patience[-2:] == [60.0, 60.0], "an operation waits as long as for anything else"
         assert set(meta.patience[:-2]) == {10.0}
+
+    run(test)
+
+
+def test_operations_that_wait_for_the_same_answer_fail_in_the_time_of_each() -> None:
+    """Each waited for its own answer when its turn came: the last one of many failed after as many times."""
+
+    async def test(meta: Meta) -> None:
+        await meta.open()
+        meta.silent = True
+        await meta.clock.advance(31)
+        assert not meta.lease.is_valid
+        first = [asyncio.create_task(meta.lease.revalidate()) for _ in range(20)]
+        await meta.clock.advance(30)
+        later = [asyncio.create_task(meta.lease.renew_now()) for _ in range(20)]
+        for _ in range(31):
+            await meta.clock.advance(1)
+        assert all(task.done() and task.exception() for task in first)
+        assert not any(task.done() for task in later), "each has its whole time"
+        for _ in range(31):
+            await meta.clock.advance(1)
+        assert all(task.done() and task.exception() for task in later)
+        meta.silent = False
 
     run(test)
 
