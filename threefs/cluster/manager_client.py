@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from threefs.errors import ConnectionLost, DeadlineExceeded, Fenced, NotPrimary, Stopping, ThreefsError, Unavailable
+from threefs.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    Fenced,
+    NotAuthorised,
+    NotPrimary,
+    Stopping,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import Method, Rep, Req
 
@@ -32,10 +41,13 @@ class Managers:
         assert callers, "a cluster has at least one manager"
         self._callers = callers
         self._last = 0
+        self._answered = False  # one of them has: so this side has the right key
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
-        """`timeout_s` is for each of them. Raises what the primary answered, or why the last one asked did not."""
+        """`timeout_s` is for each of them. Raises what the primary answered, or why the last one asked did not;
+        NotAuthorised only if none has ever answered."""
         failure: ThreefsError | None = None
+        refusal: NotAuthorised | None = None
         for turn in range(len(self._callers)):
             number = (self._last + turn) % len(self._callers)
             try:
@@ -43,7 +55,12 @@ class Managers:
             except (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Stopping) as error:
                 failure = error
                 continue
+            except NotAuthorised as error:  # somebody may have taken the port of one that is dead
+                refusal = error
+                continue
             self._last = number
+            self._answered = True
             return reply
-        assert failure is not None
-        raise failure
+        if refusal is not None and not self._answered:
+            raise refusal
+        raise failure or Unavailable(f"no manager of this cluster answers: {refusal}")

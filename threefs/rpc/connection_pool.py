@@ -7,7 +7,19 @@ from functools import partial
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer, Net
-from threefs.errors import ConnectionIdle, ConnectionLost, DeadlineExceeded, NotAuthorised, ThreefsError, Unavailable
+from threefs.errors import (
+    ConnectionIdle,
+    ConnectionLost,
+    DeadlineExceeded,
+    NotAuthorised,
+    Overloaded,
+    ProtocolError,
+    Stopping,
+    ThreefsError,
+    Unavailable,
+    WrongCluster,
+    WrongVersion,
+)
 from threefs.rpc.client_connection import ClientConnection, Sink
 from threefs.rpc.identity import Identity
 from threefs.rpc.limits import Limits
@@ -27,7 +39,7 @@ class ConnectionPool:
         self._net = net
         self._clock = clock
         self._limits = limits
-        self._proven = False  # somebody has proven the key to this side: so the cluster has this key
+        self._met = False  # a service of the cluster has answered: so this side has the right key, or needs none
         self._live: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
 
@@ -39,8 +51,8 @@ class ConnectionPool:
     async def connect(self, address: str, timeout_s: float) -> ClientConnection:
         """Raises Unavailable, or what the server refused the HELLO with.
 
-        Once a service has proven the key, one that does not is none of the cluster: somebody has taken the port of a
-        dead one. That is Unavailable, for the service comes back, or another one takes its place.
+        Once a service of the cluster has answered, one that does not prove the key is none of it: somebody has taken
+        the port of a dead one. That is Unavailable, for the service comes back, or another one takes its place.
         """
         connection = self.live(address)
         if connection is not None:
@@ -69,16 +81,26 @@ class ConnectionPool:
         except (ConnectionLost, DeadlineExceeded) as error:  # nothing was sent yet: safe to try again
             connection.close()
             raise Unavailable(f"cannot connect to {address}: {error}") from None
-        except BaseException as error:
+        except ThreefsError as error:
             connection.close()
             if self._is_a_stranger(error):
                 raise Unavailable(f"no service of this cluster listens at {address}: {error}") from None
             raise
-        self._proven = bool(self.identity.token)
+        except BaseException:
+            connection.close()
+            raise
+        self._met = True
         return connection
 
-    def _is_a_stranger(self, error: BaseException) -> bool:
-        return self._proven and isinstance(error, NotAuthorised)
+    def _is_a_stranger(self, error: ThreefsError) -> bool:
+        """Whether HELLO was refused by nobody who counts. What a service answers to a call says nothing here: whoever
+        listens could let a file seem to be gone."""
+        if isinstance(error, Unavailable | Overloaded | Stopping):
+            return False
+        if not isinstance(error, NotAuthorised | WrongVersion | WrongCluster | ProtocolError):
+            return True
+        needs_other = isinstance(error, NotAuthorised | WrongVersion) and not self.identity.token  # a key, or a program
+        return self._met and not needs_other
 
     def _opened(self, address: str, task: "asyncio.Task[ClientConnection]") -> None:
         wanted = self._connecting.pop(address, None) is task

@@ -9,6 +9,7 @@ from threefs_meta.store import identity
 from threefs_storage.engine.record_store import RecordStore
 
 from tests.sim.planted.registry import plant_for, put
+from threefs.errors import NotAuthorised
 from threefs.kv.engine_api import Transaction
 from threefs.rpc import handshake
 from threefs.rpc.connection_pool import ConnectionPool
@@ -33,6 +34,20 @@ def older_copy_of_the_managers_store_is_served() -> None:
 def older_copy_of_the_managers_store_changes_chains() -> None:
     """I15: it refuses nodes, and counts up to what they have seen."""
     put(StaleStoreDetector, "check_fresh", lambda self: None)
+
+
+@plant_for(
+    "unit/threefs/rpc/test_connection_pool.py"
+    "::test_what_a_stranger_says_at_the_port_of_a_dead_service_is_no_answer[key-not-found]"
+)
+def strangers_answer_calls() -> None:
+    """I21: who has proven nothing is believed that a file is gone."""
+    is_a_stranger = ConnectionPool._is_a_stranger
+
+    def credulous(self: ConnectionPool, error: Any) -> bool:
+        return isinstance(error, NotAuthorised) and is_a_stranger(self, error)
+
+    put(ConnectionPool, "_is_a_stranger", credulous)
 
 
 @plant_for("unit/threefs/rpc/test_connection_pool.py::test_who_takes_the_port_of_a_service_is_taken_for_nobody[]")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from threefs.cluster.manager_client import Managers
-from threefs.errors import InvalidArgument, NotPrimary, ThreefsError, Unavailable
+from threefs.errors import InvalidArgument, NotAuthorised, NotPrimary, ThreefsError, Unavailable
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
 
@@ -50,3 +50,22 @@ def test_what_the_primary_refuses_is_final() -> None:
 def test_when_none_answers_the_last_reason_is_told() -> None:
     with pytest.raises(Unavailable, match="cut off"):
         ask(Managers([Manager(NotPrimary()), Manager(Unavailable("cut off"))]))
+
+
+def test_one_who_has_taken_the_port_of_a_dead_manager_keeps_nobody_from_the_others() -> None:
+    """A process could not start, and one that registered again ended."""
+    impostor, primary = Manager(NotAuthorised("another key")), Manager()
+    assert ask(Managers([impostor, primary])).manager_epoch == 1
+    with pytest.raises(NotAuthorised, match="another key"):
+        ask(Managers([impostor, Manager(Unavailable("cut off"))]))
+    managers = Managers([primary, Manager(NotAuthorised("another key"))])
+    ask(managers)
+    primary.failure = Unavailable("cut off")
+    with pytest.raises(Unavailable, match="cut off"):
+        ask(managers)
+    alone = Managers([primary])
+    primary.failure = None
+    ask(alone)
+    primary.failure = NotAuthorised("another key")
+    with pytest.raises(Unavailable, match="no manager of this cluster answers: another key"):
+        ask(alone)

@@ -4,10 +4,12 @@ import pytest
 
 from tests.harness.rpc import NETS, Served, identity, run
 from threefs.env.net import RealNet
-from threefs.errors import NotAuthorised, ThreefsError, Unavailable
+from threefs.errors import Internal, NotAuthorised, NotFound, ProtocolError, StrangeStore, ThreefsError, Unavailable
+from threefs.rpc import frames
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import SPACE_INFO
+from threefs.wire import common_pb2
 from threefs.wire.storage_pb2 import SpaceInfoReply, SpaceInfoRequest
 
 
@@ -132,3 +134,43 @@ def test_who_takes_the_port_of_a_service_is_taken_for_nobody(key: str) -> None:
         await impostor.server.stop(1)
 
     run(test)
+
+
+def _goaway(error: ThreefsError) -> bytes:
+    body = common_pb2.Error(code=error.code, message="go away").SerializeToString()
+    return frames.encode(frames.GOAWAY, body=body)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(_goaway(NotFound()), id="not-found"),
+        pytest.param(_goaway(StrangeStore()), id="strange-store"),
+        pytest.param(_goaway(Internal()), id="unknown-outcome"),
+        pytest.param(b"HTTP/1.1 400 \r\n" * 9, id="http"),
+    ],
+)
+@pytest.mark.parametrize("key", [pytest.param("", id="no-key"), pytest.param("s" * 32, id="key")])
+async def test_what_a_stranger_says_at_the_port_of_a_dead_service_is_no_answer(key: str, said: bytes) -> None:
+    """With a word of his a file seemed to be gone, or a store to be a strange one."""
+
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await reader.read(1000)
+        writer.close()
+
+    served = Served(mine=identity("c" * 32, token=key), theirs=identity(token=key))
+    newcomer = ConnectionPool(RealNet(), identity(token=key))
+    served.server.serve(SPACE_INFO, space)
+    async with served as (server, peers, address):
+        await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        await server.stop(1)
+        host, port = address.rsplit(":", 1)
+        async with await asyncio.start_server(say, host, int(port)):
+            outcomes = await asyncio.gather(
+                *(pool.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5) for pool in (peers, newcomer)),
+                return_exceptions=True,
+            )
+    await newcomer.close()
+    assert isinstance(outcomes[0], Unavailable) and isinstance(outcomes[1], Unavailable | ProtocolError), outcomes
+    assert f"no service of this cluster listens at {address}" in str(outcomes[0])
