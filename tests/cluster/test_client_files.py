@@ -305,11 +305,11 @@ def test_a_forked_child_connects_anew_and_leaves_the_parent_alone(fs: FileSystem
     fs.write_file(f"{place}/a", b"parent")
     reader, writer = fs.open(f"{place}/a", "rb"), fs.open(f"{place}/w", "wb")
     writer.write(b"held back by the parent")
-    client = fs._link().client
+    client = fs._context().client
 
     def child() -> None:
         assert reader.read() == b"parent"
-        assert fs._link().client != client
+        assert fs._context().client != client
         fs.write_file(f"{place}/c", b"child")
         with pytest.raises(SessionLost):
             writer.write(b"x")
@@ -317,7 +317,7 @@ def test_a_forked_child_connects_anew_and_leaves_the_parent_alone(fs: FileSystem
         assert [bytes(view) for view in fs.read_batch([(reader, 1, 3), (f"{place}/c", 0, 5)])] == [b"are", b"child"]
 
     assert in_child(child) == 0
-    assert fs._link().client == client
+    assert fs._context().client == client
     assert fs.read_file(f"{place}/c") == b"child"
     writer.close()
     assert fs.read_file(f"{place}/w") == b"held back by the parent"

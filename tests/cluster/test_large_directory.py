@@ -34,7 +34,7 @@ def test_all_entries_come_once_in_order_in_pages(fs: threefs_client.FileSystem) 
     names: list[str] = []
     more = True
     while more:
-        entries, more = fs._run(fs._core().list_page(f"/{LARGE}", names[-1] if names else "", with_attributes=True))
+        entries, more = fs._run(fs._async().list_page(f"/{LARGE}", names[-1] if names else "", with_attributes=True))
         assert len(entries) <= PAGE
         names += [entry.name for entry in entries]
     assert names == [f"{number:06}" for number in range(LARGE)]

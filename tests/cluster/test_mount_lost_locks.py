@@ -131,9 +131,9 @@ def test_a_python_program_is_told_too(lonely: LocalCluster, tmp_path: Path) -> N
         file.write(b"first")
         file.flush()
         file.write(b" held back")
-        core = fs._core().context.lease
+        core = fs._async().context.lease
         request = pb.RenewLeaseRequest(client=core._client, end=core.number)
-        fs._run(fs._link().meta.call(RENEW_LEASE, request, timeout_s=10.0))  # as if it had run out
+        fs._run(fs._context().meta.call(RENEW_LEASE, request, timeout_s=10.0))  # as if it had run out
         theirs = other.open("/a", "r+b")
         theirs.lock(wait_s=MOST_S)
         theirs.write(b"THEIRS")

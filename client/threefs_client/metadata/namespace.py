@@ -186,6 +186,7 @@ class NamespaceApi:
         return found.target
 
     async def statfs(self) -> Space:
+        """The room of the whole cluster."""
         return attributes.of_space(await self._call(methods.STAT_FS, pb.StatFsRequest()))
 
     # ---- changing ----
@@ -319,6 +320,7 @@ class NamespaceApi:
         return Attributes((await self._call(methods.LINK, request)).inode)
 
     async def chmod(self, path: Path, mode: int, *, follow: bool = True) -> Attributes:
+        """Set the permission bits."""
         return await self._set_attributes(path, follow, mode=checked_permissions(mode))
 
     async def chown(self, path: Path, uid: int, gid: int, *, follow: bool = True) -> Attributes:
@@ -359,6 +361,7 @@ class NamespaceApi:
         return (await self._call(methods.GET_XATTR, request)).value
 
     async def listxattr(self, path: Path, *, follow: bool = True) -> Sequence[str]:
+        """The names of the extended attributes."""
         request = pb.ListXattrRequest(place=paths.place(path), follow=follow)
         return [paths.decode(name) for name in (await self._call(methods.LIST_XATTR, request)).names]
 

@@ -17,7 +17,7 @@ def test_a_tree_is_found_whole(fs: FileSystem) -> None:
     fs.write_file("/remote_tree/one", b"1")
     fs.write_file("/remote_tree/a/b/two", b"22")
     fs.symlink("../one", "/remote_tree/a/link")
-    remote = AsyncFileSystem(fs._link())
+    remote = AsyncFileSystem(fs._context())
     tree = RemoteTree()
     fs._run(tree.add(remote, "/remote_tree/", "out", recursive=True))
     assert tree.directories == ["out", "out/a", "out/a/b"]

@@ -35,7 +35,7 @@ def test_there_and_back_again(fs: FileSystem, tmp_path: Path) -> None:
         (source / name).write_bytes(content)
     (source / "large").chmod(0o640)
     (source / "link").symlink_to("deep/small")
-    remote = AsyncFileSystem(fs._link())
+    remote = AsyncFileSystem(fs._context())
     moved: list[tuple[int, int]] = []
 
     def count_progress(files: int, size: int) -> None:

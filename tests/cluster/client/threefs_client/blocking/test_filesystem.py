@@ -1,6 +1,7 @@
 import asyncio
 import pickle
 import threading
+import uuid
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
@@ -88,8 +89,8 @@ def test_modes_and_encodings() -> None:
 def test_acting_as_a_user_lends_the_connection() -> None:
     fs = blocking(MemoryFiles())
     user = fs.acting_as(1000, 1001, [5])
-    assert user._link() is fs._link()
-    caller = user.acting_as(7, 7)._core().caller
+    assert user._context() is fs._context()
+    caller = user.acting_as(7, 7)._async().caller
     assert caller is not None and caller.uid == 7, "as the root of both may"
     user.write_file("/a", b"abc")
     user.close()
@@ -110,3 +111,27 @@ def test_the_machinery_is_not_among_the_public_names(fs: FileSystem) -> None:
     public = {name for name in dir(fs) if not name.startswith("_")}
     assert {"open", "read_batch", "stat"} <= public
     assert not {"run", "submit", "link", "inside_loop"} & public
+
+
+def test_quotas_of_blocking_programs(fs: FileSystem) -> None:
+    path = f"/administration/{uuid.uuid4().hex}"
+    fs.mkdir(path, parents=True)
+    fs.quotas.set(path, limit_bytes=1 << 40)
+    found = fs.quotas.show(path)
+    assert found is not None and (found.path, found.limit_bytes) == (path, 1 << 40)
+    assert path in {quota.path for quota in fs.quotas.list()}
+    fs.quotas.clear(path)
+    assert fs.quotas.show(path) is None
+
+
+def test_the_trash_of_blocking_programs(fs: FileSystem) -> None:
+    path = f"/administration/{uuid.uuid4().hex}"
+    fs.mkdir(path, parents=True)
+    assert fs.trash.set(path, 3600).trash_s == fs.stat(path).trash_s == 3600
+    fs.write_file(f"{path}/a", b"abc")
+    fs.remove(f"{path}/a")
+    (item,) = [item for item in fs.trash.list() if item.original == f"{path}/a"]
+    assert fs.trash.restore(item.path) == f"{path}/a"
+    assert fs.read_file(f"{path}/a") == b"abc"
+    assert fs.trash.set(path, None).trash_s is None
+    assert fs.trash.empty(uid=4_000_000_000) == 0
