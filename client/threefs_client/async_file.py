@@ -79,12 +79,15 @@ class AsyncFile:
         return max(self.handle.length, self._write_buffer.end)
 
     def readable(self) -> bool:
+        """Whether the file is open for reading."""
         return self._mode.readable
 
     def writable(self) -> bool:
+        """Whether the file is open for writing."""
         return self._mode.writable
 
     def tell(self) -> int:
+        """The position, in bytes from the beginning."""
         self.check_usable()
         return self._position
 
@@ -101,6 +104,7 @@ class AsyncFile:
         return position
 
     def check_usable(self, *, reading: bool = False, writing: bool = False) -> None:
+        """Raises ValueError for a closed file, LockLost, and io.UnsupportedOperation for another mode."""
         if self._closed:
             raise ValueError(f"file {self.name!r} is closed")
         if self._lock is not None and self._lock.is_lost:

@@ -102,6 +102,7 @@ class AsyncFileSystem(NamespaceApi):
         *,
         unnamed: bool = False,
     ) -> AsyncFile:
+        """As `open`, with a parsed mode and checked arguments. If `unnamed`, `path` names the directory."""
         session = self.context.random.token(16) if mode.writable else b""
         if not session:
             return self._file((await self._open(path, mode, session)).inode, mode, path)

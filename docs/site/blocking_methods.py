@@ -49,7 +49,7 @@ def _method(owner: griffe.Class, named: Any) -> griffe.Function | None:
 
 
 def _blocking(method: griffe.Function, place: griffe.Attribute) -> griffe.Function:
-    made = griffe.Function(
+    return griffe.Function(
         place.name,
         lineno=place.lineno,
         endlineno=place.endlineno,
@@ -59,7 +59,6 @@ def _blocking(method: griffe.Function, place: griffe.Attribute) -> griffe.Functi
         parent=place.parent,
         analysis=place.analysis,
     )
-    return made
 
 
 def _blocking_result(returns: Any) -> Any:

@@ -59,10 +59,12 @@ class File(io.RawIOBase):
         """Bytes in the file as far as this object knows."""
         return self._file.length
 
+    @documented_by(AsyncFile.readable)
     def readable(self) -> bool:
         self._file.check_usable()
         return self._file.readable()
 
+    @documented_by(AsyncFile.writable)
     def writable(self) -> bool:
         self._file.check_usable()
         return self._file.writable()
@@ -71,6 +73,7 @@ class File(io.RawIOBase):
         self._file.check_usable()
         return True
 
+    @documented_by(AsyncFile.tell)
     def tell(self) -> int:
         return self._file.tell()
 

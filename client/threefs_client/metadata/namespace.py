@@ -103,6 +103,7 @@ class NamespaceApi:
         return [None if inode is None else Attributes(inode) for inode in await self.stat_inodes(names, follow)]
 
     async def stat_inodes(self, names: Sequence[Path], follow: bool = True) -> list[pb.Inode | None]:
+        """As `stat_many`, with the messages of the meta service."""
         found: list[pb.Inode | None] = []
         for start in range(0, len(names), _STAT_MANY):
             part = names[start : start + _STAT_MANY]

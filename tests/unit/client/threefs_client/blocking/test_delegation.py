@@ -30,6 +30,12 @@ def public_methods(kind: type) -> dict[str, Callable[..., Any]]:
     return {name: value for name, value in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
 
+@pytest.fixture
+def counter() -> Iterator["BlockingCounter"]:
+    with asyncio.Runner() as runner:
+        yield BlockingCounter(runner)
+
+
 @pytest.mark.parametrize(
     ("own", "behind"), [(FileSystem, AsyncFileSystem), (BlockingQuotas, Quotas), (BlockingTrash, Trash)]
 )
