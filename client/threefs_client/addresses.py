@@ -1,4 +1,4 @@
-"""What users write to name a cluster: "threefs://host:port[,host:port...]"."""
+"""Addresses of clusters: "threefs://host:port[,host:port...]"."""
 
 from threefs.errors import InvalidArgument
 

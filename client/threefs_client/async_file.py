@@ -1,4 +1,4 @@
-"""A file object for asyncio. The blocking one (`blocking/file.py`) is a shell around it."""
+"""A file object for asyncio. The blocking one (`blocking/file.py`) delegates to it."""
 
 import io
 from types import TracebackType
@@ -18,13 +18,13 @@ Buffer = bytes | bytearray | memoryview
 
 
 def byte_view(data: object, *, writable: bool = False) -> memoryview:
-    """The bytes of a buffer, not copied. Raises InvalidArgument unless it is contiguous (and writable)."""
+    """The bytes of a buffer without a copy. Raises InvalidArgument unless it is contiguous (and writable)."""
     try:
         view = memoryview(data)  # type: ignore[arg-type]
     except TypeError:
         raise InvalidArgument(f"a bytes-like object is needed, not {type(data).__name__}") from None
     if not view.c_contiguous:
-        raise InvalidArgument("the buffer is not contiguous; make a copy of it first")
+        raise InvalidArgument("the buffer is not contiguous; copy it into a contiguous one")
     if writable and view.readonly:
         raise InvalidArgument("the buffer is read-only")
     if view.format == "B" and view.ndim == 1:
@@ -38,7 +38,7 @@ def byte_view(data: object, *, writable: bool = False) -> memoryview:
 
 
 class AsyncFile:
-    """Sequential calls only: one task at a time. Positions and lengths are in bytes."""
+    """An open file, for one task at a time. Positions and lengths are in bytes."""
 
     def __init__(self, handle: Handle, mode: Mode, name: str) -> None:
         self.handle = handle
@@ -47,13 +47,11 @@ class AsyncFile:
         self._position = 0
         self._closed = False
         self._lock: LockOwner | None = None
-        self.open_files: object = None  # what closes it in the end, to be kept alive as long
+        self.open_files: object = None  # closes it when the loop ends, and must live as long
         options, chunk_bytes = handle.context.options, handle.layout.chunk_bytes
         self._write_buffer = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
-        self._append_range: AppendRange | None = (
-            None  # of the first bytes that are held back, if they were appended in vain
-        )
-        self._reservation: tuple[int, pb.Mutation] | None = None  # their length, and under which identity their place
+        self._append_range: AppendRange | None = None  # of the first buffered bytes, after a failed append
+        self._reservation: tuple[int, pb.Mutation] | None = None  # (length, identity) of one that may be repeated
         self._read_ahead = ReadAhead(options.read_ahead_bytes)
         if mode.append:
             self._position = handle.length
@@ -70,12 +68,12 @@ class AsyncFile:
 
     @property
     def has_unsent_writes(self) -> bool:
-        """True while written bytes are held back."""
+        """True while written bytes are in the buffer."""
         return len(self._write_buffer) > 0
 
     @property
     def length(self) -> int:
-        """Bytes in the file as far as this object knows, with what it holds back."""
+        """Bytes in the file as far as this object knows, with its buffered writes."""
         return max(self.handle.length, self._write_buffer.end)
 
     def readable(self) -> bool:
@@ -92,7 +90,7 @@ class AsyncFile:
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; returns the new position. From the end, that is the length as far as this object knows."""
+        """Set the position and return it. The end is the length as far as this object knows."""
         self.check_usable()
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.length}
         if whence not in bases:
@@ -108,7 +106,9 @@ class AsyncFile:
         if self._closed:
             raise ValueError(f"file {self.name!r} is closed")
         if self._lock is not None and self._lock.is_lost:
-            raise LockLost(f"the lock on {self.name!r} was lost: this process was silent for too long; close the file")
+            raise LockLost(
+                f"the lock on {self.name!r} was lost: the lease of this process expired; open the file again"
+            )
         if reading and not self._mode.readable:
             raise io.UnsupportedOperation(f"file {self.name!r} is not open for reading")
         if writing and not self._mode.writable:
@@ -117,7 +117,7 @@ class AsyncFile:
     # ---- reading ----
 
     async def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes, fewer only at the end of the file; all the rest without a size."""
+        """Up to `size` bytes, fewer only at the end of the file; everything up to the end without a size."""
         self.check_usable(reading=True)
         if size is None or size < 0:
             return await self._read_all()
@@ -136,7 +136,7 @@ class AsyncFile:
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def read_buffered(self, size: int) -> bytes | None:
-        """The same without I/O, or None."""
+        """`read` without I/O; None when I/O is needed."""
         if len(self._write_buffer):
             return None
         here = self._read_ahead.get(self._position, size)
@@ -146,7 +146,7 @@ class AsyncFile:
         return bytes(here)
 
     async def peek(self, size: int = 1) -> bytes:
-        """At least one byte ahead, unless at the end; the position stays."""
+        """At least one byte from the position on, unless it is at the end. The position stays."""
         self.check_usable(reading=True)
         await self.flush_buffer()
         here = self._read_ahead.rest(self._position)
@@ -179,7 +179,7 @@ class AsyncFile:
             missing = self.handle.length - self._position
             if missing <= 0:
                 if parts:
-                    break  # the length was asked for when the file was opened; that is new enough
+                    break  # the length is as of the open, which is recent enough
                 await self.handle.refresh()
                 missing = self.handle.length - self._position
                 if missing <= 0:
@@ -192,7 +192,7 @@ class AsyncFile:
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     async def _fetch(self, position: int, size: int, *, whole: bool = False) -> memoryview:
-        """Read, and keep in the window what came in excess."""
+        """Read, and keep the excess as read-ahead."""
         got = await self._read_exactly(position, self._read_ahead.fetch_bytes(position, size))
         self._read_ahead.put(position, got)
         return got if whole else self._read_ahead.get(position, min(size, len(got))) or memoryview(b"")
@@ -207,7 +207,7 @@ class AsyncFile:
     # ---- writing ----
 
     async def write(self, data: object) -> int:
-        """Write all of `data`; small pieces are held back until a chunk is full, or `flush` or `close`."""
+        """Write all of `data`. Small pieces are buffered until a chunk is full, or `flush` or `close`."""
         self.check_usable(writing=True)
         view = byte_view(data)
         await self.handle.recheck_quota()
@@ -216,7 +216,7 @@ class AsyncFile:
         return len(view)
 
     def write_buffered(self, view: memoryview) -> bool:
-        """The same without I/O: False when I/O is needed."""
+        """`write` without I/O; False when I/O is needed."""
         position = self.length if self._mode.append else self._position
         self.handle.check_write(position, len(view))
         if len(view) >= self._write_buffer.room(position):
@@ -227,7 +227,7 @@ class AsyncFile:
         return True
 
     async def _append(self, view: memoryview) -> None:
-        """In one piece: appends of several clients never mix nor overlap."""
+        """Append in one piece: appends of several clients never interleave or overlap."""
         await self.flush_buffer()
         self._read_ahead.clear()
         self._position = await self.handle.append(view)
@@ -245,7 +245,7 @@ class AsyncFile:
             elif len(self._write_buffer):
                 await self.flush_buffer()
                 continue
-            else:  # straight from the caller's memory, all that fills whole buffers
+            else:  # straight from the caller's memory, as much as fills whole buffers
                 part = view[
                     : room + (len(view) - room) // self._write_buffer.size_bytes * self._write_buffer.size_bytes
                 ]
@@ -255,7 +255,7 @@ class AsyncFile:
             view = view[len(part) :]
 
     async def flush_buffer(self) -> None:
-        """Write what is held back."""
+        """Send the buffered writes."""
         while len(self._write_buffer):
             offset, data = self._write_buffer.drain()
             sent = 0
@@ -267,11 +267,11 @@ class AsyncFile:
                     sent = len(data)
             finally:
                 if sent < len(data):
-                    self._write_buffer.append(offset + sent, data[sent:])  # a later flush may have more luck
+                    self._write_buffer.append(offset + sent, data[sent:])  # for a later flush
 
     async def _append_held(self, view: memoryview) -> int:
-        """How many of these bytes are appended. Those that got their place by an attempt which failed go there again:
-        they may be there already."""
+        """Append the beginning of these bytes; returns how many. Bytes with a reservation from a failed attempt are
+        written to the same place, as they may be there already."""
         place = self._append_range
         if place is None or place.truncate_version != self.handle.file.truncate_version:
             asked = self._reservation = self._reservation or (len(view), self.handle.context.meta.mutation())
@@ -284,7 +284,7 @@ class AsyncFile:
         return length
 
     async def flush(self) -> None:
-        """Send what is held back. Then all is durable on all replicas, and others see the length."""
+        """Send buffered writes. Then everything is durable on all replicas, and others see the length."""
         self.check_usable()
         if self._mode.writable:
             await self.flush_buffer()
@@ -311,16 +311,16 @@ class AsyncFile:
         await fallocate.allocate(self.handle, offset, length, mode)
 
     async def seek_data(self, offset: int) -> int:
-        """The first byte of data from `offset` on; the position stays. Raises NoDataThere.
+        """The offset of the first data from `offset` on. The position stays. Raises NoDataThere.
 
-        A hole shows if it takes a whole chunk, or the end of one.
+        A hole is found if it takes a whole chunk, or the end of one.
         """
         self.check_usable()
         await self.flush_buffer()
         return await sparse.seek_data(self.handle, offset)
 
     async def seek_hole(self, offset: int) -> int:
-        """The first byte of a hole from `offset` on, at last the end of the file. Raises NoDataThere."""
+        """The offset of the first hole from `offset` on; the end of the file counts as one. Raises NoDataThere."""
         self.check_usable()
         await self.flush_buffer()
         return await sparse.seek_hole(self.handle, offset)
@@ -328,9 +328,10 @@ class AsyncFile:
     # ---- locking ----
 
     async def lock(self, *, exclusive: bool = True, wait_s: float | None = None) -> None:
-        """Lock the whole file as flock(2) does, against all clients that ask. What others wrote before is seen then.
+        """Lock the whole file as flock(2) does: an advisory lock, seen by all clients. Afterwards writes of earlier
+        holders are visible.
 
-        Raises Locked when it cannot be had within `wait_s`; by default it waits as long as it takes.
+        Raises Locked when it is not granted within `wait_s` seconds; by default it waits without a limit.
         """
         self.check_usable()
         if self._lock is None:
@@ -342,18 +343,18 @@ class AsyncFile:
         try:
             await self.handle.refresh()
         except BaseException:
-            self._lock.unlock_soon()  # whoever is told that it failed has no lock
+            self._lock.unlock_soon()  # after an error the caller has no lock
             raise
 
     async def unlock(self) -> None:
-        """Let others have it, and see what was written under it."""
+        """Release the lock, after a flush, so that the next holder sees what was written under it."""
         if self._lock is not None:
             if self._mode.writable and not self._closed:
                 await self.flush()
             await self._lock.release()
 
     async def close(self) -> None:
-        """Flush and end. A second call does nothing."""
+        """Flush and close. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -367,11 +368,11 @@ class AsyncFile:
                 await self.unlock()
 
     def drop_read_ahead(self) -> None:
-        """Somebody writes past this object: what was read ahead is old."""
+        """The file is written without this object, so what was read ahead is outdated."""
         self._read_ahead.clear()
 
     def drop_after_fork(self) -> None:
-        """In a forked child: what the parent has not sent yet is the parent's."""
+        """In a forked child: drop the buffered writes and the lock, which are the parent's."""
         self._write_buffer.clear()
         self._append_range = self._reservation = None
         self._lock = None

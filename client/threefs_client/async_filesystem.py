@@ -1,4 +1,4 @@
-"""The file system for asyncio. The blocking one (`blocking/filesystem.py`) runs it on a background loop."""
+"""The file system for asyncio. The blocking one (`blocking/filesystem.py`) delegates to it on a background loop."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ WriteRow = tuple[Any, int, Any]
 
 
 async def connect_async(url: str, **chosen: Any) -> "AsyncFileSystem":
-    """Connect to the cluster "threefs://host:port"; see Options for what can be chosen.
+    """Connect to the cluster at "threefs://host:port". Keyword arguments are the fields of Options.
 
     Raises InvalidArgument for a bad address or option, Unavailable when no manager answers there.
     """
@@ -50,7 +50,7 @@ class AsyncFileSystem(NamespaceApi):
         self.open_files = AsyncOpenFiles()
 
     def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "AsyncFileSystem":
-        """The same connection on behalf of a user: what is not permitted to it fails. Raises InvalidArgument."""
+        """The same connection with the permissions of another user. Raises InvalidArgument."""
         other = AsyncFileSystem(self.context, caller_of(uid, gid, groups))
         other.open_files = self.open_files
         return other
@@ -82,9 +82,9 @@ class AsyncFileSystem(NamespaceApi):
         chunk_bytes: int = 0,
         stripe: int = 0,
     ) -> AsyncFile:
-        """Open a file; modes as in the built-in `open`, binary only.
+        """Open a file. Modes are those of the built-in `open`, binary only.
 
-        For a new file: `parents` makes missing directories; `chunk_bytes`, `stripe` choose its layout (0: inherited).
+        For a new file, `parents` creates missing directories; `chunk_bytes` and `stripe` set its layout (0: inherited).
         """
         wanted = modes.parse(mode)
         if wanted.text:
@@ -132,20 +132,21 @@ class AsyncFileSystem(NamespaceApi):
     async def create_unnamed(
         self, directory: Path, *, permissions: int = 0o600, chunk_bytes: int = 0, stripe: int = 0
     ) -> AsyncFile:
-        """A new file, open as with "wb+", that nobody else can see; it is gone when it is closed or this process dies,
-        unless `link_file` has given it a name. It inherits from the directory as if it were made in it (O_TMPFILE)."""
+        """Create a file without a name, open as with "wb+" (O_TMPFILE). It is removed when it is closed or this process
+        dies, unless `link_file` has given it a name. It inherits from the directory as if it were created in it."""
         mode = modes.parse("w+b")
         layout = requested_layout(chunk_bytes, stripe)
         return await self.open_as(directory, mode, checked_permissions(permissions), False, layout, unnamed=True)
 
     async def link_file(self, file: Any, destination: Path) -> Attributes:
-        """Give an open file a name, or one more: all that was written is durable and seen under it at once.
+        """Give an open file a name, or another one. All that was written is durable, and visible under the name at
+        once.
 
-        Raises AlreadyExists; NotFound for a file whose last name is gone.
+        Raises AlreadyExists; NotFound for a file whose last name was removed.
         """
         opened = unwrap_file(file)
         if opened is None:
-            raise InvalidArgument("link_file needs an open file; a path has hard_link")
+            raise InvalidArgument("link_file needs an open file; for a path use hard_link")
         await opened.flush()
         request = pb.LinkRequest(
             mutation=self.context.meta.mutation(),
@@ -207,7 +208,7 @@ class AsyncFileSystem(NamespaceApi):
     ) -> list[memoryview]:
         """Read (path or open file, offset, length) rows, in one request per storage process.
 
-        Returns a view per row; it is shorter than asked only at the end of the file. Without `into`, views may share a
+        Returns a view per row, shorter than requested only at the end of the file. Without `into`, views may share a
         buffer. `into` is one buffer, filled row after row as if each had its full length, or one buffer per row.
         """
         deadline = self.context.deadline(timeout_s)
@@ -253,8 +254,8 @@ class AsyncFileSystem(NamespaceApi):
         holes: Iterable[int],
         changes: dict[Any, int],
     ) -> list[memoryview]:
-        """A hole may mean that a file was made shorter, or that its bytes are just coming or going: ask, read that
-        file once more, and cut what lies beyond the end."""
+        """Check the holes that a read has found: another client may be truncating the file, or appending to it. Then
+        its rows are read again. What lies beyond the end is cut off."""
         of: dict[Any, list[int]] = {}
         for index in holes:
             of.setdefault(rows[index][0], []).append(index)
@@ -271,7 +272,7 @@ class AsyncFileSystem(NamespaceApi):
         return views
 
     async def _read_files(self, keys: Iterable[Any]) -> dict[Any, ReadFile]:
-        """What the reader needs of open files and of paths, which are looked up in one call."""
+        """The ReadFile of each open file and path. Paths are looked up in one call."""
         files: dict[Any, ReadFile] = {}
         names = []
         for key in keys:
@@ -283,9 +284,9 @@ class AsyncFileSystem(NamespaceApi):
             await file.flush_buffer()
             files[key] = file.handle.file
         for name, inode in zip(names, await self.stat_inodes(names) if names else (), strict=True):
-            if inode is None:  # the call for many does not tell why
+            if inode is None:  # the batch does not say why
                 inode = (await self._call(methods.STAT, pb.StatRequest(place=paths.place(name), follow=True))).inode
-            if not mode_permits_read(self.caller, inode):  # nor why not
+            if not mode_permits_read(self.caller, inode):  # the bits of the inode do not say for sure
                 await self.access(name, os.R_OK)
             self._check_file(inode, name)
             files[name] = reads.of_inode(inode)
@@ -300,8 +301,8 @@ class AsyncFileSystem(NamespaceApi):
     async def write_batch(self, rows: Sequence[WriteRow], *, timeout_s: float | None = None) -> int:
         """Write (file, offset, buffer) rows from the caller's memory, in few requests. Returns the bytes written.
 
-        All are durable on all replicas when it returns. Rows that overlap are written in the order given. Lengths are
-        settled by `flush` or `close` of the files.
+        All are durable on all replicas when it returns. Rows that overlap are written in the order given. `flush` or
+        `close` of the files reports their lengths.
         """
         if not self.context.lease.is_valid:
             await self.context.lease.revalidate()
@@ -334,7 +335,7 @@ class AsyncFileSystem(NamespaceApi):
         return sum(len(view) for _, _, view in checked)
 
     async def _apply(self, rows: Sequence[tuple[AsyncFile, int, memoryview]], timeout_s: float) -> None:
-        """Write, anew as long as locks of others on one of the files were taken away meanwhile."""
+        """Write; again while locks of other clients on one of the files were lost during the write."""
         deadline = self.context.deadline(timeout_s)
         while True:
             updates = [update for file, at, view in rows for update in file.handle.updates(at, view)]
@@ -349,9 +350,9 @@ class AsyncFileSystem(NamespaceApi):
                 await file.handle.refresh_fence()
 
     async def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
-        """Copy bytes from one open file into another (or elsewhere into itself), without passing them to the caller.
+        """Copy bytes from one open file into another, or to another place of the same file.
 
-        Fewer than `length` only at the end of the source; returns how many. Holes stay holes. Durable when it returns.
+        Returns how many, fewer than `length` only at the end of the source. Holes stay holes. Durable when it returns.
         Raises InvalidArgument when the ranges overlap within one file.
         """
         reader, writer = unwrap_file(source), unwrap_file(destination)
@@ -365,9 +366,9 @@ class AsyncFileSystem(NamespaceApi):
         return await copy_range.copy_range(reader.handle, offset, writer.handle, at, length)
 
     async def copy(self, source: Path, destination: Path, *, replace: bool = True) -> int:
-        """Copy the content and permission bits of a file; its length. Nobody sees a half-made copy.
+        """Copy the content and permission bits of a file; returns its length. The copy appears complete.
 
-        It takes the place of what was there, unless `replace` is false (then AlreadyExists). Raises NotFound,
+        An existing destination is replaced, unless `replace` is false (then AlreadyExists). Raises NotFound,
         IsADirectory.
         """
         above, _, name = paths.display(destination).rstrip("/").rpartition("/")
@@ -397,13 +398,13 @@ class AsyncFileSystem(NamespaceApi):
             return await file.read()
 
     async def write_file(self, path: Path, data: Any) -> None:
-        """Make or replace a file."""
+        """Create or replace a file."""
         async with await self.open(path, "wb") as file:
             await file.write(data)
 
 
 def unwrap_file(key: Any) -> AsyncFile | None:
-    """The asyncio file inside whatever file object a caller has; None for a path."""
+    """The AsyncFile of an asyncio or blocking file object; None for a path."""
     if isinstance(key, AsyncFile):
         return key
     inner = getattr(key, "threefs_file", None)
@@ -411,7 +412,7 @@ def unwrap_file(key: Any) -> AsyncFile | None:
 
 
 def _destinations(rows: Sequence[ReadRow], into: Any) -> list[memoryview]:
-    """Where each row goes. Raises InvalidArgument when that is too small."""
+    """The memory for each row. Raises InvalidArgument when it is too small."""
     if isinstance(into, list | tuple):
         if len(into) != len(rows):
             raise InvalidArgument(f"{len(into)} buffers for {len(rows)} rows")

@@ -1,4 +1,4 @@
-"""What users see of inodes."""
+"""Inodes and directory entries as users see them."""
 
 import stat as _stat
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ _TYPE_BITS = {
 
 
 class Attributes:
-    """Of a file, directory, symbolic link or another kind of inode. Times are Unix times in nanoseconds.
+    """Attributes of a file, directory, symbolic link or another kind of inode. Times are Unix times in nanoseconds.
 
-    Values are read when they are asked for: of thousands of names that are looked at, most are only looked at for one.
+    Each value is decoded when it is read, because a program that lists thousands of names reads few values of each.
     """
 
     __slots__ = ("_inode",)
@@ -68,7 +68,7 @@ class Attributes:
 
     @property
     def length(self) -> int:
-        """In bytes; of a symbolic link that of its target."""
+        """In bytes; for a symbolic link the length of its target."""
         return len(self._inode.target) if self._inode.type == pb.SYMLINK else self._inode.length
 
     @property
@@ -104,7 +104,7 @@ class Attributes:
 
     @property
     def trash_s(self) -> int | None:
-        """Of a directory: its own setting, how long what is removed below it is kept."""
+        """Of a directory: its own trash time in seconds, None if it inherits one."""
         return self._inode.trash_s if self._inode.HasField("trash_s") else None
 
     @property
@@ -180,7 +180,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over a tree. A file with several links below it counts once."""
+    """Sums over a tree. A file with several names in it counts once."""
 
     files: int = 0
     directories: int = 0
@@ -190,7 +190,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Of the whole cluster, in bytes of the disks: a stored byte takes `replicas` of them."""
+    """Space of the whole cluster, in bytes of the disks: a stored byte takes `replicas` of them."""
 
     capacity_bytes: int
     used_bytes: int
@@ -200,7 +200,7 @@ class Space:
 
 
 def type_of(mode: int) -> pb.InodeType:
-    """The type in the bits of a mode; without any it is a file. Raises InvalidArgument."""
+    """The type in the bits of a mode; a file if there is none. Raises InvalidArgument."""
     bits = _stat.S_IFMT(mode) or _stat.S_IFREG
     for kind, name in _KINDS.items():
         if _TYPE_BITS[name] == bits:

@@ -1,4 +1,4 @@
-"""A process's connection to a cluster: everything that belongs to one event loop and one client identity."""
+"""The connection of a process to a cluster: everything that belongs to one event loop and one client identity."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -61,7 +61,7 @@ async def connect(
     random: Random = RANDOM,
 ) -> ClientContext:
     """Fetch the routing from a manager. Raises Unavailable, which names the addresses and what to start, and
-    NotAuthorised, which says how to be let in."""
+    NotAuthorised, which says where a key is looked for."""
     client = ClientId(random.token(16))
     key, key_from = options.key(addresses)
     identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")

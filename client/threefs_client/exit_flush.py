@@ -1,8 +1,8 @@
-"""Files that are open for writing when their program, loop or connection ends: what they hold back is stored then.
+"""Closes files that are still open for writing when their program, loop or connection ends, so that nothing is lost.
 
 A blocking program ends through `atexit`, or through the finalizers of `multiprocessing`. An asyncio program ends with
-its loop, whose last act (`shutdown_asyncgens`, as in `asyncio.run`) is to close asynchronous generators: so one of them
-waits here for that.
+its loop, which closes asynchronous generators last (`shutdown_asyncgens`, as in `asyncio.run`): one of them waits here
+for that.
 """
 
 import asyncio
@@ -35,7 +35,8 @@ _ALL: "WeakSet[OpenFiles]" = WeakSet()
 
 
 class OpenFiles:
-    """Of the blocking file objects of a connection. Files of the parent of a forked process are the parent's."""
+    """The blocking files of a connection that are open for writing. In a forked child the parent's files are left
+    alone."""
 
     def __init__(self) -> None:
         self._files: WeakSet[Closable] = WeakSet()
@@ -46,7 +47,7 @@ class OpenFiles:
         self._files.add(file)
 
     def close_all(self) -> Exception | None:
-        """Store what they hold; the first error, after all of them have been tried."""
+        """Close them all. Returns the first error, after all have been tried."""
         if self._generation != loop_thread.generation():
             return None
         first: Exception | None = None
@@ -55,12 +56,13 @@ class OpenFiles:
                 file.close()
             except Exception as error:
                 first = first or error
-                _LOG.warning("a file that was left open could not be stored", file=file.name, error=str(error))
+                _LOG.warning("a file that was left open could not be closed", file=file.name, error=str(error))
         return first
 
 
 class AsyncOpenFiles:
-    """Of the asyncio file objects of a connection. They refer to it, so it lives as long as one of them."""
+    """The asyncio files of a connection that are open for writing. They refer to it, so it lives as long as any of
+    them."""
 
     def __init__(self) -> None:
         self._files: WeakSet[AsyncClosable] = WeakSet()
@@ -70,12 +72,12 @@ class AsyncOpenFiles:
         self._files.add(file)
 
     async def close_with_loop(self) -> None:
-        """Close them when the running loop is shut down."""
+        """From now on the files are closed when the running loop is shut down."""
         self._guard = self._wait_for_shutdown()
         await anext(self._guard)
 
     async def close_all(self) -> None:
-        """Close them now. Raises the first error, after all of them have been tried."""
+        """Close them now. Raises the first error, after all have been tried."""
         guard, self._guard = self._guard, None
         if guard is not None:
             await guard.aclose()
@@ -94,7 +96,7 @@ class AsyncOpenFiles:
                     await file.close()
             except Exception as error:
                 first = first or error
-                _LOG.warning("a file that was left open could not be stored", file=file.name, error=str(error))
+                _LOG.warning("a file that was left open could not be closed", file=file.name, error=str(error))
         if first is not None:
             raise first
 

@@ -1,7 +1,7 @@
-"""Where a program finds the key of a cluster, without being told.
+"""Where a program looks for the key of a cluster.
 
-`threefs up` notes for its user which file has the key of the cluster at an address: a symbolic link ADDRESS in
-`threefs/keys` below $XDG_DATA_HOME (~/.local/share). Services that are started by hand are told by their settings, and
+`threefs up` remembers for its user which file has the key of the cluster at an address: a symbolic link ADDRESS in
+`threefs/keys` below $XDG_DATA_HOME (~/.local/share). Services that are started by hand find it by their settings, and
 their clients by $THREEFS_KEY_FILE.
 """
 
@@ -25,10 +25,10 @@ def data_home() -> Path:
 
 
 def find(managers: Sequence[str], *, token: str = "", key_file: str = "") -> tuple[str, str]:
-    """(the key of the cluster with these managers, where it is from); both empty when none is known.
+    """(the key of the cluster with these managers, where it was found); both empty when none is known.
 
-    What the caller names comes first, then the environment, then what `threefs up` has noted. Raises InvalidSettings
-    for a file that is named and cannot be used.
+    The arguments come first, then the environment, then what `threefs up` has remembered. Raises InvalidSettings for a
+    file that is named and cannot be used.
     """
     if token:
         return token, "the option token"
@@ -57,11 +57,11 @@ def _candidates(managers: Sequence[str]) -> list[Path]:
 
 
 def remember(address: str, key_file: Path) -> None:
-    """From now on programs of this user find the key of the cluster at `address` ("host:port") in the file."""
+    """Let programs of this user find the key of the cluster at `address` ("host:port") in the file."""
     ring = _links()
     ring.mkdir(parents=True, exist_ok=True, mode=0o700)
     for entry in ring.iterdir():
-        if not entry.exists():  # the cluster is gone
+        if not entry.exists():  # the cluster was removed
             entry.unlink(missing_ok=True)
     fresh = ring / f".{address}.{os.getpid()}"
     fresh.symlink_to(key_file.absolute())

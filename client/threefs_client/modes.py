@@ -1,4 +1,4 @@
-"""What the mode of `open` means."""
+"""The modes of `open`."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from threefs.errors import InvalidArgument
 class Mode:
     readable: bool
     writable: bool
-    append: bool  # every write goes to the end
+    append: bool  # each write goes to the end
     create: bool
     exclusive: bool  # fail if it exists
     truncate: bool
@@ -17,7 +17,7 @@ class Mode:
 
     @property
     def access(self) -> int:
-        """What must be permitted, in permission bits."""
+        """The permissions that are needed, as permission bits."""
         return 4 * self.readable + 2 * self.writable
 
     @property

@@ -1,4 +1,4 @@
-"""What a user may choose when connecting."""
+"""Options of a connection."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,28 +11,28 @@ from threefs_client import keyring
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a connection. They travel when a file system object is pickled, all but the token."""
+    """Options of a connection. They are pickled with a file system object, except the token."""
 
-    timeout_s: float = 60.0  # of one operation with all its retries
+    timeout_s: float = 60.0  # of one operation, with all its attempts
     connect_timeout_s: float = 10.0
-    attempt_timeout_s: float = 10.0  # of one try; then the next replica or address has its turn
+    attempt_timeout_s: float = 10.0  # of one attempt; then the next replica or address is tried
     request_bytes: int = 8 << 20  # payload of one request to a storage process
-    in_flight_bytes: int = 64 << 20  # payload on its way, each for reads and for writes
-    write_buffer_bytes: int = 4 << 20  # of each file open for writing; at least one chunk is held
+    in_flight_bytes: int = 64 << 20  # payload in flight, for reads and for writes each
+    write_buffer_bytes: int = 4 << 20  # of each file open for writing; at least one chunk
     read_ahead_bytes: int = 1 << 20  # of each file that is read in small pieces
     noatime: bool = False  # reads do not change access times (else as with relatime: after a change, and once a day)
-    verify: bool = True  # checksums of what is read, in the client too
-    key_file: str = ""  # with the key of the cluster; else as `keyring` says
+    verify: bool = True  # check the checksums of reads in the client, too
+    key_file: str = ""  # has the key of the cluster; by default `keyring` finds it
     token: str = field(default="", repr=False)  # the key itself
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "connect_timeout_s", "attempt_timeout_s"):
             if not getattr(self, name) > 0:
                 raise InvalidArgument(f"option {name} must be more than 0 seconds, not {getattr(self, name)!r}")
-        if self.timeout_s > LONGEST_OPERATION_S:  # or a change that is sent again might be made twice
+        if self.timeout_s > LONGEST_OPERATION_S:  # or a repeated change might be applied twice
             raise InvalidArgument(
-                f"option timeout_s goes up to {LONGEST_OPERATION_S:g} seconds, as long as the cluster surely remembers "
-                f"what it has done, not {self.timeout_s!r}"
+                f"option timeout_s is at most {LONGEST_OPERATION_S:g} seconds, as the cluster keeps the results of "
+                f"changes only so long, not {self.timeout_s!r}"
             )
         for name in ("request_bytes", "in_flight_bytes", "write_buffer_bytes", "read_ahead_bytes"):
             value = getattr(self, name)
@@ -40,11 +40,12 @@ class Options:
                 raise InvalidArgument(f"option {name} must be a whole number of at least 1 byte, not {value!r}")
 
     def key(self, managers: Sequence[str]) -> tuple[str, str]:
-        """(the key of the cluster with these managers, where it is from), or nothing twice. Raises InvalidSettings."""
+        """(the key of the cluster with these managers, where it was found); both may be empty. Raises
+        InvalidSettings."""
         return keyring.find(managers, token=self.token, key_file=self.key_file)
 
     def without_token(self) -> dict[str, Any]:
-        """As keyword arguments for another process, which finds the key by itself."""
+        """Keyword arguments for another process, which finds the key by itself."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "token"}
 
 

@@ -1,4 +1,4 @@
-"""Paths as the meta service takes them. Refused here is only what could not be said on the wire."""
+"""Paths as the meta service takes them. Only paths that cannot be put on the wire are refused here."""
 
 import os
 import re
@@ -11,10 +11,10 @@ Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 def encode(path: Path) -> bytes:
-    """UTF-8, or any bytes. Raises InvalidArgument for what is no Unicode, and for NUL."""
+    """The bytes of a path. Raises InvalidArgument for text that is not valid Unicode, and for NUL."""
     plain = path if type(path) is str else _plain(path)
     try:
-        # A name that is not UTF-8 comes out of `decode` with surrogates, and must find its way back.
+        # `decode` returns a name that is not UTF-8 with surrogates, which must give the same bytes.
         encoded = plain.encode("utf-8", "surrogateescape") if isinstance(plain, str) else plain
     except UnicodeEncodeError:
         raise InvalidArgument(f"path {plain!r} is not valid Unicode") from None
@@ -31,12 +31,12 @@ def _plain(path: Path) -> str | bytes:
 
 
 def decode(name: bytes) -> str:
-    """A name for people and for further calls; bytes that are not UTF-8 become surrogates and are not lost."""
+    """A name for people and for further calls. Bytes that are not UTF-8 become surrogates, and are not lost."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def place(path: Path) -> pb.Place:
-    """Raises NotFound for an empty path, as POSIX has it: it is not taken for the root."""
+    """Raises NotFound for an empty path, as POSIX says; it is not the root."""
     encoded = encode(path)
     if not encoded:
         raise NotFound("an empty path names nothing; the root is /")
@@ -48,7 +48,7 @@ def inode_place(inode: int) -> pb.Place:
 
 
 def child_place(inode: int, name: bytes) -> dict[str, Any]:
-    """By its fields: a message that is put into a request is copied."""
+    """As fields of a Place, because a message that is put into a request is copied."""
     return {"base": inode, "path": name}
 
 
@@ -57,13 +57,13 @@ def join(directory: str, name: str) -> str:
 
 
 def parent(path: Path) -> str:
-    """The directory in which that entry is."""
+    """The directory that contains the entry."""
     plain = display(path).rstrip("/")
     return plain[: plain.rfind("/") + 1] or "/"
 
 
 def with_file_name(error: ThreefsError, inode: int, name: str) -> ThreefsError:
-    """The same error with the name that the user knows: the meta service knows open files by their numbers."""
+    """The same error with the name of the file: the meta service names open files by their inode numbers."""
     message = re.sub(rf"\binode {inode}\b", lambda _: name, error.message)
     return error if not name or message == error.message else error_of(error.code, message)
 

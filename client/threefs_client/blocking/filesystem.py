@@ -1,4 +1,4 @@
-"""The blocking file system: the asyncio one on a background loop, with or without a loop in the caller."""
+"""The blocking file system: it delegates to the asyncio one on a background loop. The caller may run a loop itself."""
 
 import io
 from collections.abc import Coroutine, Sequence
@@ -25,7 +25,7 @@ Path = paths.Path
 
 
 def connect(url: str, **chosen: Any) -> "FileSystem":
-    """Connect to the cluster "threefs://host:port"; see Options for what can be chosen.
+    """Connect to the cluster at "threefs://host:port". Keyword arguments are the fields of Options.
 
     Raises InvalidArgument for a bad address or option, Unavailable when no manager answers there.
     """
@@ -37,8 +37,8 @@ def connect(url: str, **chosen: Any) -> "FileSystem":
 class FileSystem:
     """All operations, from any number of threads. Paths are absolute, from the root of the cluster.
 
-    A forked child and whoever unpickles it connect anew, under an identity of their own, on first use. The key is not
-    pickled: another process finds it by itself (`keyring`).
+    A forked child, and a process that unpickles it, connects again on first use, under an identity of its own. The key
+    is not pickled: another process finds it by itself (`keyring`).
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class FileSystem:
         self._connected: AsyncFileSystem | None = None
         self._closed = False
         self._unclosed = OpenFiles()
-        self._generation = loop_thread.generation()  # last: another thread that sees it must find the rest done
+        self._generation = loop_thread.generation()  # last, as another thread that sees it relies on the rest
 
     def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "FileSystem":
-        """The same connection on behalf of a user: what is not permitted to it fails. Raises InvalidArgument.
+        """The same connection with the permissions of another user. Raises InvalidArgument.
 
-        What it makes belongs to that user. Closing it leaves the connection to this object.
+        New files belong to that user. Closing it leaves the connection of this object open.
         """
         base = self if self._base is None else self._base
         return FileSystem(self._managers, self._options, caller=caller_of(uid, gid, groups), base=base)
@@ -123,7 +123,7 @@ class FileSystem:
             inherited.context.peers.abandon()
 
     def _context(self) -> ClientContext:
-        """The connection of this process, made if need be."""
+        """The connection of this process, made on first use."""
         return self._async().context
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -138,7 +138,7 @@ class FileSystem:
     def close(self) -> None:
         """Close the files that are open for writing, and drop the connections. Other files fail from then on.
 
-        Raises what went wrong with the first file that could not be stored, after all else is done.
+        Raises the first error of a file that could not be closed, after everything else is done.
         """
         if self._base is not None:
             self._connected, self._closed = None, True
@@ -193,9 +193,10 @@ class FileSystem:
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:
-        """Open a file; modes as in the built-in `open`: a File with "b", else an io.TextIOWrapper around one (UTF-8).
+        """Open a file. Modes are those of the built-in `open`: a File with "b", else an io.TextIOWrapper around one
+        (UTF-8).
 
-        For a new file: `parents` makes missing directories; `chunk_bytes`, `stripe` choose its layout (0: inherited).
+        For a new file, `parents` creates missing directories; `chunk_bytes` and `stripe` set its layout (0: inherited).
         """
         wanted = modes.parse(mode)
         if not wanted.text and (encoding or errors or newline is not None):

@@ -1,4 +1,4 @@
-"""What a file object holds back between its caller and the storage services. No I/O happens here."""
+"""Buffers of a file object: writes not sent yet, and bytes read ahead. No I/O happens here."""
 
 _FIRST_AHEAD_BYTES = 64 << 10
 
@@ -6,9 +6,9 @@ Buffer = bytes | bytearray | memoryview
 
 
 class WriteBuffer:
-    """Bytes written one after the other and not sent yet.
+    """Contiguous written bytes that were not sent yet.
 
-    It ends where the file offset is a multiple of its size, so that what is sent are whole chunks.
+    It is full where the file offset is a multiple of its size, so that whole chunks are sent.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -21,18 +21,18 @@ class WriteBuffer:
 
     @property
     def end(self) -> int:
-        """The file offset behind the last held byte; 0 when nothing is held."""
+        """The file offset behind the last byte; 0 when it is empty."""
         return self._start + len(self._data) if self._data else 0
 
     def room(self, offset: int) -> int:
-        """How many bytes at this offset can be held now; 0 when it does not touch what is held already."""
+        """How many bytes fit at this offset; 0 when the offset does not touch the bytes in the buffer."""
         start = self._start if self._data else offset
         if not start <= offset <= start + len(self._data):
             return 0
         return start - start % self.size_bytes + self.size_bytes - offset
 
     def append(self, offset: int, data: Buffer) -> None:
-        """Hold `data`, for which there is room."""
+        """Add `data`, for which there is room; it overwrites what is there."""
         if not self._data:
             self._start = offset
         at = offset - self._start
@@ -43,7 +43,7 @@ class WriteBuffer:
         return bool(self._data) and self.end % self.size_bytes == 0
 
     def drain(self) -> tuple[int, bytearray]:
-        """(offset, bytes): hand over what is held."""
+        """Empty the buffer; returns its offset and its bytes."""
         taken, self._data = self._data, bytearray()
         return self._start, taken
 
@@ -52,17 +52,17 @@ class WriteBuffer:
 
 
 class ReadAhead:
-    """Bytes read ahead. It grows while reads follow each other, and reads elsewhere fetch only what they ask for."""
+    """Bytes read ahead. The window doubles while reads are sequential; a read elsewhere fetches only its own bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._start = 0
         self._data = memoryview(b"")
-        self._next = 0  # where a sequential reader goes on
+        self._next = 0  # offset of the next sequential read
         self._ahead_bytes = 0
 
     def get(self, offset: int, length: int) -> memoryview | None:
-        """The bytes, if all are here."""
+        """The bytes, if all of them are in the window."""
         at = offset - self._start
         if at < 0 or at + length > len(self._data):
             return None
@@ -70,7 +70,7 @@ class ReadAhead:
         return self._data[at : at + length]
 
     def rest(self, offset: int) -> memoryview:
-        """What is here from an offset on."""
+        """The bytes in the window from an offset on."""
         at = offset - self._start
         return self._data[at:] if 0 <= at < len(self._data) else memoryview(b"")
 

@@ -1,7 +1,4 @@
-"""Bytes from one open file into another, through the memory of this process but not through the caller's hands.
-
-What is a hole in the source becomes one in the destination.
-"""
+"""Copies bytes from one open file into another, through the memory of this process. Holes stay holes."""
 
 import asyncio
 
@@ -14,12 +11,12 @@ from threefs_client.data.handles import Handle
 from threefs_client.data.hole_retry import HoleRetry
 from threefs_client.data.sparse import data_ranges
 
-#: Read while the piece before is written; so twice that much is in memory.
+#: A piece is read while the one before is written, so two pieces are in memory.
 PIECE_BYTES = 8 << 20
 
 
 async def copy_range(source: Handle, offset: int, destination: Handle, at: int, length: int) -> int:
-    """Copy up to `length` bytes, fewer only at the end of the source; how many.
+    """Copy up to `length` bytes; returns how many, fewer only at the end of the source.
 
     They are durable on all replicas when it returns. Raises InvalidArgument when the ranges overlap within one file.
     """
@@ -28,12 +25,14 @@ async def copy_range(source: Handle, offset: int, destination: Handle, at: int, 
     await source.sync()
     patience = HoleRetry(source.context, source.file, source.session)
     while not await patience.holes_are_final(offset, offset + length, source.file.change):
-        pass  # what others append there, or cut off, is no hole yet
+        pass  # bytes that others are appending or cutting there are not yet final
     length = max(0, min(length, source.length - offset))
     await destination.recheck_quota()
     destination.check_write(at, length)
     if source.inode == destination.inode and abs(offset - at) < length:
-        raise InvalidArgument("the ranges to copy from and to overlap")
+        raise InvalidArgument(
+            f"the ranges of {length} bytes at {offset} and at {at} of one file overlap: copy to another file first"
+        )
     if not length:
         return 0
     source.context.atime_reporter.record_read(source.file)
@@ -57,11 +56,11 @@ async def _copy(source: Handle, begin: int, end: int, destination: Handle, shift
     writing: asyncio.Task[None] | None = None
     try:
         while begin < end:
-            # Whole chunks of the destination are written without being read there.
+            # Aligned to whole chunks of the destination, which storage replaces without reading them.
             piece = min(PIECE_BYTES - (begin + shift) % PIECE_BYTES, end - begin)
             view = buffers[0][:piece]
             got = await HoleRetry(source.context, source.file, source.session).read(begin, view)
-            view[got:] = bytes(piece - got)  # it has become shorter
+            view[got:] = bytes(piece - got)  # the source has become shorter
             if writing is not None:
                 await writing
             writing = asyncio.create_task(destination.write(begin + shift, view))

@@ -1,8 +1,8 @@
-"""Room ahead of time, holes, zeros: what fallocate(2) does, for a file that is open for writing.
+"""What fallocate(2) does: reserve room, punch a hole, zero a range of a file that is open for writing.
 
-Storage never writes in place, so room cannot be kept for bytes that do not exist yet: what can be had ahead is the
-length, within the quota, and the certainty that there is as much free space now. A range becomes zeros by removing its
-chunks; of a chunk that lies in it only partly, that part is written with zeros. Chunks that do not exist stay so.
+Storage never writes in place, so room for bytes that do not exist yet cannot be kept. Reserving sets the length, within
+the quota, after a check that there is as much free space now. A range becomes zeros by removing its chunks; a chunk
+that lies in it partly is overwritten with zeros there. Chunks that do not exist stay so.
 """
 
 import enum
@@ -22,15 +22,15 @@ from threefs_client.data.handles import Handle
 
 
 class Allocation(enum.IntFlag):
-    """What becomes of the range. The numbers are those of fallocate(2)."""
+    """What happens to the range. The numbers are those of fallocate(2)."""
 
-    RESERVE = 0  # the file reaches to its end at least
-    KEEP_LENGTH = 1  # ... with this, it gets no longer
-    PUNCH_HOLE = 2  # a hole; only with KEEP_LENGTH
-    ZERO_RANGE = 16  # zeros; as long as that, but with KEEP_LENGTH
+    RESERVE = 0  # the file reaches at least to the end of the range
+    KEEP_LENGTH = 1  # with this flag the length stays
+    PUNCH_HOLE = 2  # the range becomes a hole; only together with KEEP_LENGTH
+    ZERO_RANGE = 16  # the range becomes zeros, and the file reaches to its end
 
 
-#: For less than that nobody asks the manager how much room there is.
+#: The free space is checked when the file grows by at least so many bytes.
 _SPACE_CHECK_BYTES = 64 << 20
 _SUPPORTED = {
     Allocation.RESERVE,
@@ -42,23 +42,23 @@ _SUPPORTED = {
 
 
 async def allocate(handle: Handle, offset: int, length: int, mode: int = Allocation.RESERVE) -> None:
-    """Durable on all replicas when it returns; what this handle has written before is settled as well.
+    """Durable on all replicas when it returns. The length of earlier writes of this handle is reported as well.
 
     Raises InvalidArgument, NotSupported for other modes, FileTooLarge, QuotaExceeded, NoSpace.
     """
     if length <= 0:
         raise InvalidArgument(f"a range to allocate has at least one byte, not {length}")
     if mode not in _SUPPORTED:
-        raise NotSupported(f"fallocate with the mode {mode:#x} is not possible here")
+        raise NotSupported(f"fallocate does not support mode {mode:#x}; see threefs_client.Allocation")
     layouts.check_range(handle.layout.chunk_bytes, offset, length)
-    handle.check_write(0, 0)  # whether it is open for writing
+    handle.check_write(0, 0)  # raises unless it is open for writing
     await handle.sync()
     if not mode & Allocation.KEEP_LENGTH:
         await _extend(handle, offset + length)
     if mode & (Allocation.PUNCH_HOLE | Allocation.ZERO_RANGE):
         await _zero(handle, offset, offset + length)
     elif mode & Allocation.KEEP_LENGTH:
-        handle.record_write()  # nothing, but local file systems change the times all the same
+        handle.record_write()  # no byte changes, but local file systems change the times too
         await handle.sync()
 
 
@@ -75,7 +75,7 @@ async def _extend(handle: Handle, end: int) -> None:
 
 
 async def _zero(handle: Handle, offset: int, end: int) -> None:
-    """No further than the length that the meta service knows: what others have written behind it is theirs."""
+    """Zero no further than the length that the meta service knows: bytes behind it are unsynced writes of others."""
     await handle.refresh()
     end = min(end, handle.length)
     since = handle.file.truncate_version
@@ -112,8 +112,8 @@ async def _zero_updates(handle: Handle, offset: int, end: int) -> AsyncIterator[
                 break
             begin, stop = max(offset - first, 0), min(end - first, size)
             chain, chunk = chains[number % layout.stripe], ChunkId(handle.inode, number)
-            # Whoever makes this file longer meanwhile must not lose it: a chunk goes only if the range covers all that
-            # it could ever hold.
+            # A writer that makes the file longer at the same time must not lose bytes: a chunk is removed only if the
+            # range covers all that the chunk could ever hold.
             if begin == 0 and first + chunk_bytes <= end:
                 updates.append(ChunkUpdate(chain, chunk, storage_pb2.REMOVE, chunk_bytes))
             elif begin < stop:

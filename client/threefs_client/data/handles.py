@@ -17,14 +17,14 @@ from threefs_client.context import ClientContext
 from threefs_client.data import reads
 from threefs_client.data.hole_retry import HoleRetry
 
-#: By so much each open file may exceed a quota.
+#: Each open file may exceed a quota by so many bytes.
 _QUOTA_SYNC_BYTES = 64 << 20
-#: So often a write is sent anew because locks of others were lost meanwhile.
+#: A write is sent again so many times when locks of other clients were lost while it was under way.
 _MAX_FENCE_RETRIES = 8
 
 
 class AppendRange(NamedTuple):
-    """Of an append: bytes of the file, and the truncate version in which they are so."""
+    """Bytes that were reserved for an append, and the truncate version for which that holds."""
 
     offset: int
     end: int
@@ -35,31 +35,33 @@ class Handle:
     def __init__(
         self, context: ClientContext, inode: pb.Inode, session: bytes, lease: int = 0, caller: pb.Caller | None = None
     ) -> None:
-        """`lease` is the number of that under which a write session was opened."""
+        """`lease` is the number of the lease under which the write session was opened."""
         self.context = context
-        self.caller = caller  # who writes; what was permitted when the file was opened stays so
+        self.caller = caller  # on whose behalf; permissions were checked when the file was opened
         self.inode: int = inode.inode
         self.name = ""  # as the user knows it, for errors
-        self.change: int = inode.change  # as of the open, or later as long as only this handle has changed the file
+        self.change: int = inode.change  # as of the open, or later while only this handle has changed the file
         self.file = reads.of_inode(inode)
         self.layout = self.file.layout
-        self._fence = inode.fence + 1  # goes with each write: what it allows is refused if locks were lost since
+        self._fence = (
+            inode.fence + 1
+        )  # sent with each write; storage refuses a write whose fence is older than a lost lock
         self._session = session  # empty: for reading only
         self._lease = lease
-        self._registered = False  # that it is open for reading
+        self._registered = False  # with the lease, as open for reading
         if not session:
             self._register()
-        self.over_quota = False  # it may not become longer
+        self.over_quota = False  # the file may not become longer
         self._has_quota = bool(inode.tree or inode.by_user)  # for a quota
         self._reported_end = self.file.length
-        self._attempted_end = 0  # of all writes that were begun
-        self._finished_appends_end = 0  # of those that have come to an end
-        self._needs_sync = False  # something was written that the meta service does not know of
-        self._unsynced_end = 0  # of those writes that were acknowledged
+        self._attempted_end = 0  # end of all writes that were begun
+        self._finished_appends_end = 0  # end of the appends that are finished
+        self._needs_sync = False  # bytes were written that the meta service does not know of
+        self._unsynced_end = 0  # end of the unsynced writes that were acknowledged
         self._unsynced_version: int | None = (
             None  # the truncate version that was known before the first of them was sent
         )
-        self._length_unknown = False  # a write ended with unknown outcome: the length must be asked of the chains
+        self._length_unknown = False  # a write has an unknown outcome: the meta service must ask the chains
 
     async def call(self, method: Method[Req, Rep], request: Req) -> Rep:
         timeout_s = self.context.options.timeout_s
@@ -83,18 +85,18 @@ class Handle:
         return self._needs_sync
 
     def _register(self) -> None:
-        """The file is to be kept while it is open here. A write session says so itself."""
+        """A removed file is kept while it is open here. A write session does so by itself."""
         self._registered = True
         self.context.lease.opened_for_read(self.inode)
 
     # ---- reading ----
 
     async def read_into(self, offset: int, view: memoryview) -> int:
-        """Fill `view` from `offset` on; how many bytes there were. 0 only at the end of the file."""
-        if not self._session and not self._registered:  # it came from the parent of this process
+        """Fill `view` from `offset` on; returns how many bytes there were. 0 only at the end of the file."""
+        if not self._session and not self._registered:  # inherited from the parent process
             self._register()
         if offset >= self.file.length and len(view):
-            await self.refresh()  # somebody else may have made it longer
+            await self.refresh()  # another client may have made it longer
         self.context.atime_reporter.record_read(self.file)
         wanted = min(len(view), self.file.length - offset)
         if wanted <= 0:
@@ -110,9 +112,9 @@ class Handle:
     # ---- writing ----
 
     def apply_reply(self, inode: pb.Inode) -> None:
-        """The answer to a change that was made through this handle."""
+        """Take over the inode from the reply to a change that was made through this handle."""
         if inode.change == self.change + 1:
-            self.change = inode.change  # nobody else's came between
+            self.change = inode.change  # no change of another client came between
         self.file.apply_inode(inode)
 
     def updates(self, offset: int, data: memoryview) -> Iterator[ChunkUpdate]:
@@ -134,9 +136,10 @@ class Handle:
             at += length
 
     async def apply(self, make: Callable[[], Sequence[ChunkUpdate]]) -> None:
-        """Make changes of chunks, all that `make` says: anew if locks of others on the file were taken away meanwhile.
+        """Apply the chunk updates that `make` returns. It is asked again for each attempt after locks of other clients
+        on the file were lost.
 
-        Raises SessionLost if those of this process were.
+        Raises SessionLost if locks of this process were lost.
         """
         for _ in range(_MAX_FENCE_RETRIES):
             try:
@@ -145,12 +148,14 @@ class Handle:
             except StaleFence:
                 await self.refresh_fence()
         name = self.name or f"inode {self.inode}"
-        raise Unavailable(f"locks on {name} are taken away from others again and again; try it once more")
+        raise Unavailable(
+            f"{name} was not written: {_MAX_FENCE_RETRIES} times others lost a lock on it during the write; try again"
+        )
 
     async def refresh_fence(self) -> None:
-        """Go on under the newest fence, if nothing that is held here was lost. Raises SessionLost.
+        """Take the newest fence, unless a lock of this process was lost. Raises SessionLost.
 
-        The lease is asked about after the fence was: so a lock that is lost later raises the fence beyond that.
+        The lease is renewed after the fence was read, so a lock that is lost later raises the fence beyond it.
         """
         request = pb.StatRequest(place=paths.inode_place(self.inode))
         reply = await self.context.meta.call(methods.STAT, request, timeout_s=self.context.options.timeout_s)
@@ -164,13 +169,13 @@ class Handle:
         return self._fence
 
     async def write(self, offset: int, data: memoryview) -> None:
-        """Durable on all replicas when it returns; the length is settled by `sync` or `close`."""
+        """Durable on all replicas when it returns. `sync` or `close` reports the length."""
         if not self.context.lease.is_valid:
             await self.context.lease.revalidate()
         await self.recheck_quota()
         self.check_write(offset, len(data))
         if not len(data):
-            return  # that does not make the file longer
+            return  # an empty write does not make the file longer
         since = self.file.truncate_version
         try:
             await self.apply(lambda: list(self.updates(offset, data)))
@@ -181,18 +186,19 @@ class Handle:
         await self.sync_for_quota()
 
     async def sync_for_quota(self) -> None:
-        """Let a quota know of a file that grows: nothing but the length tells the meta service what is written."""
+        """Report the length of a file that grows within a quota: the meta service learns of writes from the length
+        alone."""
         if self._has_quota and self.file.written_end - self._reported_end >= _QUOTA_SYNC_BYTES:
             await self.sync()
 
     async def recheck_quota(self) -> None:
-        """If the quota was used up when the meta service was asked last: whether it still is."""
+        """If the quota was used up at the last report, ask whether it still is."""
         if self.over_quota:
             request = pb.SyncRequest(mutation=self.context.meta.mutation(), inode=self.inode)
             self.over_quota = (await self.call(methods.SYNC, request)).over_quota
 
     async def append(self, data: memoryview) -> int:
-        """Write behind all that anybody has written or appended; the end of it. Durable on all replicas then."""
+        """Write behind everything that any client has written or appended; returns the end. Durable when it returns."""
         if not len(data):
             return self.file.length
         place = await self.reserve_append(len(data), self.context.meta.mutation())
@@ -203,8 +209,8 @@ class Handle:
         return place.end
 
     async def reserve_append(self, length: int, mutation: pb.Mutation) -> AppendRange:
-        """Where the next `length` bytes are appended. Nobody else gets that place, whatever becomes of them: who asks
-        again should do so under the same identity."""
+        """Reserve the place of the next `length` appended bytes. No other append gets that place. A repeat must carry
+        the same mutation identity, or it reserves another place."""
         await self.recheck_quota()
         self.check_write(self.file.length, length)
         request = pb.ReserveRequest(mutation=mutation, inode=self.inode, session=self._session, length=length)
@@ -213,22 +219,24 @@ class Handle:
         return AppendRange(reply.offset, reply.offset + length, self.file.truncate_version)
 
     async def write_reserved(self, place: AppendRange, data: memoryview) -> None:
-        """Append there. If that fails it may be done again, to the same place: then the bytes are there once."""
+        """Write the appended bytes. After a failure it may be repeated: the bytes go to the same place."""
         await self.write(place.offset, data)
         self.append_finished(place)
 
     def append_finished(self, place: AppendRange) -> None:
-        """The bytes are there, or nobody tries again."""
+        """The bytes are written, or the caller gives up."""
         self._finished_appends_end = max(self._finished_appends_end, place.end)
 
     def check_write(self, offset: int, length: int) -> None:
         """Raises before anything is sent."""
         if self.over_quota and offset + length > self.file.length:
-            raise QuotaExceeded("the quota is used up: the file cannot become longer")
+            raise QuotaExceeded(
+                "the quota is used up, so the file cannot become longer: remove something, or ask for a higher quota"
+            )
         self.check_writable(offset, length)
 
     def check_writable(self, offset: int, length: int) -> None:
-        """Whether such a write is possible at all, whatever quotas say."""
+        """Raises unless such a write is possible, apart from quotas."""
         layouts.check_range(self.layout.chunk_bytes, offset, length)
         if not self._session:
             raise SessionLost("the file is not open for writing in this process; open it again")
@@ -254,7 +262,7 @@ class Handle:
                 self.file.length = max(self.file.length, end)
 
     def _fill_report(self, request: pb.SyncRequest | pb.CloseRequest) -> None:
-        """All that is not settled; from here on it counts as settled."""
+        """Put what is not synced into the request. From here on it counts as synced."""
         request.length_hint = self._unsynced_end
         request.truncate_version = (
             self.file.truncate_version if self._unsynced_version is None else self._unsynced_version
@@ -262,11 +270,11 @@ class Handle:
         request.exact = self._length_unknown
         request.attempted_end = self._attempted_end
         request.written = self._needs_sync
-        self._needs_sync = self._length_unknown = False  # a write that ends meanwhile sets it again
+        self._needs_sync = self._length_unknown = False  # a write that ends during the call sets them again
         self._unsynced_end, self._unsynced_version = 0, None
 
     async def sync(self) -> None:
-        """Settle the length at the meta service."""
+        """Report the length to the meta service."""
         if not self._needs_sync:
             return
         request = pb.SyncRequest(mutation=self.context.meta.mutation(), inode=self.inode)
@@ -293,7 +301,7 @@ class Handle:
             session=self._session,
         )
         end, since = self._unsynced_end, self._unsynced_version
-        self._unsynced_end, self._unsynced_version = 0, None  # what was acknowledged before comes before
+        self._unsynced_end, self._unsynced_version = 0, None  # writes that were acknowledged before come before the cut
         try:
             reply = await self.call(methods.TRUNCATE, request)
         except BaseException:
@@ -303,7 +311,7 @@ class Handle:
         self.apply_reply(reply.inode)
 
     async def close(self) -> None:
-        """Settle the length and end the write session."""
+        """Report the length, and end the write session."""
         if not self._session:
             self.close_reading()
             return
@@ -317,20 +325,21 @@ class Handle:
         self.apply_reply(reply.inode)
 
     def close_request(self) -> pb.CloseRequest:
-        """The call that ends the write session, which counts no more from here on. After it the lease is left."""
+        """The request that ends the write session. The handle has no session from here on; release the lease after the
+        call."""
         session, self._session = self._session, b""
         request = pb.CloseRequest(mutation=self.context.meta.mutation(), inode=self.inode, session=session)
         self._fill_report(request)
         return request
 
     def close_reading(self) -> None:
-        """The file needs not be kept any more; of a file that is open for reading only, that is all of `close`."""
+        """The file need not be kept any more. For a file that is open for reading only, this is all of `close`."""
         if self._registered:
             self._registered = False
             self.context.lease.closed_for_read(self.inode)
 
     def rebind_after_fork(self, context: ClientContext) -> None:
-        """Go on in a forked child: what the parent has open for writing stays the parent's."""
+        """Use the context of a forked child. What the parent has open for writing stays the parent's."""
         self.context = context
         self._session = b""
         self._registered = False

@@ -1,8 +1,8 @@
-"""What the holes are that a read has found: places where nothing was ever written, or bytes that are coming or going.
+"""A read that finds a hole asks whether the hole is final, or bytes there are being written or cut.
 
-Nobody else knows but the meta service. So whoever finds a hole asks for the inode. While somebody cuts the file, or has
-a place for an append there (`threefs/flux.py`), the bytes are read once more after a pause; and at once, if the file
-has changed since before they were read: what was coming may have come, what was cut may have been written anew.
+Only the meta service knows. While another client truncates the file, or has reserved that range for an append
+(`threefs/flux.py`), the bytes are read again after a pause. If the file has changed since before the read, they are
+read again at once: appended bytes may have arrived, and a range that was cut may have been written again.
 """
 
 from threefs import flux
@@ -18,7 +18,7 @@ _BACKOFF = Backoff(0.002, 0.1)
 
 
 class HoleRetry:
-    """Of one read of one file. What the reader's own `session` appends is no reason to wait."""
+    """One read of one file. Appends of the reader's own `session` are no reason to wait."""
 
     def __init__(self, context: ClientContext, file: ReadFile, session: bytes = b"") -> None:
         self._context = context
@@ -28,9 +28,9 @@ class HoleRetry:
         self._attempts = 0
 
     async def read(self, offset: int, view: memoryview) -> int:
-        """Fill the view; fewer bytes only if the file has become shorter. Holes are zeros.
+        """Fill the view; returns fewer bytes only if the file has become shorter. Holes are zeros.
 
-        Raises DeadlineExceeded when bytes are in flux for as long as an operation may take.
+        Raises DeadlineExceeded when bytes stay in flux until the deadline of the operation.
         """
         wanted = len(view)
         while wanted > 0:
@@ -44,7 +44,8 @@ class HoleRetry:
         return max(0, wanted)
 
     async def holes_are_final(self, offset: int, end: int, change: int) -> bool:
-        """Whether holes are what the file has there. `change` was known before they were read. If not, it may wait."""
+        """Whether holes in this range are final, so that the read need not be repeated. If they are not, it may pause
+        first. `change` is the counter of the inode that was known before the read."""
         request = pb.StatRequest(place=paths.inode_place(self._file.inode))
         reply = await self._context.meta.call(methods.STAT, request, timeout_s=self._context.options.timeout_s)
         inode = reply.inode
@@ -57,7 +58,7 @@ class HoleRetry:
         clock = self._context.clock
         if clock.monotonic() + _BACKOFF.limit_s(self._attempts) > self._deadline:
             raise DeadlineExceeded(
-                f"bytes {offset} to {end} of inode {inode.inode} are being cut or appended by somebody else, "
+                f"bytes {offset} to {end} of inode {inode.inode} are being truncated or appended by another client, "
                 f"for longer than {self._context.options.timeout_s:g} s; try again later"
             )
         await clock.sleep(_BACKOFF.pause_s(self._attempts, self._context.random))

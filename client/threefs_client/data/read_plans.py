@@ -1,20 +1,21 @@
-"""Batches of reads: rows gathered into one request per storage process, and answers taken apart.
+"""Plans of reads: which request goes to which storage process, and what its answer means. No I/O happens here.
 
-This is the hot path. No I/O happens here.
+A read goes down once and comes back once: rows are planned (`plan_rows`, `plan_pieces`), `reads.py` sends the plans,
+and `settle` takes each answer apart. This is the hot path.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from threefs.checksums import combine, crc32c
-from threefs.errors import ChecksumMismatch, ChunkNotFound, ProtocolError, ThreefsError, error_of
+from threefs.errors import ChecksumMismatch, ChunkNotFound, NotServing, ProtocolError, ThreefsError, error_of
 from threefs.wire import storage_pb2 as pb
-from threefs_client.data.replica_selector import ReplicaEndpoint, Resolved
+from threefs_client.data.replica_selector import ReplicaEndpoint, ReplicaSelector, Resolved, choose
 
 #: (target, chain version, inode, chunk number, offset in chunk, length, index of the row)
 Row = tuple[int, int, int, int, int, int, int]
@@ -32,7 +33,7 @@ class ReadPlan:
         self.endpoint = endpoint
         self.rows: list[Row] = []
         self.size = 0  # bytes asked for
-        self.destinations: list[memoryview] | None = None  # None: a buffer of our own, rows one after the other
+        self.destinations: list[memoryview] | None = None  # None: `buffer`, with one row after the other
         self.buffer: NDArray[np.uint8] | None = None
 
     def request(self) -> pb.ReadRequest:
@@ -60,7 +61,7 @@ class ReadPlan:
         lengths = reply.length
         places = self.places()
         if len(lengths) != len(places) or sum(lengths) != size:
-            raise ProtocolError("the lengths of a read reply do not fit its payload")
+            raise ProtocolError(f"the lengths of a read reply do not fit its payload of {size} bytes")
         views = []
         for place, length in zip(places, lengths, strict=True):
             if length > len(place):
@@ -80,16 +81,16 @@ class ReadPlan:
         return [view[end - row[5] : end] for row, end in zip(self.rows, ends, strict=True)]
 
 
-def plan(
+def plan_rows(
     rows: Sequence[tuple[Any, int, int]],
     files: Mapping[Any, tuple[Resolved, int]],
     request_bytes: int,
     request_rows: int,
 ) -> list[ReadPlan] | None:
-    """Plans for (file key, offset, length) rows, or None when one of them needs more care.
+    """Plans for (file key, offset, length) rows that each lie within one chunk and the known length of their file.
 
-    `files` has (what the planner needs, length in bytes) of each file. Care is needed by rows that are empty, that
-    cross a chunk boundary or that reach beyond the known end of the file.
+    `files` has the resolved layout and the length in bytes of each file. None when a row is empty, crosses a chunk
+    boundary or reaches beyond the known end: such rows are cut into pieces, for `plan_pieces`.
     """
     plans: list[ReadPlan] = []
     complete = False
@@ -133,12 +134,66 @@ def _fill(
     return True
 
 
+class FileToRead(Protocol):
+    def resolve(self, selector: ReplicaSelector) -> Resolved: ...
+
+
+class Piece:
+    """A read within one chunk, over all its attempts."""
+
+    __slots__ = ("error", "file", "length", "number", "place", "tried", "within")
+
+    def __init__(self, file: FileToRead, number: int, within: int, length: int, place: memoryview) -> None:
+        self.file = file
+        self.number = number
+        self.within = within
+        self.length = length
+        self.place = place
+        self.tried: set[int] = set()  # targets
+        self.error: ThreefsError | None = None  # of the last attempt
+
+
+def plan_pieces(
+    pieces: Sequence[Piece], selector: ReplicaSelector, request_bytes: int, request_rows: int
+) -> tuple[list[ReadPlan], list[Piece]]:
+    """Plans for pieces of any kind, each at a replica that was not tried yet; and the pieces whose chain has no serving
+    target. The index of a row is that of its piece."""
+    plans: list[ReadPlan] = []
+    open_plans: dict[str, ReadPlan] = {}
+    failed = []
+    for index, piece in enumerate(pieces):
+        try:
+            inode, _, _, stripe, places = piece.file.resolve(selector)
+        except NotServing as error:
+            piece.error = error
+            failed.append(piece)
+            continue
+        replica = choose(places[piece.number % stripe], piece.tried)
+        if replica is None:
+            piece.tried.clear()
+            replica = choose(places[piece.number % stripe], piece.tried)
+            assert replica is not None, "a resolved chain has replicas"
+        endpoint, target, version = replica
+        piece.tried.add(target)
+        current = open_plans.get(endpoint.address)
+        if current is None or current.size + piece.length > request_bytes or len(current.rows) >= request_rows:
+            current = open_plans[endpoint.address] = ReadPlan(endpoint)
+            current.destinations = []
+            plans.append(current)
+        assert current.destinations is not None, "a plan of pieces has a place for each"
+        current.destinations.append(piece.place)
+        current.rows.append((target, version, inode, piece.number, piece.within, piece.length, index))
+        current.size += piece.length
+        endpoint.load += piece.length
+    return plans, failed
+
+
 def settle(done: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool) -> list[tuple[Row, ThreefsError]]:
     """Put the views of a plan's rows into `results`. Returns the rows that failed. Raises ProtocolError."""
     rows = done.rows
     count = len(rows)
     if not len(reply.code) == len(reply.length) == len(reply.checksum) == count:
-        raise ProtocolError("a read reply has not a row for each that was asked for")
+        raise ProtocolError(f"a read reply has {len(reply.code)} rows, and {count} were requested")
     if any(reply.code) or list(reply.length) != [row[5] for row in rows]:
         return _settle_rows(done, reply, results, verify)
     if verify and not _verified(done, reply):
@@ -158,7 +213,7 @@ def settle(done: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool
 
 
 def _verified(done: ReadPlan, reply: pb.ReadReply) -> bool:
-    """True when all rows are right, found out with one pass over a buffer of equal rows where that is possible."""
+    """Whether all checksums are right. Rows of one length in one buffer are checked in a single pass."""
     checksums = reply.checksum
     rows = done.rows
     if done.buffer is not None:
@@ -196,7 +251,7 @@ def _settle_rows(
 
 
 class Hole:
-    """A row of which only the first `stored` bytes exist; the rest was filled with zeros."""
+    """A row of which only the first `stored` bytes exist. The rest was filled with zeros."""
 
     __slots__ = ("place", "stored")
 

@@ -1,4 +1,5 @@
-"""Reads of chunks: batches in one request per storage process, other replicas on failure, zeros where nothing is."""
+"""Reads of chunks: plan, send, settle. A failed row goes to another replica; a chunk that does not exist reads as
+zeros."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +21,8 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_client.data import read_plans
-from threefs_client.data.read_plans import Hole, ReadPlan, Row
-from threefs_client.data.replica_selector import ReplicaSelector, Resolved, choose
+from threefs_client.data.read_plans import Hole, Piece, ReadPlan, Row
+from threefs_client.data.replica_selector import ReplicaSelector, Resolved
 from threefs_client.options import Options
 
 _REQUEST_ROWS = 512  # so that the views of one answer fit into one system call
@@ -63,7 +64,7 @@ class ReadFile:
         self.length = length
         self.truncate_version = truncate_version
         self.atime_due_ns = atime_due_ns  # from when on a read changes the access time
-        self.change = 0  # of the inode, as last heard
+        self.change = 0  # counter of the inode, as last received
         self.written_end = 0  # end of our own last acknowledged write since the last truncate
         self._routing: Routing | None = None
         self._resolved: Resolved | None = None
@@ -75,7 +76,7 @@ class ReadFile:
         return self._resolved
 
     def apply_inode(self, inode: meta_pb2.Inode) -> None:
-        """Take over what the meta service knows; our own writes may reach further until they are settled."""
+        """Take over what the meta service knows. This client's own writes may reach further until they are synced."""
         if inode.truncate_version != self.truncate_version:
             self.truncate_version = inode.truncate_version
             self.written_end = 0
@@ -88,21 +89,6 @@ def of_inode(inode: meta_pb2.Inode) -> ReadFile:
     file = ReadFile(inode.inode, layouts.from_wire(inode.layout), inode.length, inode.truncate_version, due_ns(inode))
     file.change = inode.change
     return file
-
-
-class _Piece:
-    """A read within one chunk."""
-
-    __slots__ = ("error", "file", "length", "number", "place", "tried", "within")
-
-    def __init__(self, file: ReadFile, number: int, within: int, length: int, place: memoryview) -> None:
-        self.file = file
-        self.number = number
-        self.within = within
-        self.length = length
-        self.place = place
-        self.tried: set[int] = set()
-        self.error: ThreefsError | None = None
 
 
 class Reader:
@@ -137,26 +123,26 @@ class Reader:
         places: Sequence[memoryview] | None,
         deadline: float,
     ) -> tuple[list[memoryview], set[int]] | None:
-        """The fast way for (file key, offset, length) rows: each within one chunk and the known length of its file.
+        """Read (file key, offset, length) rows that each lie within one chunk and the known length of their file.
 
-        Returns the views and the indexes of rows that are holes, at least in part. None when a row is not of that
-        kind, or its chain cannot be read just now: then `read_into` has to do it.
+        Returns the views, and the indexes of rows that are holes at least in part. None when a row is of another kind,
+        or its chain has no serving target: then the caller uses `read_into`.
         """
         selector = self._current_selector()
         try:
             known = {key: (file.resolve(selector), file.length) for key, file in files.items()}
         except NotServing:
             return None
-        plans = read_plans.plan(rows, known, self._options.request_bytes, _REQUEST_ROWS)
+        plans = read_plans.plan_rows(rows, known, self._options.request_bytes, _REQUEST_ROWS)
         if plans is None:
             return None
         if places is not None:
             for plan in plans:
                 plan.destinations = [places[row[6]] for row in plan.rows]
         results: list[Any] = [None] * len(rows)
-        failed = await self._run(plans, results, deadline)
+        failed = await self._send_plans(plans, results, deadline)
         if failed:
-            pieces = [_piece(files[rows[row[6]][0]], row, results[row[6]], error) for row, error in failed]
+            pieces = [_failed_piece(files[rows[row[6]][0]], row, results[row[6]], error) for row, error in failed]
             await self._read_pieces(pieces, deadline)
         return _split_holes(results, () if not failed else (row[6] for row, _ in failed))
 
@@ -166,18 +152,20 @@ class Reader:
         for file, offset, view in parts:
             at = 0
             for number, within, length in spans(file.layout.chunk_bytes, offset, len(view)):
-                pieces.append(_Piece(file, number, within, length, view[at : at + length]))
+                pieces.append(Piece(file, number, within, length, view[at : at + length]))
                 at += length
         return await self._read_pieces(pieces, deadline)
 
-    async def _read_pieces(self, pieces: list[_Piece], deadline: float) -> bool:
+    async def _read_pieces(self, pieces: list[Piece], deadline: float) -> bool:
         holes = False
         attempt = 0
         while pieces:
             routing = self._cluster.routing
-            plans, failed = self._plan_pieces(pieces)
+            plans, failed = read_plans.plan_pieces(
+                pieces, self._current_selector(), self._options.request_bytes, _REQUEST_ROWS
+            )
             results: list[Any] = [None] * len(pieces)
-            for row, error in await self._run(plans, results, deadline):
+            for row, error in await self._send_plans(plans, results, deadline):
                 pieces[row[6]].error = error
                 failed.append(pieces[row[6]])
             holes = holes or any(type(result) is Hole for result in results)
@@ -187,43 +175,10 @@ class Reader:
             pieces = failed
         return holes
 
-    def _plan_pieces(self, pieces: list[_Piece]) -> tuple[list[ReadPlan], list[_Piece]]:
-        """Plans, and the pieces that no replica can be asked for now."""
-        selector = self._current_selector()
-        plans: list[ReadPlan] = []
-        open_plans: dict[str, ReadPlan] = {}
-        failed = []
-        for index, piece in enumerate(pieces):
-            try:
-                inode, _, _, stripe, places = piece.file.resolve(selector)
-            except NotServing as error:
-                piece.error = error
-                failed.append(piece)
-                continue
-            replica = choose(places[piece.number % stripe], piece.tried)
-            if replica is None:
-                piece.tried.clear()
-                replica = choose(places[piece.number % stripe], piece.tried)
-                assert replica is not None, "a resolved chain has replicas"
-            endpoint, target, version = replica
-            piece.tried.add(target)
-            plan = open_plans.get(endpoint.address)
-            full = plan is not None and (
-                plan.size + piece.length > self._options.request_bytes or len(plan.rows) >= _REQUEST_ROWS
-            )
-            if plan is None or full:
-                plan = open_plans[endpoint.address] = ReadPlan(endpoint)
-                plan.destinations = []
-                plans.append(plan)
-            assert plan.destinations is not None
-            plan.destinations.append(piece.place)
-            plan.rows.append((target, version, inode, piece.number, piece.within, piece.length, index))
-            plan.size += piece.length
-            endpoint.load += piece.length
-        return plans, failed
-
-    async def _run(self, plans: list[ReadPlan], results: list[Any], deadline: float) -> list[tuple[Row, ThreefsError]]:
-        """Send all plans at once and take their answers. Returns the rows that failed."""
+    async def _send_plans(
+        self, plans: list[ReadPlan], results: list[Any], deadline: float
+    ) -> list[tuple[Row, ThreefsError]]:
+        """Send all plans at once, and settle each answer. Returns the rows that failed."""
         failed: list[tuple[Row, ThreefsError]] = []
         calls: list[asyncio.Future[Any]] = []
         try:
@@ -269,10 +224,11 @@ class Reader:
         plan.endpoint.load -= plan.size - len(plan.rows)
         self._budget.give(plan.size)
         if not call.cancelled():
-            call.exception()  # seen: whoever waits may have been cancelled
+            call.exception()  # retrieved, because the caller may have been cancelled
 
-    def _needs_pause(self, failed: list[_Piece], deadline: float) -> bool:
-        """True when there is nothing better to do at once. Raises what cannot be helped."""
+    def _needs_pause(self, failed: list[Piece], deadline: float) -> bool:
+        """Whether to pause before the next attempt, as no other replica can be tried now. Raises an error that no
+        attempt can mend, or the last one after the deadline."""
         pause = False
         late = self._clock.monotonic() >= deadline
         selector = self._current_selector()
@@ -292,7 +248,7 @@ class Reader:
         await routing_watcher.pause(self._cluster, version, pause_s, self._clock)
 
 
-def _has_untried_replica(piece: _Piece, selector: ReplicaSelector) -> bool:
+def _has_untried_replica(piece: Piece, selector: ReplicaSelector) -> bool:
     try:
         _, _, _, stripe, places = piece.file.resolve(selector)
     except NotServing:
@@ -300,9 +256,9 @@ def _has_untried_replica(piece: _Piece, selector: ReplicaSelector) -> bool:
     return any(replica[1] not in piece.tried for replica in places[piece.number % stripe])
 
 
-def _piece(file: ReadFile, row: Row, place: Any, error: ThreefsError) -> _Piece:
+def _failed_piece(file: ReadFile, row: Row, place: Any, error: ThreefsError) -> Piece:
     target, _, _, number, within, length, _ = row
-    piece = _Piece(file, number, within, length, place)
+    piece = Piece(file, number, within, length, place)
     piece.tried.add(target)
     piece.error = error
     return piece

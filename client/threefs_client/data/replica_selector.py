@@ -1,4 +1,4 @@
-"""Which replica a read goes to: the storage process with the least of our own bytes outstanding, else in turn."""
+"""Which replica a read goes to: the storage process with the fewest outstanding bytes of this client, else in turn."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from threefs.ids import ChainId
 from threefs.layout import FileLayout
 from threefs.routing import Routing
 
-#: What a process that failed has "outstanding" for a while: any other replica is chosen first.
+#: A process that failed counts as having so many bytes outstanding for a while: other replicas are chosen first.
 _PENALTY = 1 << 50
 _PENALTY_S = 1.0
 
@@ -19,7 +19,7 @@ class ReplicaEndpoint:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        # Bytes asked for and not yet answered, plus one per row ever asked for: that settles ties in turn.
+        # Bytes requested and not yet answered, plus one per row ever requested: the latter breaks ties in turn.
         self.load = 0
         self.open_plan: object = None  # used by the planner within one step
 
@@ -69,7 +69,7 @@ class ReplicaSelector:
         return endpoint
 
     def penalize(self, endpoint: ReplicaEndpoint, now: float) -> None:
-        """Prefer others for a while: the process did not answer."""
+        """The process did not answer: prefer others for a while."""
         if all(other is not endpoint for _, other in self._penalties):
             endpoint.load += _PENALTY
             self._penalties.append((now + _PENALTY_S, endpoint))

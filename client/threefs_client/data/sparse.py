@@ -1,7 +1,7 @@
-"""Where a file has data and where it has holes, as the chains know it.
+"""Where a file has data and where it has holes, by the chunks on its chains.
 
-A chunk that does not exist is a hole, and so is what lies between the end of a chunk's bytes and the end of the chunk.
-So a hole that was punched or never written is found if it takes a whole chunk, or the end of one.
+A chunk that does not exist is a hole, and so is the range behind the stored bytes of a chunk. So a hole is found if it
+takes a whole chunk, or the end of one.
 """
 
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from threefs_client.data.handles import Handle
 
 
 async def data_ranges(handle: Handle, offset: int, end: int) -> AsyncIterator[tuple[int, int]]:
-    """(begin, end) of the stretches of data, in their order; neighbours come as one if they are seen together."""
+    """(begin, end) of the ranges of data, in order. Adjacent chunks of one page come as one range."""
     chunk_bytes = handle.layout.chunk_bytes
     number, begin, stop = offset // chunk_bytes, offset, offset
     while number * chunk_bytes < end:

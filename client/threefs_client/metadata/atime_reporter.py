@@ -1,7 +1,7 @@
-"""Tells the meta service which files were read, when their access times are due.
+"""Reports to the meta service which files were read, when their access times are due (relatime).
 
-Nobody waits for that, but who asks for the access time of such a file. What was read within a second or so goes in one
-call, each file at most once; what cannot be told is given up, as it is lost when this process dies.
+Reports are sent in the background; only a call that asks for the access time of such a file waits. One call reports the
+files that were read within about a second, each once. A report that fails is dropped, as it is when this process dies.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ PAUSE_S = 1.0
 _TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 2.0
 _PAGE = 256  # files in one call
-_MAX_FILES = 1 << 16  # that wait; others are not told of
+_MAX_FILES = 1 << 16  # with a pending report; reads of more files are not reported
 
 _LOG = LibraryLogger(__name__)
 
@@ -28,27 +28,27 @@ Send = Callable[[pb.ReportAtimeRequest, float], Awaitable[pb.ReportAtimeReply]]
 
 
 class TracksAtime(Protocol):
-    """A file that is read."""
+    """A file whose reads are reported."""
 
     inode: int
-    atime_due_ns: int  # from when on a read is to be told
+    atime_due_ns: int  # reads from this time on are reported
 
 
 class AtimeReporter:
-    """Of one client process, on its event loop. `send` makes the call, in so many seconds at most."""
+    """Of one client process, on its event loop. `send` makes the call within the given seconds."""
 
     def __init__(self, send: Send, *, enabled: bool, clock: Clock) -> None:
         self._send = send
         self._enabled = enabled
         self._clock = clock
         self._read_at: dict[int, float] = {}
-        self._in_flight: list[int] = []  # the files of the call that is under way
+        self._in_flight: list[int] = []  # the files of the call in flight
         self._call_lock = asyncio.Lock()  # one at a time
         self._background = BackgroundTasks()
         self._report_task: asyncio.Task[None] | None = None
 
     def record_read(self, file: TracksAtime) -> None:
-        """It was read just now."""
+        """The file was read just now."""
         if not self._enabled:
             return
         now_ns = self._clock.wall_ns()
@@ -58,22 +58,22 @@ class AtimeReporter:
         if len(self._read_at) < _MAX_FILES:
             self._read_at[file.inode] = self._clock.monotonic()
             if self._report_task is None or self._report_task.done():
-                self._report_task = self._background.run("telling of access times", self._report_later())
+                self._report_task = self._background.run("reporting of access times", self._report_later())
 
     def is_pending(self, inode: int) -> bool:
-        """Whether the meta service may not know yet that this file was read."""
+        """Whether a read of this file may not be reported yet."""
         return inode in self._read_at or inode in self._in_flight
 
     def pending_among(self, inodes: Sequence[int]) -> set[int]:
-        """For which of them that is so."""
+        """Those of the inodes for which that is so."""
         return (self._read_at.keys() & inodes) | set(inodes).intersection(self._in_flight)
 
     async def flush(self, timeout_s: float = _TIMEOUT_S) -> None:
-        """What was read so far is told when this returns, or given up."""
+        """Report all reads so far. An error drops the reports and is logged."""
         try:
             await self.report(timeout_s)
         except ThreefsError as error:
-            _LOG.info("access times could not be told", error=str(error))
+            _LOG.info("access times could not be reported", error=str(error))
 
     async def _report_later(self) -> None:
         while self._read_at:
@@ -81,10 +81,10 @@ class AtimeReporter:
             try:
                 await self.flush()
             except Exception:
-                _LOG.exception("access times could not be told")
+                _LOG.exception("access times could not be reported")
 
     async def report(self, timeout_s: float) -> None:
-        """All that is known. How long ago counts: clocks of two machines are not compared."""
+        """Report all reads so far, as ages: clocks of two machines are never compared."""
         async with self._call_lock:
             while self._read_at:
                 request = pb.ReportAtimeRequest()

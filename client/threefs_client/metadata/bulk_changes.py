@@ -1,4 +1,4 @@
-"""Many changes at once: cut into calls that the meta service can make in few transactions."""
+"""Many changes at once, cut into batches that the meta service applies in few transactions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -7,7 +7,7 @@ from threefs.errors import ProtocolError, ThreefsError, error_of
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.meta_calls import MetaCalls
 
-#: A call has at most so many changes, and about so many bytes.
+#: A batch has at most so many changes, and about so many bytes.
 MAX_CHANGES = 256
 _MAX_BYTES = 1 << 20
 _CALLS_IN_FLIGHT = 4
@@ -20,9 +20,9 @@ SendAlone = Callable[[pb.Change], Awaitable[pb.Changed]]
 async def change_many(
     meta: MetaCalls, send: Send, send_alone: SendAlone, changes: Sequence[pb.Change]
 ) -> list[Outcome]:
-    """What came of each change: what it made, or why it was not made.
+    """Apply the changes. Returns the result or the error of each.
 
-    If a call as a whole has failed, so have all changes in it, or their outcome is unknown; the error says which.
+    If a batch as a whole fails, all its changes have that error: not applied, or of unknown outcome.
     """
     outcomes: list[Outcome] = []
     turns = asyncio.Semaphore(_CALLS_IN_FLIGHT)
@@ -46,7 +46,7 @@ async def change_many(
                 return error
         return error_of(made.code, made.message) if made.code else made
 
-    # All have their end before this has, also when one fails or this is cancelled: what comes later follows them.
+    # All batches end before this returns, also when one fails or this is cancelled: later calls must come after them.
     for found in await asyncio.gather(*(make(part) for part in _parts(changes)), return_exceptions=True):
         if isinstance(found, BaseException):
             raise found

@@ -1,5 +1,4 @@
-"""Which calls of the meta service can share a message, and how: batch become a batch of batch, changes of names one of
-changes."""
+"""Which calls of the meta service share a message: STAT and LOOKUP become a BATCH_STAT, changes of names a BATCH."""
 
 from collections.abc import Awaitable
 from typing import Any, NamedTuple, Protocol
@@ -20,7 +19,7 @@ class Key(NamedTuple):
 
 
 class StatResult(NamedTuple):
-    """What a look has found, where an InodeReply would have it: to put it into one would copy it."""
+    """In place of an InodeReply, into which the inode would have to be copied."""
 
     inode: pb.Inode
 
@@ -30,7 +29,7 @@ Outcome = Any | ThreefsError
 #: The outcome of a call that has to be sent by itself.
 RETRY_ALONE = object()
 
-#: How a change is called among many, and its result.
+#: Method -> fields of the request in `Change`, and of the reply in `Changed`.
 _CHANGES = {
     methods.CREATE: ("create", "create"),
     methods.REMOVE: ("remove", "remove"),
@@ -38,7 +37,7 @@ _CHANGES = {
     methods.CLOSE: ("close", "file"),
     methods.SYNC: ("sync", "file"),
 }
-#: Of other methods every call goes alone.
+#: Methods whose calls may share a message.
 SHARED = frozenset((methods.STAT, methods.LOOKUP, *_CHANGES))
 
 
@@ -64,7 +63,7 @@ def key_of(method: Method[Any, Any], request: Any, caller: pb.Caller | None, tim
 
 
 def _goes_alone(method: Method[Any, Any], request: Any) -> bool:
-    """It moves directories, or has to wait for chunks."""
+    """Whether the call moves directories, or has to wait for chunks."""
     if method is methods.RENAME:
         return bool(request.exchange or request.whiteout)
     return (method is methods.CLOSE or method is methods.SYNC) and request.exact
@@ -97,7 +96,7 @@ async def send_batch(sender: Sender, key: Key, calls: list[Single]) -> list[Outc
 
 
 def _stat_batch(key: Key, calls: list[Single]) -> pb.BatchStatRequest:
-    """As columns where all are below one inode, which is cheaper for both sides."""
+    """As columns if all places have one base inode, which is cheaper for both sides."""
     bases, wanted = [], []
     for method, request in calls:
         if method is methods.STAT:

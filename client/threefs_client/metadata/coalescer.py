@@ -1,8 +1,8 @@
-"""Calls that are made at the same time travel together: one message, one transaction, one commit for many of them.
+"""Coalesces calls that are made at the same time: one message, one transaction, one commit for many of them.
 
-Nobody waits for others to come. What is asked for in one turn of the loop goes out at its end; only while so many
-messages are under way that the service has work in any case, what comes is kept until one of them is answered. A call
-that is alone goes as it is, and if the one before it was alone too, at once.
+No call waits for others to come. Calls of one turn of the loop are sent at its end. Only while `_MAX_MESSAGES` are in
+flight, so that the service has work in any case, new calls are kept until one of the messages is answered. A single
+call is sent as it is; if the previous one was single too, it is sent at once.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import Any
 from threefs.background import BackgroundTasks
 from threefs.errors import Cancelled, ThreefsError, error_of
 
-_MAX_MESSAGES = 2  # under way: one is worked on while the other is on its way, or waits for the disk
-_MIN_CALLS = 16  # calls in a message, if there are so many
+_MAX_MESSAGES = 2  # in flight: the service works on one while the other is on its way, or waits for the disk
+_MIN_CALLS = 16  # calls in a message, if that many wait
 _MAX_CALLS = 256
 
-#: Told the key and the calls of a message; the outcome of each.
+#: Gets the key and the calls of a message; returns the outcome of each call.
 Send = Callable[[Any, list[Any]], Awaitable[list[Any]]]
 
 
@@ -30,8 +30,8 @@ class _Queue:
 
     waiting: list[_Waiting] = field(default_factory=list)
     messages_in_flight: int = 0
-    calls_in_flight: int = 0  # calls in them
-    is_scheduled: bool = False  # it is looked at in this turn of the loop
+    calls_in_flight: int = 0  # calls in those messages
+    is_scheduled: bool = False  # for dispatch in this turn of the loop
 
 
 class Coalescer:
@@ -39,14 +39,14 @@ class Coalescer:
         self._send = send
         self._queues: dict[Hashable, _Queue] = {}
         self._messages = BackgroundTasks()
-        self._unfinished = 0  # calls that have not ended
-        self._was_alone = False  # whether there was no other one when the last one came
+        self._unfinished = 0  # calls
+        self._was_alone = False  # no other call was unfinished when the last one came
 
     def try_bypass(self) -> bool:
-        """True: the caller sends its call itself, at once, and says with `passed` that it has ended.
+        """True: the caller sends its call itself, at once, and calls `bypass_finished` afterwards.
 
-        Only who calls again and again one after the other gains by that. Where several calls come in one turn, the
-        first one would not travel with the others.
+        This is for a program that makes one call after the other. Where several calls come in one turn, the first one
+        would not share their message.
         """
         if self._unfinished or not self._was_alone:
             return False
@@ -57,7 +57,7 @@ class Coalescer:
         self._unfinished -= 1
 
     def add(self, key: Hashable, call: Any) -> "asyncio.Future[Any]":
-        """The outcome of a call that goes out together with others of the same key."""
+        """Queue a call, to be sent together with others of the same key. Returns the future of its outcome."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         queue = self._queues.get(key)
         if queue is None:
@@ -90,7 +90,7 @@ class Coalescer:
         try:
             outcomes = await self._send(key, [call for call, _ in part])
             for (_, future), outcome in zip(part, outcomes, strict=True):
-                if future.done():  # whoever waited has given up
+                if future.done():  # the caller was cancelled
                     continue
                 if isinstance(outcome, ThreefsError):
                     future.set_exception(outcome)
@@ -99,17 +99,17 @@ class Coalescer:
         except ThreefsError as error:
             _fail(part, error)
         finally:
-            _fail(part, Cancelled("the connection is being closed"))  # of no effect on those that are done
+            _fail(part, Cancelled("the connection is being closed"))  # no effect on futures that are done
             queue.messages_in_flight -= 1
             queue.calls_in_flight -= len(part)
             self._unfinished -= len(part)
-            if queue.waiting:  # who has just been answered often calls again in the next turn, and comes along
+            if queue.waiting:  # callers that were just answered often call again in the next turn: wait for them
                 asyncio.get_running_loop().call_soon(self._schedule, key, queue)
             else:
                 self._dispatch(key, queue)
 
     async def close(self) -> None:
-        """What is under way is given up."""
+        """Cancel the messages in flight. Their calls and those that wait fail with Cancelled."""
         for queue in self._queues.values():
             waiting, queue.waiting = queue.waiting, []
             self._unfinished -= len(waiting)

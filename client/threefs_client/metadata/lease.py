@@ -1,8 +1,8 @@
-"""What this process holds at the metadata: write sessions, locks, and files that are open for reading.
+"""The lease of a client at the metadata, under which it holds write sessions, locks, and files open for reading.
 
-The lease behind them is renewed while there is any of them, and given up when there is none for a while: an idle client
-costs nothing. Opening a file for reading sends nothing. Only files that stay open for some time are reported, together
-with the next renewal, so that they are kept if they lose their last name. That is in time: a removed file is kept for
+The lease is renewed while the client holds anything, and given back when it has held nothing for a while: an idle
+client costs nothing. Opening a file for reading sends nothing. A file that stays open for some time is reported with
+the next renewal, so that it is kept if it loses its last name. That is soon enough, because a removed file is kept for
 the length of a lease in any case.
 """
 
@@ -26,20 +26,20 @@ Renew = Callable[[pb.RenewLeaseRequest, float], Awaitable[pb.RenewLeaseReply]]
 
 
 class Lease:
-    """Of one client process, on its event loop. `renew` makes the call, in so many seconds at most."""
+    """The lease of one client process, on its event loop. `renew` makes the call within the given seconds."""
 
     def __init__(
         self, client: bytes, renew: Renew, lease_s: Callable[[], float], *, timeout_s: float, clock: Clock
     ) -> None:
-        """`timeout_s` is of what an operation waits for."""
-        self.number = 0  # as last heard; what is held under a lower one is lost
-        self.on_lost: list[Callable[[], None]] = []  # are called when what was held is lost
+        """`timeout_s`: how long an operation waits for the lease."""
+        self.number = 0  # as last received; sessions and locks of a lower number are lost
+        self.on_lost: list[Callable[[], None]] = []  # callbacks, for when sessions and locks are lost
         self._client = client
         self._renew = renew
         self._lease_s = lease_s  # T of the cluster
         self._timeout_s = timeout_s
         self._clock = clock
-        self._valid_until = 0.0  # the lease is certain so long
+        self._valid_until = 0.0  # by the local clock
         self._requests = 0  # of requests
         self._holders = 0  # sessions and locks
         self._read_opens: dict[int, list[float | int]] = {}  # inode -> [since, how often]
@@ -55,21 +55,21 @@ class Lease:
     # ---- what is held ----
 
     async def acquire(self) -> None:
-        """Before a session or lock is asked for; then call `leave` once, when it has ended or was not given."""
+        """To be called before a session or lock is requested. Call `release` once when it has ended or was refused."""
         self._holders += 1
         self._start_renewing()
-        if self._renewal_lock.locked():  # the old lease may just be given up
+        if self._renewal_lock.locked():  # the old lease may just be given back
             try:
                 async with self._renewal_lock:
                     pass
-            except BaseException:  # cancelled: nothing is asked for
+            except BaseException:  # cancelled: nothing will be requested
                 self._holders -= 1
                 raise
         if not self.number:
-            self._valid_until = self._clock.monotonic() + self.duration_s  # it begins with what is asked for now
+            self._valid_until = self._clock.monotonic() + self.duration_s  # the lease begins with this request
 
     def granted(self, number: int) -> None:
-        """It was given, under the lease of that number."""
+        """The session or lock was granted under the lease of that number."""
         before, self.number = self.number, max(self.number, number)
         if 0 < before < self.number:
             self._notify_lost()
@@ -82,7 +82,7 @@ class Lease:
         self._holders -= 1
 
     def opened_for_read(self, inode: int) -> None:
-        """A file was opened for reading; `read` when it is closed."""
+        """A file was opened for reading. Call `closed_for_read` when it is closed."""
         found = self._read_opens.get(inode)
         if found is None:
             self._read_opens[inode] = [self._clock.monotonic(), 1]
@@ -98,11 +98,13 @@ class Lease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the lease cannot have run out. If not, `confirm` finds out."""
+        """Whether the lease surely has not expired. If it may have, `revalidate` finds out."""
         return self._clock.monotonic() < self._valid_until
 
     async def revalidate(self) -> None:
-        """After a silence: what is held may be lost, and then `number` is another one. Raises if nobody answers."""
+        """Renew the lease if it may have expired. If sessions and locks were lost, `number` is another one afterwards.
+
+        Raises Unavailable when no meta service answers."""
         deadline = self._clock.monotonic() + self._timeout_s
         if not self.is_valid:
             async with self._renewal_lock:
@@ -111,7 +113,7 @@ class Lease:
                     await self._renew_all(deadline)
 
     async def renew_now(self) -> None:
-        """The same, also if it is certain: afterwards it is known not to have run out before this was called."""
+        """Renew the lease even if it is valid: then it surely had not expired when this was called."""
         deadline = self._clock.monotonic() + self._timeout_s
         async with self._renewal_lock:
             self._check_time(deadline)
@@ -148,8 +150,8 @@ class Lease:
         return not self._holders and not self._read_opens and not self._reported
 
     async def _renew_all(self, deadline: float = 0.0) -> None:
-        """One renewal, or several if there is much to say; none if nothing has to be held. Until the deadline, and at
-        least for as long as the next renewal is away."""
+        """Renew, in several calls if many files are to be reported; in none if nothing is held. It tries until the
+        deadline, and at least until the next renewal is due."""
         old_enough = self._clock.monotonic() - self.duration_s / RENEWALS / 2
         hold = [n for n, (since, _) in self._read_opens.items() if n not in self._reported and since <= old_enough]
         drop = self._reported.difference(self._read_opens)
@@ -172,9 +174,9 @@ class Lease:
         reply = await self._renew(request, timeout_s)
         if reply.lease > self.number:
             if self.number and (self._holders or self._reported):
-                _LOG.warning("the lease has run out meanwhile: what was open for writing or locked is lost")
+                _LOG.warning("the lease has expired: files open for writing and locks are lost")
             before, self.number = self.number, reply.lease
-            self._reported.clear()  # to be reported anew, next time
+            self._reported.clear()  # reported again with the next renewal
             if before:
                 self._notify_lost()
         self._reported.update(request.hold)
@@ -187,7 +189,7 @@ class Lease:
         await self._renew(pb.RenewLeaseRequest(client=self._client, end=number), _CLOSE_TIMEOUT_S)
 
     async def close(self) -> None:
-        """Let go of everything at once, so that nobody has to wait for the end of the lease."""
+        """Give the lease back, so that other clients need not wait until it expires."""
         await self._background.stop()
         if self.number:
             try:

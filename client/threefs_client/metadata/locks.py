@@ -1,4 +1,5 @@
-"""Advisory locks on files, seen by all clients of the cluster. They end with the lease of this process, or before."""
+"""Advisory locks on files, seen by all clients of the cluster. A lock ends at the latest with the lease of its
+client."""
 
 import asyncio
 import contextlib
@@ -16,9 +17,9 @@ _BACKOFF = Backoff(0.005, 0.25)
 
 
 class LockOwner:
-    """What one owner locks of one file: an open file with flock locks, or a process with record locks.
+    """The locks of one owner on one file. An owner is an open file (flock locks) or a process (record locks).
 
-    Not to be used by several tasks at once. Owners are told apart by their numbers, within this client.
+    Not to be used by several tasks at once. Owners of one client differ by their numbers.
     """
 
     def __init__(
@@ -31,19 +32,19 @@ class LockOwner:
         pid: int = 0,
         name: str = "",
     ) -> None:
-        """`name` is that of the file as the user knows it, for errors."""
+        """`name` is the name of the file for error messages."""
         self._name = name
         self._context = context
         self._inode = inode
         self._owner = owner
         self._kind = kind
         self._pid = pid
-        self._ranges = 0  # ranges
-        self._has_lease = False  # into the lease
+        self._ranges = 0  # that are locked
+        self._has_lease = False  # it counts as a holder of the lease
         self._unlocking: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
-        self._is_queued = False  # and others know of it
-        self._lease = 0  # number of that under which it is held
+        self._is_queued = False  # the meta service has a record of the wait
+        self._lease = 0  # number of the lease under which the locks are held
         self._is_lost = False
 
     @property
@@ -52,22 +53,22 @@ class LockOwner:
 
     @property
     def is_lost(self) -> bool:
-        """This process was silent for so long that somebody else may have had it since."""
+        """The lease expired under the lock, so another client may have had it since."""
         return self._is_lost or (self._ranges > 0 and self._lease < self._context.lease.number)
 
     def mark_lost(self) -> None:
-        """It is lost, and nobody tries to give it up."""
+        """Forget the locks: they are lost, and no unlock is sent."""
         self._ranges = 0
         self._release_lease()
 
     async def acquire(
         self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None, will_retry: bool = False
     ) -> None:
-        """Lock the bytes from `start` to `end`, that one included; what the owner had of them becomes this.
+        """Lock the bytes from `start` to `end`, inclusive. It replaces the owner's locks on these bytes.
 
-        Waits until it can be had, at most `wait_s` if that is given; then raises Locked. Who is cancelled has nothing.
-        Raises Deadlock for a record lock whose owner waits for one that is held here. A caller that waits by itself
-        says that it `will_retry`, and calls `give_up` if it does not in the end.
+        It waits for locks of others, at most `wait_s` seconds if given, and raises Locked after that. A cancelled call
+        leaves no lock. Raises Deadlock for a record lock whose holder waits for this owner. A caller that waits by
+        itself sets `will_retry`, and calls `cancel_wait` if it gives up.
         """
         try:
             await self._acquire(exclusive, start, end, wait_s, will_retry)
@@ -80,7 +81,7 @@ class LockOwner:
             raise
 
     async def cancel_wait(self) -> None:
-        """It is not waited for any more."""
+        """Remove the record of the wait from the meta service."""
         if self._is_queued:
             self._is_queued = False
             if not self._has_lease:
@@ -92,7 +93,7 @@ class LockOwner:
                 self._release_lease()
 
     def cancel_wait_soon(self) -> None:
-        """The same, in the background. If that fails, the record of the wait is soon too old to count."""
+        """The same, in the background. If it fails, the record of the wait expires soon."""
 
         async def cancel() -> None:
             with contextlib.suppress(ThreefsError):
@@ -121,7 +122,7 @@ class LockOwner:
                 if deadline is not None and self._context.clock.monotonic() >= deadline:
                     self._release_lease()
                     raise
-            except BaseException:  # it may have been given
+            except BaseException:  # it may have been granted
                 self._unlock_soon(start, end)
                 raise
             try:
@@ -139,18 +140,18 @@ class LockOwner:
             self._release_lease()
 
     def unlock_soon(self) -> None:
-        """Unlock all of it, in the background."""
+        """Unlock the whole file in the background."""
         self._unlock_soon(0, END)
 
     async def _finish_background(self) -> None:
-        """What was given up before has its end: it must not take away what is asked for now. Who is cancelled here
-        does not stop it."""
+        """Wait until earlier unlocks have ended: they must not take away the lock that is requested now. Cancelling
+        this wait does not cancel them."""
         before = [task for task in (self._unlocking, self._cancelling) if task is not None and not task.done()]
         if before:
             await asyncio.wait(before)
 
     async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
-        """A lock of somebody else that is in the way; its owner and pid are 0 if it is another client's."""
+        """A lock of another owner that conflicts. Its owner and pid are 0 if it belongs to another client."""
         lock = self._lock(pb.EXCLUSIVE if exclusive else pb.SHARED, start, end)
         request = pb.QueryLockRequest(client=bytes(self._context.client), inode=self._inode, lock=lock)
         reply = await self._context.meta.call(methods.QUERY_LOCK, request, timeout_s=self._context.options.timeout_s)
@@ -181,7 +182,7 @@ class LockOwner:
         self._ranges = reply.held
         if reply.blocked:
             self._is_queued = True
-            raise Locked(f"{self._name or f'inode {self._inode}'} is locked by somebody else")
+            raise Locked(f"{self._name or f'inode {self._inode}'} is locked by another owner")
         if wait:
             self._is_queued = False  # it was given
 
@@ -191,7 +192,7 @@ class LockOwner:
             self._context.lease.release()
 
     def _unlock_soon(self, start: int, end: int) -> None:
-        """If that fails too, the lock goes with the lease."""
+        """If this fails too, the lock ends with the lease."""
 
         async def undo() -> None:
             with contextlib.suppress(ThreefsError):

@@ -1,4 +1,4 @@
-"""Calls of the meta service: any of its processes will do, and mutations are replayed under one identity."""
+"""Calls of the meta service. Any of its processes can answer, and a mutation is repeated under one identity."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from threefs_client.metadata.coalescer import Coalescer
 from threefs_client.metadata.meta_selector import Connection, Connections, MetaSelector
 
 _BACKOFF = Backoff(0.02, 1.0)
-#: After that while without an answer it is said that calls wait, once.
+#: After so long without an answer a warning is logged, once.
 _SILENCE_S = 1.0
 
 _LOG = LibraryLogger(__name__)
 
-_HAS_CALLER: dict[type[Any], bool] = {}  # kinds of requests: whether they have a field for it
+_HAS_CALLER: dict[type[Any], bool] = {}  # type of request -> whether it has a field `caller`
 
 
 class MetaCalls:
@@ -41,7 +41,7 @@ class MetaCalls:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
     ) -> None:
-        """`caller` is on whose behalf calls are made that name nobody."""
+        """`caller` is the default of the calls' callers."""
         self.caller = caller
         self._cluster = cluster
         self._client = bytes(client)
@@ -50,19 +50,18 @@ class MetaCalls:
         self._random = random
         self._request = 0
         self._closing = False
-        self._is_silent = False  # and that was said
-        self._routing = EMPTY  # as of the last call, and what follows from it
+        self._is_silent = False  # and a warning was logged
+        self._routing = EMPTY  # as of the last call, with the addresses in it
         self._addresses: Sequence[str] = ()
         self._coalescer = Coalescer(partial(send_batch, self))
         self._selector = MetaSelector(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
 
     def mutation(self, count: int = 1) -> pb.Mutation:
-        """A new identity, or the first of so many. Each is answered only once, however often it is asked."""
+        """A new mutation identity, or the first of `count`. Repeats under one identity get the first result."""
         return pb.Mutation(**self.identity(count))
 
     def identity(self, count: int = 1) -> dict[str, Any]:
-        """The same by its fields, for who makes one request after the other: to put a message into another one, it is
-        written out and read again."""
+        """The fields of a new identity, which are cheaper to put into a request than a message."""
         first = self._request + 1
         self._request += count
         return {"client": self._client, "request": first}
@@ -70,7 +69,7 @@ class MetaCalls:
     async def call(
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
     ) -> Rep:
-        """As `send`; together with other calls of the same time where that is possible."""
+        """As `send`, but the call may share a message with other calls of the same turn of the loop."""
         if method not in SHARED:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
         coalescer = self._coalescer
@@ -89,7 +88,7 @@ class MetaCalls:
         return found
 
     async def send_changes(self, changes: list[Single], *, timeout_s: float) -> list[Any]:
-        """Changes that are there at the same time, in one message; of each the reply, or the error that it ended in."""
+        """Send changes in one message. Returns the reply of each, or its error."""
         outcomes = await send_batch(self, Key(True, False, b"", timeout_s), changes)
         for number, (method, request) in enumerate(changes):
             if outcomes[number] is RETRY_ALONE:
@@ -99,9 +98,10 @@ class MetaCalls:
     async def send(
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
     ) -> Rep:
-        """Call until answered for good. A mutation that may have had its effect ends in OutcomeUnknown.
+        """Repeat the call until it is answered, or until the timeout. A mutation that may have been applied by then
+        ends in OutcomeUnknown.
 
-        What the request asks for must be permitted to the `caller`, else to that of this object.
+        Permissions are those of `caller`, by default the caller of this object.
         """
         _set_caller(self.caller if caller is None else caller, request)
         deadline = self._clock.monotonic() + timeout_s
@@ -137,7 +137,7 @@ class MetaCalls:
         if not self._is_silent and self._clock.monotonic() - (deadline - timeout_s) >= _SILENCE_S:
             self._is_silent = True
             _LOG.warning(
-                "no meta service answers: calls wait, and fail in the end", error=str(error), after_s=timeout_s
+                "no meta service answers: calls are repeated until their timeout", error=str(error), after_s=timeout_s
             )
 
     def _addresses_in(self, routing: Routing) -> Sequence[str]:

@@ -1,9 +1,9 @@
-"""Which meta service is asked: any will do, so one that is gone or hangs must not be waited for.
+"""Selects the meta service for a call. Any service can answer, so calls must not wait for one that is dead or hangs.
 
-A service whose process dies is known by its connection. One that hangs, or whose machine is gone without a word, is
-known by its silence: while calls wait and nothing comes, it is pinged, and if it does not answer, its connection is
-given up, which sends all its calls elsewhere. Calls that are only slow are left alone. Whoever failed is avoided until
-it answers again, which is tried in the background: no call pays for that.
+The death of a process ends its connection. A service that hangs, or whose machine is gone, is found by its silence:
+while calls wait and no frame comes, it is pinged, and without an answer its connection is closed, which sends its calls
+elsewhere. Calls that are only slow are left alone. A service that failed is avoided until it answers a probe in the
+background, so that no call waits for that.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.rpc.methods import Method
 
-_CHECK_S = 0.2  # a service from which nothing came for so long is pinged
-_PING_TIMEOUT_S = 0.4  # and has so long to answer
+_CHECK_S = 0.2  # a service that has sent nothing for so long is pinged
+_PING_TIMEOUT_S = 0.4  # of the answer to a ping
 _CONNECT_TIMEOUT_S = 0.6
-_PROBE_PAUSE_S = 0.5  # between tries of one that failed
+_PROBE_PAUSE_S = 0.5  # between probes of a service that failed
 
 
 class Connection(Protocol):
@@ -40,7 +40,7 @@ class Connections(Protocol):
 
 
 class MetaSelector:
-    """`addresses` are those of the routing, in an order that all clients see alike."""
+    """`addresses` returns the services of the routing, in the same order for all clients."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class MetaSelector:
         self._first = random.below(1 << 16)  # clients spread over the meta services
         self._avoided: dict[str, asyncio.Task[None]] = {}
         self._pings: dict[str, asyncio.Task[None]] = {}
-        self._frames: dict[str, int] = {}  # as of the last look
+        self._frames: dict[str, int] = {}  # as of the last check
         self._check_timer: asyncio.TimerHandle | None = None
 
     def choose(self, addresses: Sequence[str], attempt: int) -> str:
-        """Whom to ask: the same one as long as it answers, others with further attempts."""
+        """The address to call: the same one as long as it answers, another one for a further attempt."""
         count = len(addresses)
         first = self._first + attempt
         if self._avoided:
@@ -70,7 +70,7 @@ class MetaSelector:
         return addresses[first % count]
 
     def live(self, address: str) -> Connection | None:
-        """The open connection, watched as long as calls wait."""
+        """The open connection, if there is one. It is checked for silence while calls wait."""
         connection = self._peers.live(address)
         if self._check_timer is None and connection is not None:
             self._schedule_check()
@@ -87,12 +87,12 @@ class MetaSelector:
         return connection
 
     def record_failure(self, address: str) -> None:
-        """A call to it failed. If that was the end of its connection, it is avoided for some time."""
+        """A call failed. If its connection has ended, the service is avoided until a probe is answered."""
         if address not in self._avoided and self._peers.live(address) is None and len(self._addresses()) > 1:
             self._avoided[address] = asyncio.create_task(self._probe(address))
 
     def _has_alternative(self, address: str) -> bool:
-        """Whether somebody else can be asked."""
+        """Whether another service can be called."""
         return any(other != address and other not in self._avoided for other in self._addresses())
 
     async def _probe(self, address: str) -> None:

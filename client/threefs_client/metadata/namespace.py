@@ -1,4 +1,4 @@
-"""Operations on names: everything of the meta service that is not an open file."""
+"""Operations on names: all calls of the meta service but those for open files."""
 
 import os
 import stat
@@ -26,7 +26,7 @@ _ABSENT = (NotFound.code, NotADirectory.code)
 class NamespaceApi:
     def __init__(self, context: ClientContext, caller: pb.Caller | None = None) -> None:
         self.context = context
-        self.caller = context.caller if caller is None else caller  # for whom permissions are checked
+        self.caller = context.caller if caller is None else caller  # whose permissions are checked
 
     async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
         return await self.context.meta.call(
@@ -55,10 +55,10 @@ class NamespaceApi:
         chunk_bytes: int = 0,
         stripe: int = 0,
     ) -> Sequence[Attributes | ThreefsError]:
-        """Make empty files, any number of them, in no particular order; per path what was made, or why not.
+        """Create empty files, any number of them, in no particular order. Returns the attributes or the error of each.
 
-        Each is made once or not at all, whatever becomes of the others. `parents` makes missing directories. Without
-        `exclusive` an existing file is no error. `chunk_bytes` and `stripe` are as of `open`.
+        Each file is created once or not at all, independently of the others. `parents` creates missing directories.
+        Without `exclusive` an existing file is no error. `chunk_bytes` and `stripe` are those of `open`.
         """
         request = create_request(permissions, parents, exclusive, chunk_bytes, stripe)
         wanted = []
@@ -72,8 +72,8 @@ class NamespaceApi:
         return [one if isinstance(one, ThreefsError) else Attributes(one.create.inode) for one in outcomes]
 
     async def remove_many(self, names: Sequence[Path]) -> Sequence[ThreefsError | None]:
-        """Remove files, links and empty directories, any number of them, in no particular order; per path None, or why
-        it was not removed."""
+        """Remove files, links and empty directories, any number of them, in no particular order. Returns None or the
+        error of each."""
         wanted = [pb.Change(remove=pb.RemoveRequest(place=paths.place(name))) for name in names]
         outcomes = await bulk_changes.change_many(
             self.context.meta, self._send_changes, self._send_change_alone, wanted
@@ -94,12 +94,12 @@ class NamespaceApi:
     # ---- looking ----
 
     async def stat(self, path: Path, *, follow: bool = True) -> Attributes:
-        """Raises NotFound, NotADirectory, TooManySymlinks."""
+        """The attributes of a path. Raises NotFound, NotADirectory, TooManySymlinks."""
         reply = await self._call(methods.STAT, pb.StatRequest(place=paths.place(path), follow=follow))
         return Attributes(reply.inode)
 
     async def stat_many(self, names: Sequence[Path], *, follow: bool = True) -> list[Attributes | None]:
-        """One answer per path, None where nothing is. Any other error is raised."""
+        """The attributes of each path, None where nothing exists. Any other error is raised."""
         return [None if inode is None else Attributes(inode) for inode in await self.stat_inodes(names, follow)]
 
     async def stat_inodes(self, names: Sequence[Path], follow: bool = True) -> list[pb.Inode | None]:
@@ -123,7 +123,7 @@ class NamespaceApi:
         return (await self.stat_inodes([path]))[0] is not None
 
     async def access(self, path: Path, wanted: int, *, follow: bool = True) -> Attributes:
-        """Raises AccessDenied unless all is permitted that is `wanted`: os.R_OK, os.W_OK, os.X_OK together."""
+        """Raises AccessDenied unless everything in `wanted` is permitted: a sum of os.R_OK, os.W_OK, os.X_OK."""
         request = pb.AccessRequest(place=paths.place(path), follow=follow, wanted=wanted)
         return Attributes((await self._call(methods.ACCESS, request)).inode)
 
@@ -147,11 +147,12 @@ class NamespaceApi:
             after = page[-1].name if page else ""
 
     async def walk(self, top: Path, *, with_attributes: bool = True) -> AsyncIterator[Step]:
-        """(path of a directory, its directories, its other entries), from the top down, links not followed.
+        """(path of a directory, its directories, its other entries), from the top down. Symbolic links are not
+        followed.
 
-        A large directory comes in several steps, each with the entries that follow by name; what lies below the
-        directories of a step comes before the next one. Directories that are taken out of a step's list are not walked,
-        nor those that are gone when it is their turn.
+        A large directory comes in several steps, in the order of names; the trees below the directories of one step
+        come before the next step. To leave a directory out, remove it from the list of its step. Directories that no
+        longer exist when they are reached are left out, too.
         """
         walk = Walk(top)
         while (page := walk.next_page()) is not None:
@@ -164,7 +165,7 @@ class NamespaceApi:
             yield walk.take_page(entries, more)
 
     async def usage(self, top: Path) -> Usage:
-        """Sums over a tree, what `du` shows."""
+        """Counts and sums over a tree, as `du` shows."""
         first = await self.stat(top, follow=False)
         if not first.is_directory:
             return _usage_of([first])
@@ -180,7 +181,7 @@ class NamespaceApi:
         return _usage_of(found.values())
 
     async def readlink(self, path: Path) -> str:
-        """Raises InvalidArgument for anything but a symbolic link."""
+        """The target of a symbolic link. Raises InvalidArgument for anything else."""
         found = await self.stat(path, follow=False)
         if not found.is_symlink:
             raise InvalidArgument(f"{paths.display(path)} is not a symbolic link")
@@ -202,14 +203,15 @@ class NamespaceApi:
         chunk_bytes: int = 0,
         stripe: int = 0,
     ) -> Attributes:
-        """Make an empty file without opening it; the arguments are those of `create_many`."""
+        """Create an empty file without opening it. The arguments are those of `create_many`."""
         request = create_request(permissions, parents, exclusive, chunk_bytes, stripe)
         request.mutation.CopyFrom(self.context.meta.mutation())
         request.place.path = paths.encode(path)
         return Attributes((await self._call(methods.CREATE, request)).inode)
 
     async def mkdir(self, path: Path, *, mode: int = 0o755, parents: bool = False) -> Attributes:
-        """With `parents`, missing directories above are made too and an existing one is no error."""
+        """Create a directory. With `parents`, missing directories above it are created too, and an existing one is no
+        error."""
         request = pb.MkdirRequest(
             mutation=self.context.meta.mutation(),
             place=paths.place(path),
@@ -221,10 +223,10 @@ class NamespaceApi:
         return Attributes((await self._call(methods.MKDIR, request)).inode)
 
     async def remove(self, path: Path, *, recursive: bool = False) -> None:
-        """A file, a link, or a directory: an empty one, or with `recursive` all below it.
+        """Remove a file, a link or an empty directory; with `recursive` a directory with everything below it.
 
-        By root that is one step. A user removes a tree piece by piece, as `rm -r` does, but looks first whether all
-        directories may be changed: if not, AccessDenied names one of them, and all is as it was.
+        For root this is one step. For a user the tree is removed entry by entry, as by `rm -r`, after a check that the
+        user may change all its directories: if not, AccessDenied names one of them, and nothing is removed.
         """
         if recursive and self.caller.uid:
             await self._remove_piecewise(path)
@@ -232,7 +234,7 @@ class NamespaceApi:
             await self._remove(path, pb.ANYTHING, recursive)
 
     async def _remove_piecewise(self, top: Path) -> None:
-        """A user may remove a tree only as far as it may remove each thing in it."""
+        """Remove a tree entry by entry, so that permissions are checked for each."""
         if (await self.stat(top, follow=False)).is_directory:
             await self._check_removable(top)
             directories: dict[str, None] = {}
@@ -246,20 +248,20 @@ class NamespaceApi:
             await self.unlink(top)
 
     async def _check_removable(self, top: Path) -> None:
-        """Raises AccessDenied. Others may change permissions meanwhile, and sticky directories are not looked into."""
+        """Raises AccessDenied. Permissions may change afterwards, and sticky directories are not examined."""
         await self.access(paths.parent(top), os.W_OK | os.X_OK)
         checked = ""
         async for directory, below, others in self.walk(top, with_attributes=False):
-            if (below or others) and directory != checked:  # an empty one is changed by nobody
+            if (below or others) and directory != checked:  # an empty one is removed from the directory above
                 checked = directory
                 await self.access(directory, os.W_OK | os.X_OK)
 
     async def unlink(self, path: Path) -> None:
-        """Anything but a directory."""
+        """Remove anything but a directory."""
         await self._remove(path, pb.NOT_DIRECTORY)
 
     async def rmdir(self, path: Path) -> None:
-        """An empty directory."""
+        """Remove an empty directory."""
         await self._remove(path, pb.ONLY_DIRECTORY)
 
     async def _remove(self, path: Path, kind: pb.RemoveKind, recursive: bool = False) -> None:
@@ -269,7 +271,7 @@ class NamespaceApi:
         await self._call(methods.REMOVE, request)
 
     async def mknod(self, path: Path, mode: int, device: int = 0) -> Attributes:
-        """Make a FIFO, a socket, a device or an empty file; `mode` has the bits of the type, as for os.mknod."""
+        """Create a FIFO, a socket, a device or an empty file. `mode` has the bits of the type, as for os.mknod."""
         kind = attributes.type_of(mode)
         request = pb.MknodRequest(
             mutation=self.context.meta.mutation(),
@@ -283,7 +285,7 @@ class NamespaceApi:
         return Attributes((await self._call(methods.MKNOD, request)).inode)
 
     async def exchange(self, one: Path, other: Path) -> None:
-        """Two entries, of any kinds, change places, atomically."""
+        """Exchange two entries of any kinds, atomically."""
         request = pb.RenameRequest(
             mutation=self.context.meta.mutation(),
             source=paths.place(one),
@@ -293,7 +295,7 @@ class NamespaceApi:
         await self._call(methods.RENAME, request)
 
     async def rename(self, source: Path, destination: Path, *, replace: bool = True) -> Attributes:
-        """Atomic; an existing destination is replaced unless `replace` is false (then AlreadyExists)."""
+        """Rename, atomically. An existing destination is replaced, unless `replace` is false (then AlreadyExists)."""
         request = pb.RenameRequest(
             mutation=self.context.meta.mutation(),
             source=paths.place(source),
@@ -303,7 +305,7 @@ class NamespaceApi:
         return Attributes((await self._call(methods.RENAME, request)).inode)
 
     async def symlink(self, target: Path, path: Path) -> Attributes:
-        """Make `path` a symbolic link to `target`, which need not exist."""
+        """Create the symbolic link `path` to `target`, which need not exist."""
         request = pb.SymlinkRequest(
             mutation=self.context.meta.mutation(),
             place=paths.place(path),
@@ -314,7 +316,7 @@ class NamespaceApi:
         return Attributes((await self._call(methods.SYMLINK, request)).inode)
 
     async def hard_link(self, source: Path, destination: Path) -> Attributes:
-        """Make `destination` another name of the file `source`."""
+        """Create `destination` as another name of the file `source`."""
         request = pb.LinkRequest(
             mutation=self.context.meta.mutation(), source=paths.place(source), destination=paths.place(destination)
         )
@@ -325,14 +327,14 @@ class NamespaceApi:
         return await self._set_attributes(path, follow, mode=checked_permissions(mode))
 
     async def chown(self, path: Path, uid: int, gid: int, *, follow: bool = True) -> Attributes:
-        """An id of -1 stays as it is."""
+        """Set owner and group. An id of -1 stays as it is."""
         wanted = {name: value for name, value in (("uid", uid), ("gid", gid)) if value != -1}
         if any(not 0 <= value < 1 << 32 for value in wanted.values()):
             raise InvalidArgument(f"user and group ids are 32-bit numbers: {uid}, {gid}")
         return await self._set_attributes(path, follow, **wanted)
 
     async def touch(self, path: Path, *, follow: bool = True) -> Attributes:
-        """Set both times to now, which whoever may write the file may do too."""
+        """Set both times to now. A user who may write the file may do this, too."""
         return await self._set_attributes(path, follow, atime_now=True, mtime_now=True)
 
     async def utime(self, path: Path, atime_ns: int | None, mtime_ns: int | None, *, follow: bool = True) -> Attributes:
@@ -349,7 +351,7 @@ class NamespaceApi:
         return Attributes((await self._call(methods.SET_ATTR, request)).inode)
 
     async def truncate(self, path: Path, length: int) -> Attributes:
-        """Cut a file to `length` bytes, or extend it with zeros."""
+        """Truncate a file to `length` bytes, or extend it with zeros."""
         layouts.check_range(layouts.MAX_CHUNK_BYTES, 0, length)
         request = pb.TruncateRequest(mutation=self.context.meta.mutation(), place=paths.place(path), length=length)
         return Attributes((await self._call(methods.TRUNCATE, request)).inode)
@@ -357,7 +359,7 @@ class NamespaceApi:
     # ---- extended attributes ----
 
     async def getxattr(self, path: Path, name: Path, *, follow: bool = True) -> bytes:
-        """Raises NoAttribute."""
+        """The value of an extended attribute. Raises NoAttribute."""
         request = pb.GetXattrRequest(place=paths.place(path), name=paths.encode(name), follow=follow)
         return (await self._call(methods.GET_XATTR, request)).value
 
@@ -369,7 +371,10 @@ class NamespaceApi:
     async def setxattr(
         self, path: Path, name: Path, value: bytes, *, create: bool = False, replace: bool = False, follow: bool = True
     ) -> None:
-        """Raises AlreadyExists with `create`, NoAttribute with `replace`; NoSpace, NotSupported, ResultTooLong."""
+        """Set an extended attribute. With `create` it must not exist (AlreadyExists), with `replace` it must
+        (NoAttribute).
+
+        Raises NoSpace, NotSupported, ResultTooLong."""
         request = pb.SetXattrRequest(
             mutation=self.context.meta.mutation(),
             place=paths.place(path),
@@ -382,14 +387,14 @@ class NamespaceApi:
         await self._call(methods.SET_XATTR, request)
 
     async def removexattr(self, path: Path, name: Path, *, follow: bool = True) -> None:
-        """Raises NoAttribute."""
+        """Remove an extended attribute. Raises NoAttribute."""
         request = pb.RemoveXattrRequest(
             mutation=self.context.meta.mutation(), place=paths.place(path), follow=follow, name=paths.encode(name)
         )
         await self._call(methods.REMOVE_XATTR, request)
 
     async def set_layout(self, path: Path, *, chunk_bytes: int = 0, stripe: int = 0, table_id: int = 0) -> Attributes:
-        """Of a directory: what new files below it get. 0 leaves a value to what is inherited."""
+        """Set the layout that new files below a directory get. A value of 0 is inherited from above."""
         request = pb.SetLayoutRequest(
             mutation=self.context.meta.mutation(),
             place=paths.place(path),
@@ -411,7 +416,7 @@ def create_request(permissions: int, parents: bool, exclusive: bool, chunk_bytes
 
 
 def requested_layout(chunk_bytes: int, stripe: int, table_id: int = 0) -> pb.Layout | None:
-    """Raises InvalidArgument. None when nothing is wished."""
+    """Raises InvalidArgument. None when nothing is chosen."""
     if chunk_bytes:
         layouts.check_chunk_bytes(chunk_bytes)
     if not 0 <= stripe <= layouts.MAX_STRIPE:

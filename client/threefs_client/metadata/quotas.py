@@ -14,7 +14,7 @@ from threefs_client.paths import Path
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Of a tree or of a user. Files count with their lengths. A limit of 0 is none."""
+    """The quota of a tree or of a user. Files count with their lengths. A limit of 0 means none."""
 
     path: str | None  # of the tree
     uid: int | None
@@ -22,7 +22,7 @@ class Quota:
     limit_inodes: int
     used_bytes: int
     used_inodes: int
-    counting: bool  # what was there before the quota was set is still being counted
+    counting: bool  # files from before the quota are still being counted
 
 
 class _Namespace(Protocol):
@@ -40,13 +40,13 @@ class Quotas:
     async def set(
         self, path: Path | None = None, *, uid: int | None = None, limit_bytes: int = 0, limit_inodes: int = 0
     ) -> None:
-        """Limit what may be in a tree or belong to a user; 0 only counts. For the administrator."""
+        """Limit the files in a tree or of a user; a limit of 0 only counts them. For the administrator."""
         if limit_bytes < 0 or limit_inodes < 0:
-            raise InvalidArgument("limits are not negative")
+            raise InvalidArgument(f"quota limits cannot be negative: {limit_bytes} bytes, {limit_inodes} inodes")
         await self._change(_request(path, uid), limit_bytes, limit_inodes)
 
     async def clear(self, path: Path | None = None, *, uid: int | None = None) -> None:
-        """There is no quota from now on."""
+        """Remove the quota. For the administrator."""
         request = _request(path, uid)
         request.clear = True
         await self._change(request, 0, 0)
@@ -57,14 +57,14 @@ class Quotas:
         await self._namespace._call(methods.SET_QUOTA, request)
 
     async def show(self, path: Path | None = None, *, uid: int | None = None) -> Quota | None:
-        """The quota that what is at `path` counts for, or that of a user; None if there is none."""
+        """The quota that `path` counts for, or the quota of a user; None if there is none."""
         wanted = _request(path, uid)
         request = pb.ShowQuotaRequest(place=wanted.place, uid=uid)
         reply = await self._namespace._call(methods.SHOW_QUOTA, request)
         return _of_wire(reply.quota) if reply.HasField("quota") else None
 
     async def list(self) -> list[Quota]:
-        """All of them. For the administrator."""
+        """All quotas. For the administrator."""
         found: list[Quota] = []
         after = b""
         while True:

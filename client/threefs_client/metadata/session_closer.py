@@ -1,7 +1,7 @@
-"""Write sessions whose end was not confirmed: it is asked for again in the background, until they have ended.
+"""Closes write sessions in the background when closing them was not confirmed.
 
-A session that nobody ends lives as long as this process, if that goes on to hold anything else: it renews the lease of
-all of it. While there is a write session, a removed file keeps its room.
+A session that stays open lives as long as this process holds anything else, because one lease covers all of it. While a
+write session is open, a removed file keeps its space.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.lease import Lease
 
-#: Sessions that are owed; of more the oldest are left to the lease.
+#: Sessions to close; beyond that the oldest end with the lease.
 MAX_UNFINISHED = 4096
 _BACKOFF = Backoff(0.5, 30.0)
 _ATTEMPT_TIMEOUT_S = 10.0
@@ -28,7 +28,8 @@ Send = Callable[[pb.CloseRequest, pb.Caller | None, float], Awaitable[pb.InodeRe
 
 
 class SessionCloser:
-    """Of one client process, on its event loop. `send` makes the call, under a new identity, in so many seconds."""
+    """Of one client process, on its event loop. `send` makes the call under a new identity, within the given
+    seconds."""
 
     def __init__(self, send: Send, lease: Lease, *, clock: Clock) -> None:
         self._send = send
@@ -44,20 +45,24 @@ class SessionCloser:
         return len(self._unfinished)
 
     def close_later(self, request: pb.CloseRequest, caller: pb.Caller | None, lease: int, error: BaseException) -> None:
-        """The call has failed with `error`, and the session may still be there. It was opened under that lease, which
-        is left when the session has ended."""
+        """Closing failed with `error`, so the session may still be open. It was opened under the lease of that number,
+        which is released when the session has ended."""
         if isinstance(error, SessionLost | NotFound):
             self._lease.release()
             return
         evicted = self._unfinished.put(request.session, (request, caller, lease))
         if evicted is not None:
-            _LOG.warning("a write session is left to the lease: too many cannot be ended", session=evicted[0].hex())
+            _LOG.warning(
+                "a write session stays open until the lease expires: too many could not be closed",
+                session=evicted[0].hex(),
+            )
             self._lease.release()
         if self._task is None or self._task.done():
             self._task = self._background.run("ending of write sessions", self._retry())
 
     def close_if_opened(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
-        """The call that begins a session was given up, or its outcome is unknown. `find` tells the inode, if it can."""
+        """The call that opens a session was cancelled, or its outcome is unknown. `find` returns the inode, if it
+        exists."""
         self._background.run("search for a write session", self._close_if_opened(find, session, caller))
 
     async def _close_if_opened(
@@ -66,10 +71,10 @@ class SessionCloser:
         try:
             inode = await find()  # at once, as it may be removed soon
         except ThreefsError:
-            await self._clock.sleep(_BACKOFF.first_s)  # what is on its way arrives
+            await self._clock.sleep(_BACKOFF.first_s)  # so that a request on its way arrives
             try:
                 inode = await find()
-            except ThreefsError:  # nothing is there, or nobody knows: then it is left to the lease
+            except ThreefsError:  # no file, or no answer: a session would end with the lease
                 return
         await self._lease.acquire()
         request = pb.CloseRequest(inode=inode, session=session)
@@ -84,7 +89,7 @@ class SessionCloser:
             failures = 0 if len(self._unfinished) < before else failures + 1
 
     async def _try_all(self, timeout_s: float) -> None:
-        """One after the other; the first that nobody answers ends the round."""
+        """Close one after the other. The first one that is not answered ends the round."""
         for session, (request, caller, lease) in list(self._unfinished.items()):
             if lease >= self._lease.number:  # else it has ended with its lease
                 try:
@@ -103,7 +108,7 @@ class SessionCloser:
             self._lease.release()
 
     async def close(self) -> None:
-        """Once more; then they are left to the lease."""
+        """Try once more; sessions that are still open end with the lease."""
         await self._background.stop()
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""The trash: what is removed below a directory that has a trash time is kept in /.trash/OWNER until it is due."""
+"""The trash: removed files below a directory with a trash time are kept in /.trash/OWNER until that time has passed."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ TOP = "/.trash"
 
 @dataclass(frozen=True, slots=True)
 class Trashed:
-    """Something that was removed."""
+    """A removed file or tree."""
 
     path: str  # where it is now
-    original: str  # where it was; empty: that was too deep to be told
+    original: str  # where it was; empty if that path was too deep to record
     owner: int  # user id
     removed_by: int  # user id
     removed_ns: int  # Unix time
-    left_s: int  # until it is gone for good; time in which no meta service runs does not count
+    left_s: int  # until it is deleted; time without a running meta service does not count
     attributes: Attributes
 
 
@@ -35,19 +35,19 @@ class Trash:
         self._namespace = tree
 
     async def set(self, directory: Path, seconds: int | None) -> Attributes:
-        """What is removed below the directory from now on is kept so long. 0: it is not kept; None: as above it.
+        """Keep what is removed below the directory from now on for so many seconds. 0: delete at once; None: inherit.
 
-        For its owner. Raises InvalidArgument for more than ten years.
+        For the owner of the directory. Raises InvalidArgument for more than ten years.
         """
         if seconds is not None and not 0 <= seconds < 1 << 32:
-            raise InvalidArgument(f"what is removed is kept for a whole number of seconds, not {seconds}")
+            raise InvalidArgument(f"a trash time is a number of seconds from 0 to {(1 << 32) - 1}, not {seconds}")
         request = pb.SetTrashRequest(
             mutation=self._namespace.context.meta.mutation(), place=paths.place(directory), trash_s=seconds
         )
         return Attributes((await self._namespace._call(methods.SET_TRASH, request)).inode)
 
     async def list(self, uid: int | None = None) -> AsyncIterator[Trashed]:
-        """What is in the trash: of one owner, or as far as it may be seen."""
+        """What is in the trash: of one owner, or of all owners whose trash the caller may see."""
         for owner in await self._owners(uid):
             after, more = b"", True
             while more:
@@ -55,15 +55,16 @@ class Trash:
                 try:
                     reply = await self._namespace._call(methods.LIST_TRASH, request)
                 except NotFound:
-                    break  # nothing of that owner was ever removed
+                    break  # that owner has no trash
                 for item in reply.items:
                     yield _of_wire(item, owner)
                 after, more = reply.next, reply.more
 
     async def restore(self, path: Path, to: Path | None = None, *, parents: bool = False) -> str:
-        """Put something in the trash, which `list` calls `path`, back where it was, or to another path; where it is.
+        """Move something out of the trash, where `list` shows it as `path`, back to its original path or to another
+        one. Returns the path.
 
-        `parents` makes missing directories. Raises AlreadyExists, and NotFound when the directory is not there.
+        `parents` creates missing directories. Raises AlreadyExists, and NotFound when the directory does not exist.
         """
         destination = await self._original(path) if to is None else paths.display(to)
         if parents:
@@ -75,7 +76,9 @@ class Trash:
             raise AlreadyExists(f"{destination} exists already: restore it to another path") from None
         except NotFound:
             await self._namespace.stat(path, follow=False)
-            raise NotFound(f"the directory of {destination} is gone: make it, or restore to another path") from None
+            raise NotFound(
+                f"the directory of {destination} does not exist: create it, or restore to another path"
+            ) from None
         return destination
 
     async def _original(self, path: Path) -> str:
@@ -85,11 +88,14 @@ class Trash:
         if not reply.items:
             await self._namespace.stat(path, follow=False)  # raises NotFound
         if not reply.items or not reply.items[0].path:
-            raise InvalidArgument(f"where {paths.display(path)} was is not known: restore it to another path")
+            raise InvalidArgument(
+                f"the original path of {paths.display(path)} is not known: restore it to another path"
+            )
         return paths.decode(reply.items[0].path)
 
     async def empty(self, uid: int | None = None) -> int:
-        """Remove for good what is in the trash of one owner, or as far as it may be removed; how many things."""
+        """Delete what is in the trash of one owner, or of all owners that the caller may empty. Returns the number of
+        items."""
         count = 0
         for owner in await self._owners(uid):
             try:

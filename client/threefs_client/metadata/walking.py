@@ -1,4 +1,5 @@
-"""The way through a tree, page by page. It holds a page of directories per level, however large directories are."""
+"""A depth-first walk through a tree, page by page. It holds one page of directories per level, however large they
+are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,14 +44,14 @@ class Walk:
         return None
 
     def skip_missing(self) -> bool:
-        """That directory has gone since it was listed. False if it is where the walk began."""
+        """The directory of the page was removed since it was listed. False if the walk began with it."""
         if len(self._levels) < 2:
             return False
         self._levels.pop()
         return True
 
     def take_page(self, entries: Sequence[Entry], more: bool) -> Step:
-        """Take in that page."""
+        """Take the entries of the page; returns what the walk yields for it."""
         level = self._levels[-1]
         directories = [entry for entry in entries if entry.is_directory]
         level.subdirectories, level.entered = directories, 0

@@ -20,7 +20,7 @@ LAYOUT = FileLayout(64 * KIB, TableId(1), stripe=1)
 def planned(rows: list[tuple[str, int, int]], length: int = 640 * KIB, **limits: int) -> list[ReadPlan] | None:
     selector = ReplicaSelector(make_routing())
     bounds = {"request_bytes": 1 << 20, "request_rows": 1000, **limits}
-    plans = read_plans.plan(rows, {"f": (selector.resolve(7, LAYOUT), length)}, **bounds)
+    plans = read_plans.plan_rows(rows, {"f": (selector.resolve(7, LAYOUT), length)}, **bounds)
     assert all(endpoint.open_plan is None for endpoint in selector._endpoints.values())
     if plans is None:
         assert all(endpoint.load == 0 for endpoint in selector._endpoints.values())
