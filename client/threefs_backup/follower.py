@@ -4,6 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from threefs_client import AsyncFileSystem
+
+from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Corrupt, NotFound, TooOld, Unavailable
 from threefs.kv.engine_api import Pair
@@ -22,6 +25,21 @@ class Service(Protocol):
     """Whoever serves the store now."""
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
+
+
+class MetaServices:
+    """The meta services of a cluster: each call goes to those that the manager knows at that moment."""
+
+    def __init__(self, fs: AsyncFileSystem) -> None:
+        self._fs = fs
+
+    async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
+        link = self._fs.context
+        found = link.cluster.routing.meta_addresses()
+        if not found:
+            raise Unavailable("no meta service is known to the manager now")
+        services = Managers([FramedManager(link.peers, one) for one in found])
+        return await services.call(method, request, timeout_s=timeout_s)
 
 
 class Follower:

@@ -10,9 +10,8 @@ import click
 import uvloop
 from threefs_backup import archive
 from threefs_backup.archive import ROLES
-from threefs_backup.follower import Follower, Service
+from threefs_backup.follower import Follower, MetaServices, Service
 from threefs_backup.restore import RestorePoint, find_restore_point, restore
-from threefs_backup.services import MetaServices, managers
 from threefs_client import AsyncFileSystem
 
 from threefs.cluster.registration import read_cluster_id
@@ -24,9 +23,9 @@ from threefs.kv import engines
 from threefs.kv.dump import KEYS_END
 from threefs.kv.restore_mark import in_part
 from threefs_cli import cluster_file, output
-from threefs_cli.cluster_selector import ClusterSelector, cluster_options
-from threefs_cli.error_names import naming
-from threefs_cli.meta_commands import json_option
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.error_names import with_filename
+from threefs_cli.option_types import json_option
 
 INTERVAL_S = 1.0
 #: What a backup promises to be behind at most.
@@ -68,7 +67,7 @@ def backup(selector: ClusterSelector, target: Path, once: bool) -> None:
             for follower in followers:
                 follower.close()
 
-    with archive.locked(target), contextlib.suppress(KeyboardInterrupt), naming(target):
+    with archive.locked(target), contextlib.suppress(KeyboardInterrupt), with_filename(target):
         selector.run(work)
 
 

@@ -1,24 +1,23 @@
-"""`threefs chain`: what an administrator decides about the chains of a cluster."""
+"""`threefs chain`: decisions of an administrator about the chains of a cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
-from threefs_client import AsyncFileSystem, addresses
+from threefs_client import AsyncFileSystem
 
-from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.errors import InvalidArgument, NotFound
 from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD, GET_ROUTING, GET_STATUS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
-from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 
 _CALL_TIMEOUT_S = 10.0
 
 
 @click.group()
 def chain() -> None:
-    """Rules and emergencies of chains: the groups of disks that keep copies of the same chunks."""
+    """Rules and emergencies of chains. A chain is a group of disks that keep copies of the same chunks."""
 
 
 @chain.command(
@@ -27,23 +26,23 @@ def chain() -> None:
 \b
 Examples:
   threefs chain min-replicas 2
-  threefs chain min-replicas 1      in an emergency: writes go on with a single copy
+  threefs chain min-replicas 1      in an emergency: a single copy is enough for writes
 """,
 )
 @click.argument("count", type=click.IntRange(1, 16))
 @click.option("--table", "table_id", type=click.IntRange(1), default=1, show_default=True, help="Chain table.")
 @cluster_options
 def min_replicas(selector: ClusterSelector, count: int, table_id: int) -> None:
-    """Set how many copies must be there for a write to be taken.
+    """Set how many copies a chain must have to accept writes.
 
-    A chain with fewer serving targets than COUNT can still be read, and brings its other targets up to date; its writes
-    wait. With 1, a write may be on a single disk when it is acknowledged.
+    A chain with fewer serving targets than COUNT still serves reads and brings its other targets up to date, but its
+    writes wait. With COUNT 1, an acknowledged write may be on a single disk.
     """
     url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> None:
         request = pb.SetMinReplicasRequest(table_id=table_id, min_replicas=count)
-        await _managers(fs, url).call(SET_MIN_REPLICAS, request, timeout_s=_CALL_TIMEOUT_S)
+        await managers(fs, url).call(SET_MIN_REPLICAS, request, timeout_s=_CALL_TIMEOUT_S)
 
     selector.run(work)
     if selector.as_json:
@@ -65,43 +64,43 @@ Examples:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 def accept_unheard(selector: ClusterSelector, nodes: tuple[int, ...], yes: bool) -> None:
-    """Let a manager that was restored from a backup go on without what these storage nodes know.
+    """Let a manager that was restored from a backup go on without the reports of these storage nodes.
 
-    It serves nothing before all storage nodes have told which replicas served last (`threefs status` shows the awaited
-    ones). If their disks can be brought back, bring them back instead. Where only their copy was up to date, an older
-    one is served then.
+    Such a manager serves nothing before every storage node has reported which replicas served last; `threefs status`
+    shows the awaited ones. If their disks can be brought back, bring them back instead. Without them, a chain whose
+    only current copy was on such a disk serves an older copy.
     """
     url = selector.url()
     if not yes:
         click.confirm(
-            f"The chains go on without what node {', '.join(map(str, nodes))} knows. Bytes that were written since the "
-            "backup, and that only their disks have, are lost for good. Go on?",
+            f"The chains go on without the report of node {', '.join(map(str, nodes))}. Bytes that were written since "
+            "the backup, and that only the disks of these nodes have, are lost for good. Go on?",
             abort=True,
             err=True,
         )
 
     async def work(fs: AsyncFileSystem) -> list[int]:
         request = pb.AcceptUnheardRequest(nodes=nodes)
-        return list((await _managers(fs, url).call(ACCEPT_UNHEARD, request, timeout_s=_CALL_TIMEOUT_S)).awaited_nodes)
+        return list((await managers(fs, url).call(ACCEPT_UNHEARD, request, timeout_s=_CALL_TIMEOUT_S)).awaited_nodes)
 
     awaited = selector.run(work)
     if selector.as_json:
         output.print_json({"given_up": list(nodes), "awaited": awaited})
     elif awaited:
-        click.echo(f"awaited still: node {', '.join(map(str, awaited))}")
+        click.echo(f"still awaited: node {', '.join(map(str, awaited))}")
     else:
-        click.echo("the chains go on; `threefs status` shows them, and `threefs fsck` what files have lost")
+        click.echo("the chains go on; `threefs status` shows them, and `threefs fsck` shows damaged files")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A target that might go on alone."""
+    """A target that could serve its chain alone."""
 
     target_id: int
     node_id: int
     address: str
     chunks: int
-    own_store: bool  # what it keeps is what the cluster knows it by, not a store that was begun anew
+    own_store: bool  # the store that the cluster knows, not an empty one that was made in its place
 
 
 @chain.command(
@@ -109,20 +108,25 @@ class Candidate:
     epilog="""
 \b
 Examples:
-  threefs chain accept-loss 3             shows what is there, and asks
+  threefs chain accept-loss 3             shows what other disks hold, and asks
   threefs chain accept-loss 3 --yes
   threefs chain accept-loss 3 --target 201
 """,
 )
 @click.argument("chain_id", type=click.IntRange(1), metavar="CHAIN")
-@click.option("--target", "target_id", type=click.IntRange(1), help="Whose copy is kept.  [default: the fullest]")
+@click.option(
+    "--target",
+    "target_id",
+    type=click.IntRange(1),
+    help="Target whose copy is kept.  [default: the one with most chunks]",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None, yes: bool) -> None:
-    """Let a chain go on without the disks that served it last: what only they had is lost.
+    """Let a chain go on without the disks that served it last. Bytes that only they had are lost.
 
-    Such a chain waits for them (`threefs status` shows them as lastsrv) and is neither read nor written. If a disk can
-    be brought back, bring it back instead. Afterwards a disk that returns is overwritten.
+    Such a chain waits for these disks (`threefs status` shows them as lastsrv), and so do its reads and writes. If a
+    disk can be brought back, bring it back instead. After this command, a disk that returns is overwritten.
     """
     url = selector.url()
     found, candidates = selector.run(lambda fs: _find_candidates(fs, url, chain_id))
@@ -131,27 +135,28 @@ def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None,
         for candidate in candidates:
             click.echo(describe(candidate), err=True)
         click.confirm(
-            f"Chain {chain_id} goes on with what target {chosen.target_id} has ({chosen.chunks} chunks). What only the "
-            "disks have that it waits for is lost for good: files then have older bytes, or zeros, in places. Go on?",
+            f"Chain {chain_id} goes on with the {chosen.chunks} chunks of target {chosen.target_id}. Bytes that only "
+            "the missing disks have are lost for good: files have older bytes, or zeros, in places. Go on?",
             abort=True,
             err=True,
         )
 
     async def work(fs: AsyncFileSystem) -> pb.AcceptLossReply:
         request = pb.AcceptLossRequest(chain_id=chain_id, chain_version=found.version, target_id=chosen.target_id)
-        return await _managers(fs, url).call(ACCEPT_LOSS, request, timeout_s=_CALL_TIMEOUT_S)
+        return await managers(fs, url).call(ACCEPT_LOSS, request, timeout_s=_CALL_TIMEOUT_S)
 
     version = selector.run(work).chain.version
     if selector.as_json:
         output.print_json({"chain_id": chain_id, "version": version, "target_id": chosen.target_id})
     else:
-        click.echo(
-            f"chain {chain_id} is served by target {chosen.target_id}; `threefs fsck` shows what files have lost"
-        )
+        click.echo(f"chain {chain_id} is served by target {chosen.target_id}; `threefs fsck` shows damaged files")
 
 
 def choose(candidates: Sequence[Candidate], target_id: int | None) -> Candidate:
-    """The one that was named, else the fullest of those that have what they had. Raises NotFound."""
+    """The target that the user named, else the one with most chunks, of those with their own store if there are any.
+
+    Raises NotFound.
+    """
     if target_id is not None:
         named = next((one for one in candidates if one.target_id == target_id), None)
         if named is None:
@@ -163,16 +168,16 @@ def choose(candidates: Sequence[Candidate], target_id: int | None) -> Candidate:
 
 
 def describe(candidate: Candidate) -> str:
-    kind = "" if candidate.own_store else ", in a store that was begun anew"
+    kind = "" if candidate.own_store else ", in a new store"
     where = f"node {candidate.node_id} at {candidate.address}"
     return f"target {candidate.target_id} on {where} has {candidate.chunks} chunks{kind}"
 
 
 async def _find_candidates(fs: AsyncFileSystem, url: str, chain_id: int) -> tuple[pb.Chain, list[Candidate]]:
     """The chain, and its targets whose processes live. Raises NotFound, InvalidArgument."""
-    managers = _managers(fs, url)
-    status = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
-    routing = (await managers.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)).routing
+    services = managers(fs, url)
+    status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+    routing = (await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)).routing
     found = next((one for one in status.chains if one.chain_id == chain_id), None)
     if found is None:
         raise NotFound(f"there is no chain {chain_id}; `threefs status --json` lists them")
@@ -191,10 +196,6 @@ async def _find_candidates(fs: AsyncFileSystem, url: str, chain_id: int) -> tupl
         if report.target_id in members and report.local_state != pb.LOCAL_OFFLINE
     ]  # fmt: skip
     return found, candidates
-
-
-def _managers(fs: AsyncFileSystem, url: str) -> Managers:
-    return Managers([FramedManager(fs.context.peers, address) for address in addresses.parse(url)])
 
 
 COMMANDS = (chain,)

@@ -10,9 +10,8 @@ from typing import Any
 import click
 import uvloop
 from rich.table import Table
-from threefs_client import AsyncFileSystem, addresses
+from threefs_client import AsyncFileSystem
 
-from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.errors import ThreefsError
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import GET_STATUS, STATISTICS
@@ -20,17 +19,17 @@ from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
 from threefs_cli import cluster_file, output
 from threefs_cli.cluster_file import ClusterFile, Plan
-from threefs_cli.cluster_selector import ClusterSelector, cluster_options
-from threefs_cli.error_names import naming
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.error_names import with_filename
 from threefs_cli.local_cluster import LocalCluster
+from threefs_cli.option_types import json_option
 
 _CALL_TIMEOUT_S = 10.0
 _STATISTICS_TIMEOUT_S = 2.0
 
 directory_option = click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Where the cluster and its data are."
+    "--dir", "directory", type=click.Path(path_type=Path), help="Directory of the cluster and its data."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(
@@ -48,10 +47,17 @@ Examples:
 @click.option(
     "--min-replicas",
     type=click.IntRange(1, 16),
-    help="Copies that must be there for a write to be taken.  [default: more than half of all; 1 of 2]",
+    help="Copies that a chain must have to accept writes.  [default: more than half of all; 1 of 2]",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the manager at its first start; 0: any.")
-@click.option("--foreground/--detach", default=False, help="Stay until Ctrl-C, then stop it.  [default: detach]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port for clients, at the first start; 0: any free port.",
+)
+@click.option(
+    "--foreground/--detach", default=False, help="Stay until Ctrl-C, then stop the cluster.  [default: detach]"
+)
 @json_option
 def up(
     directory: Path | None,
@@ -62,10 +68,10 @@ def up(
     foreground: bool,
     as_json: bool,
 ) -> None:
-    """Start a cluster on this machine, or what is missing of it.
+    """Start a cluster on this machine, or those of its processes that do not run.
 
-    It has one manager, one meta service and several storage processes. Started again on the same directory, it has its
-    data and its addresses back.
+    A cluster has one manager, one meta service and several storage processes. Started again in the same directory, it
+    has the same data and the same addresses.
     """
     cluster = LocalCluster(directory or cluster_file.default_directory())
     plan = requested_plan(cluster, storage, replicas, min_replicas)
@@ -77,14 +83,14 @@ def up(
         if foreground:
             await _run_in_foreground(cluster)
 
-    with naming(cluster.directory):
+    with with_filename(cluster.directory):
         uvloop.run(work())
 
 
 def requested_plan(
     cluster: LocalCluster, storage: int | None, replicas: int | None, min_replicas: int | None = None
 ) -> Plan | None:
-    """The plan that the options make, over that of the cluster that is there; None leaves it alone."""
+    """The plan that the options ask for: options that are missing keep the plan of the cluster. None: no option."""
     if storage is None and replicas is None and min_replicas is None:
         return None
     known = cluster.load()
@@ -138,8 +144,7 @@ def status(selector: ClusterSelector) -> None:
 
     async def work(fs: AsyncFileSystem) -> dict[str, Any]:
         peers = fs.context.peers
-        managers = Managers([FramedManager(peers, address) for address in addresses.parse(url)])
-        reply = await managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+        reply = await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
         found = describe(url, reply)
         meta_nodes = [node for node in found["nodes"] if node["kind"] == "meta" and node["alive"]]
         statistics = await asyncio.gather(*(meta_statistics(peers, node["address"]) for node in meta_nodes))
@@ -228,7 +233,7 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
 
 
 async def meta_statistics(peers: ConnectionPool, address: str) -> dict[str, Any] | None:
-    """What a meta service has done; None if it does not answer now."""
+    """Counters and rates of a meta service; None if it does not answer."""
     try:
         reply = await peers.call(address, STATISTICS, meta_pb2.StatisticsRequest(), timeout_s=_STATISTICS_TIMEOUT_S)
     except ThreefsError:
@@ -274,7 +279,7 @@ def print_status(found: dict[str, Any]) -> None:
     click.echo(f"{len(found['chains'])} chains; targets: {shown}")
     if found["failure"]:
         click.echo(
-            "the manager cannot change chains now, so whoever has died is not put out of them: "
+            "the manager cannot change chains now, so dead targets stay in them, and writes to those chains wait: "
             f"{output.printable(found['failure'])}"
         )
     if found["awaited_nodes"]:
@@ -285,7 +290,7 @@ def print_status(found: dict[str, Any]) -> None:
 
 
 def state_of(node: dict[str, Any]) -> str:
-    """Of its process, as far as it is known."""
+    """State of the process of a node, in words."""
     seconds = node["silent_ms"] / 1000
     if node["alive"]:
         return "alive"
@@ -293,34 +298,34 @@ def state_of(node: dict[str, Any]) -> str:
         return f"ended, last heard {seconds:.1f} s ago"
     if node["heard"]:
         return f"silent for {seconds:.1f} s"
-    return f"not heard since the manager began, {seconds:.1f} s ago"
+    return f"no heartbeat since the manager started {seconds:.1f} s ago"
 
 
 def _awaited_message(nodes: list[int]) -> str:
     awaited = ", ".join(map(str, nodes))
     return (
-        "the manager was restored from a backup, and nothing is served before all storage nodes have said what they "
-        f"know of their chains; awaited: {awaited}. Start them; if their disks are lost for good: `threefs chain "
+        "the manager was restored from a backup, and nothing is served before all storage nodes have reported what "
+        f"they know of their chains; awaited: {awaited}. Start them; if their disks are lost for good: `threefs chain "
         f"accept-unheard {' '.join(map(str, nodes))}`"
     )
 
 
 def _chain_warnings(chains: list[dict[str, Any]]) -> Iterator[str]:
-    """Chains that cannot be written, or not even be read."""
+    """A line for each chain that accepts no writes, or neither reads nor writes."""
     for chain in chains:
         copies = f"chain {chain['chain_id']} has {chain['serving']} of {len(chain['members'])} copies"
         if not chain["serving"]:
             last = ", ".join(str(m["target_id"]) for m in chain["members"] if m["state"] == "lastsrv")
             yield (
-                f"{copies}: it waits for target {last} to return, and is neither read nor written; if that disk is "
-                f"lost, see `threefs chain accept-loss {chain['chain_id']}`"
+                f"{copies}: it waits for target {last} to return; until then its reads and writes wait. If that disk "
+                f"is lost, see `threefs chain accept-loss {chain['chain_id']}`"
             )
         elif not chain["takes_writes"]:
-            yield f"{copies}, and a write needs {chain['min_replicas']}: it is read, and its writes wait"
+            yield f"{copies}, and a write needs {chain['min_replicas']}: it serves reads, and its writes wait"
 
 
 def _node_messages(node: dict[str, Any]) -> Iterator[str]:
-    """What a person should know of a node that is not in the table."""
+    """Lines about a node that its row in the table does not show: repairs, damage, failures."""
     if "meta" in node:
         yield _meta_activity(node["meta"])
     for resync in node["resync"]:
@@ -329,21 +334,21 @@ def _node_messages(node: dict[str, Any]) -> Iterator[str]:
             f"{resync['looked_at_chunks']} of {resync['chunks']} chunks"
         )
     if node["damaged_chunks"]:
-        waiting = f", {node['unrepaired_chunks']} not yet" if node["unrepaired_chunks"] else ""
+        waiting = f", {node['unrepaired_chunks']} not repaired yet" if node["unrepaired_chunks"] else ""
         yield f"{node['damaged_chunks']} damaged chunks found, {node['repaired_chunks']} repaired{waiting}"
     if node["read_only"]:
-        yield "its disk is full: it takes no writes of clients"
+        yield "its disk is full: it accepts no writes of clients"
     for failure in node["failures"]:
         yield output.printable(failure)
 
 
 def _meta_activity(statistics: dict[str, Any] | None) -> str:
     if statistics is None:
-        return "it does not say what it does"
-    waiting = f"{statistics['removals_waiting']} removals wait" if statistics["removals_waiting"] else "nothing waits"
+        return "it does not answer a request for its statistics"
+    waiting = f"{statistics['removals_waiting'] or 'no'} removals wait"
     return (
         f"{statistics['names_per_s']:,.0f} names/s, {statistics['transactions_per_s']:,.0f} transactions/s, "
-        f"{statistics['again_per_s']:,.1f}/s tried again; {waiting}"
+        f"{statistics['again_per_s']:,.1f}/s repeated; {waiting}"
     )
 
 

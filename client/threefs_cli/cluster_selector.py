@@ -1,4 +1,4 @@
-"""Which cluster a command means, and the connection to it."""
+"""Which cluster a command uses, and the connection to it."""
 
 import functools
 import os
@@ -9,20 +9,22 @@ from typing import Any, TypeVar
 
 import click
 import uvloop
-from threefs_client import AsyncFileSystem, connect_async
+from threefs_client import AsyncFileSystem, addresses, connect_async
 
+from threefs.cluster.manager_client import FramedManager, Managers
 from threefs.errors import NotFound
 from threefs_cli import cluster_file
+from threefs_cli.option_types import json_option
 
 ADDRESS_VARIABLE = "THREEFS_ADDRESS"
-#: A person waits for the answer; a manager that is being started again has come back by then.
+#: Short, because a person waits; long enough for a manager that is being restarted.
 CONNECT_S = 3.0
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSelector:
-    """What the user said about the cluster, and about the output."""
+    """The options of a command that name a cluster, and the form of its output."""
 
     address: str | None
     directory: Path | None
@@ -42,12 +44,12 @@ class ClusterSelector:
             return cluster_file.address_in(cluster_file.default_directory())
         except NotFound:
             raise NotFound(
-                f"no cluster is named and none was started here: `threefs up` starts one; "
-                f"--address, --dir or ${ADDRESS_VARIABLE} names another"
+                f"no cluster is named, and none was started here: `threefs up` starts one; "
+                f"--address, --dir or ${ADDRESS_VARIABLE} names another one"
             ) from None
 
     def key_file(self) -> str:
-        """With the key of the cluster; empty: it is found without being named (`threefs_client.keyring`)."""
+        """The file with the key of the cluster; empty: `threefs_client.keyring` searches for it."""
         if self.key_file_option is not None:
             return str(self.key_file_option)
         if self.directory is not None and not self.address and (path := cluster_file.key_file(self.directory)).exists():
@@ -55,7 +57,7 @@ class ClusterSelector:
         return ""
 
     def run(self, work: Callable[[AsyncFileSystem], Awaitable[T]]) -> T:
-        """Run `work` with a connection."""
+        """Connect, run `work` with the connection, close it; returns the result of `work`."""
         url = self.url()
 
         async def connected() -> T:
@@ -65,15 +67,19 @@ class ClusterSelector:
         return uvloop.run(connected())
 
 
+def managers(fs: AsyncFileSystem, url: str) -> Managers:
+    return Managers([FramedManager(fs.context.peers, address) for address in addresses.parse(url)])
+
+
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --address, --dir, --key-file and --json to a command; its first argument is a ClusterSelector."""
 
-    @click.option("--address", metavar="URL", help="Cluster to use, threefs://host:port.")
+    @click.option("--address", metavar="URL", help="Address of the cluster: threefs://HOST:PORT.")
     @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory of a local cluster.")
     @click.option(
-        "--key-file", type=click.Path(path_type=Path), help="With the key of the cluster, if it is not found."
+        "--key-file", type=click.Path(path_type=Path), help="File with the key of the cluster, where it is not found."
     )
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @json_option
     @functools.wraps(command)
     def with_selector(
         address: str | None, directory: Path | None, key_file: Path | None, as_json: bool, **rest: Any

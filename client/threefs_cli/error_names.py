@@ -8,7 +8,7 @@ from threefs.errors import ThreefsError
 
 
 @contextlib.contextmanager
-def naming(path: Path | str) -> Iterator[None]:
+def with_filename(path: Path | str) -> Iterator[None]:
     """Whatever fails within is about `path`, unless the error names a file: the kernel names none when a write fails,
     as on a full disk. Raises the same OSError with the name."""
     try:

@@ -39,14 +39,19 @@ Examples:
     type=click.IntRange(1, 99),
     default=3,
     show_default=True,
-    help="Chains that every disk takes part in: the more, the more disks share the load of one that died.",
+    help="Chains that every disk takes part in. With more of them, more disks share the load of a dead one.",
 )
 @click.option(
     "--min-replicas",
     type=click.IntRange(1, 16),
-    help="Copies that must be there for a write to be taken.  [default: more than half of all; 1 of 2]",
+    help="Copies that a chain must have to accept writes.  [default: more than half of all; 1 of 2]",
 )
-@click.option("--lease", "lease_s", type=click.FloatRange(0.5, 600), help="T in seconds.  [default: the manager's]")
+@click.option(
+    "--lease",
+    "lease_s",
+    type=click.FloatRange(0.5, 600),
+    help="Lease time T in seconds.  [default: the setting of the manager]",
+)
 def init(
     selector: ClusterSelector,
     nodes: tuple[str, ...],
@@ -55,11 +60,11 @@ def init(
     min_replicas: int | None,
     lease_s: float | None,
 ) -> None:
-    """Give a new cluster its plan, once: which storage nodes there are, and how many copies they keep.
+    """Give a new cluster its plan, once: its storage nodes, and how many copies of every chunk they keep.
 
-    NODES are the node_id of each storage process. Nodes of one DOMAIN (a machine, a rack) may fail together, so no
-    chunk has two copies in one; without @DOMAIN a node is a domain of its own. `threefs up` needs no init. The same
-    plan may be given again, another one is refused.
+    Each ID is the node_id of a storage process. Nodes of one DOMAIN (a machine, a rack) may fail together, so no chunk
+    has two copies in one domain, if that is possible. Without @DOMAIN a node is a domain of its own. The same plan may
+    be given again; a different one is refused. A cluster of `threefs up` needs no init.
     """
     request = pb.InitRequest(
         storage=planned(nodes),

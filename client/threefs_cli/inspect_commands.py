@@ -64,7 +64,7 @@ def _below(path: str, name: str) -> str:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @cluster_options
 def stat(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
-    """Show all that is known of files, directories or links."""
+    """Show all attributes of files, directories or links."""
 
     async def work(fs: AsyncFileSystem) -> list[dict[str, Any]]:
         return [output.attributes_json(path, await fs.stat(path, follow=False)) for path in paths]
@@ -83,7 +83,7 @@ def stat(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @cluster_options
 def du(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
-    """Sum up trees: files, directories, bytes of one copy."""
+    """Count the files, directories and bytes of directory trees. Bytes are those of one copy."""
     listed = paths or ("/",)
 
     async def work(fs: AsyncFileSystem) -> list[Usage]:
@@ -105,16 +105,15 @@ def du(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
         )
         return
     for path, usage in found:
-        click.echo(
-            f"{output.size(usage.length):>10}  {usage.files} files, {usage.directories} directories  "
-            f"{output.printable(path)}"
-        )
+        files = output.count_of(usage.files, "file", "files")
+        directories = output.count_of(usage.directories, "directory", "directories")
+        click.echo(f"{output.size(usage.length):>10}  {files}, {directories}  {output.printable(path)}")
 
 
 @click.command()
 @cluster_options
 def df(selector: ClusterSelector) -> None:
-    """Show the space of the cluster's disks. Each stored byte takes as many as there are replicas."""
+    """Show the space of the cluster's disks. Each byte of a file takes one byte per replica."""
 
     async def work(fs: AsyncFileSystem) -> dict[str, int]:
         space = await fs.statfs()

@@ -6,7 +6,8 @@ import click
 
 from threefs import keys
 from threefs_cli import output
-from threefs_cli.error_names import naming
+from threefs_cli.error_names import with_filename
+from threefs_cli.option_types import json_option
 
 
 @click.command(
@@ -17,15 +18,15 @@ Examples:
 """
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def key(file: Path, as_json: bool) -> None:
     """Make a key for a cluster, in a new FILE that only you may read.
 
-    The settings of every service of the cluster name it as key_file, and clients by --key-file or $THREEFS_KEY_FILE.
-    Whoever can read it can do everything with the cluster. `threefs up` needs no such file: it makes its own.
+    The settings of every service of the cluster name the file as key_file; clients name it by --key-file or
+    $THREEFS_KEY_FILE. A program that can read it can do everything with the cluster. `threefs up` makes its own key.
     """
     keys.check_new(file)
-    with naming(file):
+    with with_filename(file):
         keys.make(file)
     if as_json:
         output.print_json({"key_file": str(file)})

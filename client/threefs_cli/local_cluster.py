@@ -39,7 +39,6 @@ START_S = 60.0
 STOP_S = 15.0
 _POLL_S = 0.02
 _LOCK_NAME = "lock"
-_LOG_TAIL_BYTES = 2000
 _JOINED_NAME = "cluster_id"
 
 #: A group may be let in to the key by hand; others never, and nobody else writes here.
@@ -267,7 +266,7 @@ class LocalCluster:
             [sys.executable, "-m", program.module, "--settings", str(settings)],
             output=self._output(program.name),
             log=self._log(program.name),
-            environment=_environment(),
+            environment=processes.child_environment(),
         )
         return dataclasses.replace(program, process=process)
 
@@ -300,15 +299,15 @@ class LocalCluster:
                 return tuple(line.split()[1:])
             if not processes.alive(program.process):
                 raise Unavailable(
-                    f"{program.name} did not start: {self._last_log_line(program.name)} "
+                    f"{program.name} did not start: {processes.last_log_line(self._log(program.name))} "
                     f"(log: {self._log(program.name)})"
                 )
             if self._clock.monotonic() > deadline:
                 break
             await self._clock.sleep(_POLL_S)
         raise Unavailable(
-            f"{program.name} was not ready after {START_S:.0f} s: {self._last_log_line(program.name)} (log: "
-            f"{self._log(program.name)})"
+            f"{program.name} was not ready after {START_S:.0f} s: "
+            f"{processes.last_log_line(self._log(program.name))} (log: {self._log(program.name)})"
         )
 
     async def _init(self, state: ClusterFile) -> None:
@@ -336,10 +335,6 @@ class LocalCluster:
     def _log(self, name: str) -> Path:
         return self.directory / name / "log"
 
-    def _last_log_line(self, name: str) -> str:
-        lines = self._log(name).read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
-        return _log_message(lines[-1]) if lines else "it said nothing"
-
     # ---- stopping ----
 
     async def _stop(self, programs: Sequence[Program]) -> None:
@@ -362,17 +357,6 @@ def toml(settings: dict[str, str | int]) -> str:
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
 
 
-def _log_message(line: str) -> str:
-    """What a line of a log says."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return line
-    if not isinstance(entry, dict):
-        return line
-    return ": ".join(str(entry[name]) for name in ("event", "reason", "error") if name in entry) or line
-
-
 def _check_port(state: ClusterFile, port: int) -> None:
     """Raises InvalidArgument: a cluster keeps the port that its manager was first given, as clients know it by that."""
     addresses = state.program("manager").addresses
@@ -385,12 +369,3 @@ def _check_port(state: ClusterFile, port: int) -> None:
 
 def _node_id(program: Program) -> int:
     return int(program.name.rpartition("-")[2])
-
-
-def _environment() -> dict[str, str]:
-    """Ours, without depending on the directory we were called from."""
-    environment = dict(os.environ)
-    path = environment.get("PYTHONPATH", "")
-    if path:
-        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep))
-    return environment

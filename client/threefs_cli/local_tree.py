@@ -45,7 +45,7 @@ class LocalTree:
         elif not stat.S_ISDIR(found.st_mode):
             raise NotSupported(f"{source} is neither a file nor a directory")
         elif not recursive:
-            raise IsADirectory(f"{source} is a directory; -r copies it with all that is in it")
+            raise IsADirectory(f"{source} is a directory; -r copies it with its content")
         else:
             self._add_directory(source, destination)
 

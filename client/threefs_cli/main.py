@@ -28,19 +28,19 @@ _EXAMPLES = """
 \b
 Examples:
   threefs up                          start a cluster on this machine
-  threefs put -r ~/photos /photos     copy a directory into it
-  threefs ls -l /photos
-  threefs get -r /photos /tmp/back    and out again
-  threefs status
-  threefs down                        stop it; the data stays
+  threefs put -r ~/photos /photos     copy a directory into the cluster
+  threefs ls -l /photos               list it
+  threefs get -r /photos /tmp/back    copy it out of the cluster
+  threefs status                      show the nodes and chains
+  threefs down                        stop the cluster; its data stays
 
-The cluster is named by --address, by --dir (of a local one), by $THREEFS_ADDRESS, or is the one
-that `threefs up` started without --dir. Every command takes --json.
+A command uses the cluster that --address names, else --dir (a local cluster), else
+$THREEFS_ADDRESS, else the one that `threefs up` started without --dir. Every command takes --json.
 """
 
 
 class Commands(click.Group):
-    """Says in one line what went wrong. Exit code 2 for what the user asked, 1 for what did not work."""
+    """Prints an error in one line. Exit code 2: the command line is wrong; 1: the command did not work."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -51,7 +51,7 @@ class Commands(click.Group):
             raise click.ClickException(str(error)) from None
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # whoever read our output has enough of it: click ends quietly
+                raise  # the reader of our output has closed the pipe: click ends quietly
             where = f"{error.filename}: " if error.filename else ""
             raise click.ClickException(f"{where}{error.strerror or error}") from None
 

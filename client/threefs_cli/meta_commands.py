@@ -8,8 +8,7 @@ from typing import BinaryIO, TypeVar
 
 import click
 import uvloop
-from threefs_backup.follower import read_snapshot
-from threefs_backup.services import MetaServices
+from threefs_backup.follower import MetaServices, read_snapshot
 from threefs_client import AsyncFileSystem
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound
@@ -19,7 +18,8 @@ from threefs.kv.dump import Content
 from threefs.kv.engine_api import Durable
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
-from threefs_cli.error_names import naming
+from threefs_cli.error_names import with_filename
+from threefs_cli.option_types import json_option
 
 T = TypeVar("T")
 
@@ -35,7 +35,6 @@ engine_option = click.option(
     show_envvar=True,
     help=_ENGINE_HELP,
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
@@ -95,7 +94,7 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
 @contextlib.contextmanager
 def _create_durable(file: Path) -> Iterator[BinaryIO]:
     """Durable at the end."""
-    with naming(file), os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+    with with_filename(file), os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         yield out
         out.flush()
         os.fsync(out.fileno())

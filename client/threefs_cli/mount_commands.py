@@ -5,7 +5,6 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import uvloop
@@ -16,13 +15,13 @@ from threefs.env.clock import CLOCK
 from threefs.errors import Unavailable
 from threefs_cli import output, processes
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+from threefs_cli.option_types import json_option
 from threefs_cli.processes import Process
 
 STATE_VARIABLE = "XDG_STATE_HOME"
 _START_S = 60.0
 _EXIT_TIMEOUT_S = 90.0
 _POLL_S = 0.02
-_LOG_TAIL_BYTES = 2000
 
 
 @click.command(
@@ -89,7 +88,7 @@ Examples:
 )
 @click.argument("mountpoint")
 @click.option("--lazy", is_flag=True, help="Detach it at once, and end it when nobody uses it any more.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def umount(mountpoint: str, lazy: bool, as_json: bool) -> None:
     """End a mount, also one of which the process has died. Returns when everything written is stored."""
     place = mountpoints.place_of(mountpoint)
@@ -153,21 +152,20 @@ class Server:
             if ready.read_bytes().startswith(b"ready "):
                 return process.pid
             if not processes.alive(process):
-                raise Unavailable(f"{self.place} was not mounted: {self._last_log_line()} (log: {self.log})")
+                raise Unavailable(
+                    f"{self.place} was not mounted: {processes.last_log_line(self.log)} (log: {self.log})"
+                )
             await CLOCK.sleep(_POLL_S)
         raise Unavailable(f"{self.place} was not mounted after {_START_S:.0f} s (log: {self.log})")
 
-    def _last_log_line(self) -> str:
-        lines = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
-
 
 def environment() -> dict[str, str]:
-    """Ours, wherever we were called from. Large buffers are used again and not given back: fresh memory is slow."""
-    found: dict[str, Any] = dict(os.environ)
-    if path := found.get("PYTHONPATH", ""):
-        found["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep))
-    return {"MALLOC_MMAP_THRESHOLD_": str(8 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20), **found}
+    """The environment of the process behind a mount: it keeps large buffers, as fresh memory is slow."""
+    return {
+        "MALLOC_MMAP_THRESHOLD_": str(8 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+        **processes.child_environment(),
+    }
 
 
 async def await_exit(serving: list[Process]) -> bool:

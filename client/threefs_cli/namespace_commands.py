@@ -7,7 +7,7 @@ from threefs_client.metadata.namespace import requested_layout
 from threefs.errors import IsADirectory, NotADirectory, NotFound
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
-from threefs_cli.sizes import Size
+from threefs_cli.option_types import Size
 
 
 @click.command(
@@ -15,13 +15,13 @@ from threefs_cli.sizes import Size
 \b
 Examples:
   threefs mkdir -p /data/images
-  threefs mkdir --chunk 64K /databases     their pages are small: see docs/mount.md
+  threefs mkdir --chunk 64K /databases     for files with small pages: see docs/mount.md
 """
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("-p", "--parents", is_flag=True, help="Make missing directories above; one that exists is fine.")
-@click.option("--chunk", type=Size(), default=0, help="New files below have chunks of that size.")
-@click.option("--stripe", type=click.IntRange(0), default=0, help="New files below lie on so many chains.")
+@click.option("-p", "--parents", is_flag=True, help="Make missing parents too; an existing directory is no error.")
+@click.option("--chunk", type=Size(), default=0, help="Chunk size of new files in the directory.")
+@click.option("--stripe", type=click.IntRange(0), default=0, help="Chains over which a new file is spread.")
 @cluster_options
 def mkdir(selector: ClusterSelector, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int) -> None:
     """Make directories."""
@@ -49,11 +49,11 @@ Examples:
 """
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
-@click.option("-f", "--force", is_flag=True, help="What does not exist is no error.")
+@click.option("-r", "--recursive", is_flag=True, help="Remove directories with their content.")
+@click.option("-f", "--force", is_flag=True, help="Ignore names that do not exist.")
 @cluster_options
 def rm(selector: ClusterSelector, paths: tuple[str, ...], recursive: bool, force: bool) -> None:
-    """Remove files and links; with -r also directories. A whole tree goes in one step."""
+    """Remove files and links; with -r also directories. A whole tree disappears in one step."""
 
     async def work(fs: AsyncFileSystem) -> list[str]:
         removed = []
@@ -68,7 +68,7 @@ def rm(selector: ClusterSelector, paths: tuple[str, ...], recursive: bool, force
                 if not force:
                     raise
             except IsADirectory as error:
-                raise IsADirectory(f"{error}; rm -r removes it with all that is in it") from None
+                raise IsADirectory(f"{error}; rm -r removes it with its content") from None
         return removed
 
     _print_json_facts(selector, removed=selector.run(work))
@@ -80,7 +80,7 @@ def rm(selector: ClusterSelector, paths: tuple[str, ...], recursive: bool, force
 @click.option("-n", "--no-replace", is_flag=True, help="Fail if the destination exists.")
 @cluster_options
 def mv(selector: ClusterSelector, source: str, destination: str, no_replace: bool) -> None:
-    """Rename a file or directory, in one step. Into DESTINATION if that is a directory."""
+    """Rename a file or directory in one step. If DESTINATION is a directory, move it into that."""
 
     async def work(fs: AsyncFileSystem) -> str:
         target = await _destination_in(fs, source, destination)
@@ -103,7 +103,7 @@ Examples:
 @click.option("-s", "--symbolic", is_flag=True, help="A link that holds the path SOURCE, which need not exist.")
 @cluster_options
 def ln(selector: ClusterSelector, source: str, destination: str, symbolic: bool) -> None:
-    """Give a file another name. Inside DESTINATION if that is a directory."""
+    """Give a file another name. If DESTINATION is a directory, make the name in it."""
 
     async def work(fs: AsyncFileSystem) -> str:
         target = await _destination_in(fs, source, destination)
@@ -114,7 +114,7 @@ def ln(selector: ClusterSelector, source: str, destination: str, symbolic: bool)
 
 
 async def _destination_in(fs: AsyncFileSystem, source: str, destination: str) -> str:
-    """Where a thing goes that keeps its name when the destination is a directory."""
+    """The path that `source` gets: the destination, or its own name in a destination that is a directory."""
     (found,) = await fs.stat_many([destination])
     name = source.rstrip("/").rpartition("/")[2]
     if found is not None and found.is_directory and name:

@@ -5,12 +5,14 @@ signal goes through a handle of the very process that was checked.
 """
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_LOG_TAIL_BYTES = 2000
 _DEAD_STATES = "ZX"  # states of a process that has ended
 
 
@@ -68,6 +70,32 @@ def send(process: Process, number: signal.Signals) -> bool:
         return False
     finally:
         os.close(handle)
+
+
+def last_log_line(log: Path) -> str:
+    """The message of the last line of a log, for an error about the program that wrote it."""
+    lines = log.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
+    return _log_message(lines[-1]) if lines else "its log is empty"
+
+
+def _log_message(line: str) -> str:
+    """Event, reason and error of a line in JSON; any other line as it is."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(entry, dict):
+        return line
+    return ": ".join(str(entry[name]) for name in ("event", "reason", "error") if name in entry) or line
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of this process, with absolute paths: a program that it starts finds the same Python modules from
+    any directory."""
+    environment = dict(os.environ)
+    if path := environment.get("PYTHONPATH", ""):
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep))
+    return environment
 
 
 def _read_stat(pid: int) -> tuple[str, int] | None:

@@ -1,4 +1,4 @@
-"""`threefs quota`: limits of trees and users."""
+"""`threefs quota`: limits of directory trees and users."""
 
 import dataclasses
 
@@ -9,12 +9,12 @@ from threefs_client.metadata.quotas import Quota
 
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
-from threefs_cli.sizes import Size
+from threefs_cli.option_types import Size
 
 
 @click.group()
 def quota() -> None:
-    """Limits of what may be in a directory tree, or belong to a user."""
+    """Limit the bytes and inodes of a directory tree, or of a user."""
 
 
 @quota.command(
@@ -24,18 +24,20 @@ def quota() -> None:
 Examples:
   threefs quota set /projects/vision --bytes 10T --inodes 5000000
   threefs quota set --user 1000 --bytes 500G
-  threefs quota set /scratch                    no limit: only counted
+  threefs quota set /scratch                    counts, without a limit
 """,
 )
 @click.argument("path", required=False)
-@click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
-@click.option("--bytes", "limit_bytes", type=Size(), default=0, help="Lengths of all files; 0: no limit.")
-@click.option("--inodes", "limit_inodes", type=click.IntRange(0), default=0, help="Files, directories, links.")
+@click.option("--user", type=click.IntRange(0), metavar="UID", help="The quota of a user, instead of a directory.")
+@click.option("--bytes", "limit_bytes", type=Size(), default=0, help="Limit of the sum of file lengths; 0: no limit.")
+@click.option(
+    "--inodes", "limit_inodes", type=click.IntRange(0), default=0, help="Limit of files, directories and links."
+)
 @cluster_options
 def set_quota(
     selector: ClusterSelector, path: str | None, user: int | None, limit_bytes: int, limit_inodes: int
 ) -> None:
-    """Set or change a quota. What is there already is counted in the background."""
+    """Set or change a quota. Files that exist already are counted in the background."""
 
     async def work(fs: AsyncFileSystem) -> Quota | None:
         await fs.quotas.set(path, uid=user, limit_bytes=limit_bytes, limit_inodes=limit_inodes)
@@ -49,7 +51,7 @@ def set_quota(
 @click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
 @cluster_options
 def show(selector: ClusterSelector, path: str | None, user: int | None) -> None:
-    """Show the quota that PATH counts for, or a user's; without both, all quotas."""
+    """Show the quota that PATH counts for, or that of a user; without both, all quotas."""
 
     async def work(fs: AsyncFileSystem) -> Quota | list[Quota] | None:
         if path is None and user is None:
@@ -64,7 +66,7 @@ def show(selector: ClusterSelector, path: str | None, user: int | None) -> None:
 @click.option("--user", type=click.IntRange(0), metavar="UID", help="Of a user, instead of a directory.")
 @cluster_options
 def clear(selector: ClusterSelector, path: str | None, user: int | None) -> None:
-    """Take a quota away."""
+    """Remove a quota. Files stay as they are."""
     selector.run(lambda fs: fs.quotas.clear(path, uid=user))
     _print(selector, None)
 

@@ -44,7 +44,7 @@ class RemoteTree:
             self._add_entry(source, destination, found)
             return
         if not recursive:
-            raise IsADirectory(f"{source} is a directory; -r copies it with all that is in it")
+            raise IsADirectory(f"{source} is a directory; -r copies it with its content")
         waiting = [(source.rstrip("/") or "/", destination)]
         while waiting:
             source, destination = waiting.pop()

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from threefs.env.random import RANDOM, Random
 from threefs.errors import NotADirectory
-from threefs_cli.error_names import naming
+from threefs_cli.error_names import with_filename
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,7 +51,7 @@ class SafeWriter:
     def new_file(self, path: str, mode: int) -> Iterator[int]:
         """The descriptor of a file that takes the place of whatever file or link is there, if all goes well. Raises
         OSError."""
-        with self._open_parent(path) as (parent, name), naming(path):
+        with self._open_parent(path) as (parent, name), with_filename(path):
             special = _open_special(name, parent) if self._special_files else None
             if special is not None:
                 with open(special, "wb", buffering=0):

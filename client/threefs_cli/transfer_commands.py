@@ -29,21 +29,20 @@ _MAX_WARNINGS = 5
 \b
 Examples:
   threefs put model.bin /models/model.bin
-  threefs put -r photos/ /photos         /photos must not exist, else it becomes /photos/photos
-  threefs put a.txt b.txt /texts         /texts is a directory
+  threefs put -r photos/ /photos         as /photos; if that exists, as /photos/photos
+  threefs put a.txt b.txt /texts         into the directory /texts
   pg_dump base | threefs put - /backups/base.sql
 """
 )
 @click.argument("sources", nargs=-1, required=True, metavar="LOCAL...")
 @click.argument("destination", metavar="PATH")
-@click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
+@click.option("-r", "--recursive", is_flag=True, help="Copy directories with their content.")
 @cluster_options
 def put(selector: ClusterSelector, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
     """Copy local files into the cluster; - is standard input.
 
-    A file that exists there is replaced in one step, when the new one is whole. What a symbolic link below a directory
-    points to is not copied, but the link is; nothing is written through links of the cluster. Set-user-id bits stay
-    behind.
+    An existing file is replaced in one step, when the new one is whole. Symbolic links below a directory are copied as
+    links. Nothing is written through symbolic links in the cluster. Set-user-id bits are not copied.
     """
     if "-" in sources:
         _put_standard_input(selector, sources, destination)
@@ -62,17 +61,18 @@ def put(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
     for path in tree.skipped[:_MAX_WARNINGS]:
         click.echo(f"skipped {output.printable(path)}: neither a file nor a directory", err=True)
     if tree.skipped:
-        raise click.ClickException(f"{len(tree.skipped)} things were not copied; everything else was")
+        count = output.count_of(len(tree.skipped), "file was", "files were")
+        raise click.ClickException(f"{count} not copied, being neither files nor directories; all others were")
 
 
 def _put_standard_input(selector: ClusterSelector, sources: tuple[str, ...], destination: str) -> None:
     if len(sources) > 1:
-        raise click.UsageError("standard input (-) is copied alone")
+        raise click.UsageError("standard input (-) cannot be copied together with other files")
 
     async def work(fs: AsyncFileSystem) -> int:
         (found,) = await fs.stat_many([destination])
         if found is not None and found.is_directory:
-            raise IsADirectory(f"{destination} is a directory; name the file that standard input becomes in it")
+            raise IsADirectory(f"{destination} is a directory; add the name that standard input gets in it")
         return await tree_copy.put_stream(fs, sys.stdin.buffer, destination)
 
     length = selector.run(work)
@@ -91,17 +91,17 @@ Examples:
 )
 @click.argument("sources", nargs=-1, required=True, metavar="PATH...")
 @click.argument("destination", metavar="LOCAL")
-@click.option("-r", "--recursive", is_flag=True, help="Directories with all that is in them.")
+@click.option("-r", "--recursive", is_flag=True, help="Copy directories with their content.")
 @cluster_options
 def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, recursive: bool) -> None:
-    """Copy files of the cluster to the local disk; to - is to standard output.
+    """Copy files of the cluster to the local disk; the destination - is standard output.
 
-    A file that exists there is replaced in one step, when the new one is whole. Nothing below the destination is
-    written through symbolic links. Permissions are those of the file less the umask; set-user-id bits stay behind.
+    An existing file is replaced in one step, when the new one is whole. Nothing below the destination is written
+    through symbolic links. Permissions are those of the file less the umask; set-user-id bits are not copied.
     """
     if destination == "-":
         if recursive or selector.as_json:
-            raise click.UsageError("to standard output (-) go files alone, without -r and --json")
+            raise click.UsageError("standard output (-) takes files only: leave -r and --json out")
         selector.run(lambda fs: _write_out(fs, sources))
         return
 
@@ -118,7 +118,7 @@ def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
 async def _copy(
     selector: ClusterSelector, tree: LocalTree | RemoteTree, copy: Callable[[CopyProgress], Awaitable[None]]
 ) -> None:
-    """Copy with a progress bar, and say what was copied."""
+    """Copy with a progress bar, and print a summary."""
     start = CLOCK.monotonic()
     with _progress(tree, quiet=selector.as_json) as moved:
         await copy(moved)
@@ -177,7 +177,7 @@ def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[CopyProg
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @cluster_options
 def cat(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
-    """Write the content of files to standard output. With --json, in base64."""
+    """Write the content of files to standard output; with --json in base64."""
 
     async def whole(fs: AsyncFileSystem) -> list[dict[str, object]]:
         rows: list[dict[str, object]] = []

@@ -1,7 +1,6 @@
-"""`threefs trash`: what was removed, for a while."""
+"""`threefs trash`: removed files that are kept for a while."""
 
 import dataclasses
-import re
 
 import click
 from rich.table import Table
@@ -10,34 +9,12 @@ from threefs_client.metadata.trash import Trashed
 
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
-
-
-class Duration(click.ParamType[int]):
-    """Seconds; "off" is 0."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value).lower()
-        found = re.fullmatch(r"(\d+)([smhdw])", text)
-        if found is None and text != "off":
-            self.fail(f"{value!r} is not a time: say for example 12h, 7d, 4w or off", param, ctx)
-        return int(found[1]) * _UNITS_S[found[2]] if found else 0
-
-
-def format_duration(seconds: int) -> str:
-    """In the largest unit that does not hide much of it."""
-    for unit, size in reversed(_UNITS_S.items()):
-        if seconds >= 2 * size or unit == "s":
-            return f"{seconds // size}{unit}"
-    raise AssertionError("the loop ends with seconds")
+from threefs_cli.option_types import Duration, format_duration
 
 
 @click.group()
 def trash() -> None:
-    """What is removed below some directories is kept for a while, and can be put back."""
+    """Keep removed files for a while, list them, and put them back."""
 
 
 @trash.command(
@@ -52,22 +29,22 @@ Examples:
 )
 @click.argument("path")
 @click.argument("time", type=Duration(), required=False)
-@click.option("--as-above", is_flag=True, help="No setting of its own: that of the directory above counts.")
+@click.option("--as-above", is_flag=True, help="Drop the setting of PATH: that of the directory above applies.")
 @cluster_options
 def set_trash(selector: ClusterSelector, path: str, time: int | None, as_above: bool) -> None:
-    """Keep what is removed below PATH, from now on, for TIME: like 12h, 7d or off."""
+    """From now on, keep files that are removed below PATH for TIME, for example 12h or 7d; off keeps none."""
     if (time is None) != as_above:
-        raise click.UsageError("say a time, or --as-above")
+        raise click.UsageError("give either a TIME, such as 7d, or --as-above")
     selector.run(lambda fs: fs.trash.set(path, time))
     if selector.as_json:
         output.print_json({"path": path, "trash_s": time})
 
 
 @trash.command(name="list")
-@click.option("--user", type=click.IntRange(0), metavar="UID", help="Only what belongs to a user.")
+@click.option("--user", type=click.IntRange(0), metavar="UID", help="Only files of this user.")
 @cluster_options
 def list_trash(selector: ClusterSelector, user: int | None) -> None:
-    """Show what is in the trash, where it was, and how long it will stay."""
+    """List the trash: where each file was, where it is, and how long it stays."""
 
     async def work(fs: AsyncFileSystem) -> list[Trashed]:
         return [item async for item in fs.trash.list(user)]
@@ -102,13 +79,13 @@ Examples:
 """,
 )
 @click.argument("paths", nargs=-1, required=True)
-@click.option("--to", metavar="PATH", help="Another place than the old one.")
-@click.option("-p", "--parents", is_flag=True, help="Make missing directories.")
+@click.option("--to", metavar="PATH", help="Put it at this path, instead of where it was.")
+@click.option("-p", "--parents", is_flag=True, help="Make missing directories above it.")
 @cluster_options
 def restore(selector: ClusterSelector, paths: tuple[str, ...], to: str | None, parents: bool) -> None:
-    """Put back what `threefs trash list` shows as PATHS."""
+    """Put removed files back. PATHS are those that `threefs trash list` shows in its column `is`."""
     if to is not None and len(paths) > 1:
-        raise click.UsageError("--to is for one thing only")
+        raise click.UsageError(f"--to takes one PATH, and {len(paths)} are given")
 
     async def work(fs: AsyncFileSystem) -> list[str]:
         return [await fs.trash.restore(path, to, parents=parents) for path in paths]
@@ -122,10 +99,10 @@ def restore(selector: ClusterSelector, paths: tuple[str, ...], to: str | None, p
 
 
 @trash.command()
-@click.option("--user", type=click.IntRange(0), metavar="UID", help="Only what belongs to a user.")
+@click.option("--user", type=click.IntRange(0), metavar="UID", help="Only files of this user.")
 @cluster_options
 def empty(selector: ClusterSelector, user: int | None) -> None:
-    """Remove for good what is in the trash."""
+    """Remove everything in the trash for good."""
     count = selector.run(lambda fs: fs.trash.empty(user))
     if selector.as_json:
         output.print_json({"removed": count})

@@ -1,8 +1,9 @@
 """Copies trees between the local disk and the cluster: many small files at once, large ones in pieces at once."""
 
+import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, BinaryIO
 
@@ -10,7 +11,6 @@ from threefs_client import AsyncFile, AsyncFileSystem
 
 from threefs.env.random import RANDOM
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError
-from threefs_cli.bounded_gather import run_all
 from threefs_cli.local_tree import LocalFile, LocalTree
 from threefs_cli.remote_tree import RemoteFile, RemoteTree
 from threefs_cli.safe_open import open_file
@@ -26,18 +26,17 @@ BATCH_FILES = 256
 
 #: called with (files finished, bytes moved) since the last call
 CopyProgress = Callable[[int, int], None]
-Job = Coroutine[Any, Any, None]
 
 
 async def put(fs: AsyncFileSystem, tree: LocalTree, progress: CopyProgress) -> None:
     """Copy a local tree in. Existing files are replaced, each in one step when the new one is whole."""
     for number, level in enumerate(tree.levels):
-        await run_all((_make_directory(fs, path, allow_symlink=not number) for path in level), FILES_AT_ONCE)
+        await gather_bounded((_make_directory(fs, path, allow_symlink=not number) for path in level), FILES_AT_ONCE)
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
-    await run_all((_put_small(fs, file, progress) for file in small), FILES_AT_ONCE)
-    await run_all((_put_large(fs, file, progress) for file in large), LARGE_AT_ONCE)
-    await run_all((_put_symlink(fs, *link, progress) for link in tree.symlinks), FILES_AT_ONCE)
+    await gather_bounded((_put_small(fs, file, progress) for file in small), FILES_AT_ONCE)
+    await gather_bounded((_put_large(fs, file, progress) for file in large), LARGE_AT_ONCE)
+    await gather_bounded((_put_symlink(fs, *link, progress) for link in tree.symlinks), FILES_AT_ONCE)
 
 
 async def put_stream(fs: AsyncFileSystem, source: BinaryIO, destination: str) -> int:
@@ -63,8 +62,8 @@ async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, 
         writer.make_directory(path)
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
-    await run_all((_get_batch(fs, writer, batch, progress) for batch in _batches(small)), BATCHES_AT_ONCE)
-    await run_all((_get_large(fs, writer, file, progress) for file in large), LARGE_AT_ONCE)
+    await gather_bounded((_get_batch(fs, writer, batch, progress) for batch in _batches(small)), BATCHES_AT_ONCE)
+    await gather_bounded((_get_large(fs, writer, file, progress) for file in large), LARGE_AT_ONCE)
     for target, path in tree.symlinks:
         writer.make_symlink(target, path)
         progress(1, 0)
@@ -124,7 +123,7 @@ async def _put_large(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgres
                 _put_piece(fs, remote, local.fileno(), offset, size, progress)
                 for offset, size in _pieces(file.length_bytes)
             )
-            await run_all(jobs, PIECES_AT_ONCE)
+            await gather_bounded(jobs, PIECES_AT_ONCE)
     progress(1, 0)
 
 
@@ -165,7 +164,7 @@ async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, 
                 _get_piece(fs, remote, local, offset, size, progress) for offset, size in _pieces(file.length_bytes)
             )
             width = PIECES_AT_ONCE if stat.S_ISREG(os.fstat(local).st_mode) else 1
-            await run_all(jobs, width)
+            await gather_bounded(jobs, width)
     progress(1, 0)
 
 
@@ -216,3 +215,19 @@ def _last_name(source: str) -> str:
     if name in ("", ".", ".."):
         raise InvalidArgument(f"{source} has no name that the copy could have; name the destination in full")
     return name
+
+
+async def gather_bounded(jobs: Iterable[Coroutine[Any, Any, object]], limit: int) -> None:
+    """Run the coroutines of `jobs`, at most `limit` at a time. The first error cancels the rest and is raised."""
+    remaining = iter(jobs)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(limit):
+                group.create_task(_run_each(remaining))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _run_each(remaining: Iterator[Coroutine[Any, Any, object]]) -> None:
+    for job in remaining:
+        await job

@@ -44,7 +44,7 @@ def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
         wait_for(threefs, {"lastsrv"})  # none of them has what it should have
         assert "threefs chain accept-loss 1" in threefs.run("status").stdout
         refused = threefs.run("chain", "accept-loss", "1")
-        assert refused.exit_code == 1 and "has 0 chunks, in a store that was begun anew" in refused.stderr
+        assert refused.exit_code == 1 and "has 0 chunks, in a new store" in refused.stderr
         wait_for(threefs, {"lastsrv"})
         assert threefs.json("chain", "accept-loss", "1", "--yes")["target_id"] in (101, 201, 301)
         wait_for(threefs, {"serving"})

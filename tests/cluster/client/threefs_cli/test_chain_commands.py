@@ -19,7 +19,7 @@ def test_the_fullest_copy_that_is_no_new_store_goes_on() -> None:
     for candidates, named in (([], None), ([old], 999)):
         with pytest.raises(NotFound):
             choose(candidates, named)
-    assert describe(empty) == "target 101 on node 1 at h:1 has 900 chunks, in a store that was begun anew"
+    assert describe(empty) == "target 101 on node 1 at h:1 has 900 chunks, in a new store"
     assert describe(old).endswith("has 70 chunks")
 
 

@@ -105,7 +105,7 @@ def test_recovery_damage_and_full_disks_are_told(capsys: pytest.CaptureFixture[s
     for line in (
         "node 1: target 101 brings its successor up to date: 30 of 70 chunks",
         "node 1: 3 damaged chunks found, 2 repaired",
-        "node 1: its disk is full: it takes no writes of clients",
+        "node 1: its disk is full: it accepts no writes of clients",
         "node 1: the disk of /d is full",
     ):
         assert line in shown
@@ -124,9 +124,9 @@ def test_what_meta_services_do_is_told(capsys: pytest.CaptureFixture[str]) -> No
     found = cluster_commands.describe("threefs://h:0", pb.GetStatusReply(nodes=[pb.NodeStatus(node=node, alive=True)]))
     statistics = {"names_per_s": 1234.5, "transactions_per_s": 20.0, "again_per_s": 0.25, "removals_waiting": 0}
     for one, line in (
-        (statistics, "node 1001: 1,234 names/s, 20 transactions/s, 0.2/s tried again; nothing waits"),
+        (statistics, "node 1001: 1,234 names/s, 20 transactions/s, 0.2/s repeated; no removals wait"),
         (statistics | {"removals_waiting": 7}, "; 7 removals wait"),
-        (None, "node 1001: it does not say what it does"),
+        (None, "node 1001: it does not answer a request for its statistics"),
     ):
         found["nodes"][0]["meta"] = one
         cluster_commands.print_status(found)
@@ -141,7 +141,7 @@ def test_what_meta_services_do_is_told(capsys: pytest.CaptureFixture[str]) -> No
         ({"alive": False, "heard": True, "ended": False, "silent_ms": 4000}, "silent for 4.0 s"),
         (
             {"alive": False, "heard": False, "ended": False, "silent_ms": 1_179_900},
-            "not heard since the manager began, 1179.9 s ago",
+            "no heartbeat since the manager started 1179.9 s ago",
         ),
     ],
 )
@@ -167,7 +167,7 @@ def test_chains_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[s
     cluster_commands.print_status(found)
     shown = capsys.readouterr().out
     assert "chain 1 " not in shown
-    assert "chain 2 has 1 of 3 copies, and a write needs 2: it is read, and its writes wait" in shown
+    assert "chain 2 has 1 of 3 copies, and a write needs 2: it serves reads, and its writes wait" in shown
     assert "chain 3 has 0 of 3 copies: it waits for target 101" in shown and "threefs chain accept-loss 3" in shown
     assert "cannot change" not in shown
     reply.failure = "its disk is full\x1b"

@@ -28,7 +28,7 @@ def test_rm(threefs: CommandLine, fs: FileSystem) -> None:
     assert threefs.json("rm", "/rm/a") == {"removed": ["/rm/a"]}
     threefs.error("rm", "/rm/a")
     assert threefs.json("rm", "-f", "/rm/a", "/rm/b") == {"removed": ["/rm/b"]}
-    assert "/rm/full is a directory; rm -r removes it with all that is in it" in threefs.error("rm", "/rm/full")
+    assert "/rm/full is a directory; rm -r removes it with its content" in threefs.error("rm", "/rm/full")
     threefs.ok("rm", "-r", "/rm/full")
     assert [entry.name for entry in fs.list("/rm")] == []
 

@@ -29,7 +29,7 @@ def test_a_directory_goes_under_a_new_name_or_into_one_that_is_there(threefs: Co
     (tmp_path / "tree" / "below" / "file").write_bytes(b"x")
     os.mkfifo(tmp_path / "tree" / "pipe")
     result = threefs.run("put", "-r", str(tmp_path / "tree"), "/placed")
-    assert result.exit_code == 1 and "skipped" in result.stderr and "1 things were not copied" in result.stderr
+    assert result.exit_code == 1 and "skipped" in result.stderr and "1 file was not copied" in result.stderr
     (tmp_path / "tree" / "pipe").unlink()
     threefs.ok("put", "-r", str(tmp_path / "tree"), "/placed")
     assert threefs.ok("ls", "/placed") == "below/\ntree/\n"

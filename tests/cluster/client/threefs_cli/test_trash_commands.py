@@ -1,6 +1,6 @@
 import click
 import pytest
-from threefs_cli.trash_commands import Duration, format_duration
+from threefs_cli.option_types import Duration, format_duration
 from threefs_client import FileSystem
 
 from tests.harness.command_line import CommandLine

@@ -1,17 +1,22 @@
+import asyncio
 import dataclasses
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import click
 import pytest
 from click.testing import CliRunner
 from threefs_cli import cluster_file, processes
 from threefs_cli.cluster_file import Plan
-from threefs_cli.cluster_selector import ADDRESS_VARIABLE, ClusterSelector, cluster_options
-from threefs_client import keyring
+from threefs_cli.cluster_selector import ADDRESS_VARIABLE, ClusterSelector, cluster_options, managers
+from threefs_client import AsyncFileSystem, keyring
 
 from threefs import keys
-from threefs.errors import NotFound
+from threefs.errors import NotFound, Unavailable
+from threefs.rpc.methods import READ_LOG, Method
+from threefs.wire import backup_pb2 as pb
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +69,27 @@ def test_two_names_for_a_cluster_are_one_too_many() -> None:
     both = runner.invoke(look, ["--address", "h:1", "--dir", "d"])
     assert both.exit_code == 2 and "--address and --dir" in both.output
     assert runner.invoke(look, ["--address", "h:1", "--json"]).output == "h:1 True\n"
+
+
+class OneManagerGone:
+    """Connections of a client; the manager at m:1 does not answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def call(self, address: str, method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
+        self.asked.append(address)
+        if address == "m:1":
+            raise Unavailable("no answer")
+        return pb.ReadLogReply()
+
+
+def test_the_next_manager_is_asked_when_one_does_not_answer() -> None:
+    peers = OneManagerGone()
+    fs = cast(AsyncFileSystem, SimpleNamespace(context=SimpleNamespace(peers=peers)))
+
+    async def main() -> None:
+        await managers(fs, "threefs://m:1,n:1").call(READ_LOG, pb.ReadLogRequest(), timeout_s=1)
+
+    asyncio.run(main())
+    assert peers.asked == ["m:1", "n:1"]

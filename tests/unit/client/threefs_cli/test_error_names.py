@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from threefs_cli.error_names import naming
+from threefs_cli.error_names import with_filename
 from threefs_cli.main import main
 from threefs_cli.safe_write import SafeWriter
 
@@ -12,14 +12,18 @@ FULL = "/dev/full"  # every write to it meets a full disk
 
 
 def test_a_full_disk_is_named() -> None:
-    with pytest.raises(OSError, match="No space left on device: '/back/a'"), naming("/back/a"), open(FULL, "w") as file:
+    with (
+        pytest.raises(OSError, match="No space left on device: '/back/a'"),
+        with_filename("/back/a"),
+        open(FULL, "w") as file,
+    ):
         file.write("x")
 
 
 def test_what_has_a_name_keeps_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"/none'$"), naming("/back/a"):
+    with pytest.raises(FileNotFoundError, match=r"/none'$"), with_filename("/back/a"):
         (tmp_path / "none").read_text()
-    with pytest.raises(NotFound, match=r"^/data: gone$"), naming("/back/a"):
+    with pytest.raises(NotFound, match=r"^/data: gone$"), with_filename("/back/a"):
         raise NotFound("/data: gone")
 
 

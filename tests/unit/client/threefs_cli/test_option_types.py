@@ -1,6 +1,6 @@
 import click
 import pytest
-from threefs_cli.sizes import Size
+from threefs_cli.option_types import Size
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0), ("10", 10), ("4k", 4096), ("3GiB", 3 << 30), ("2TB", 2 << 40)])

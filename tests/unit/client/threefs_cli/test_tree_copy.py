@@ -3,10 +3,10 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
-from threefs_cli.bounded_gather import run_all
+from threefs_cli.tree_copy import gather_bounded
 
 
-def test_never_more_than_so_many_at_once() -> None:
+def test_the_limit_of_concurrent_jobs_holds() -> None:
     running = peak = done = 0
 
     async def job() -> None:
@@ -17,11 +17,11 @@ def test_never_more_than_so_many_at_once() -> None:
         running -= 1
         done += 1
 
-    asyncio.run(run_all((job() for _ in range(20)), 3))
+    asyncio.run(gather_bounded((job() for _ in range(20)), 3))
     assert (done, peak) == (20, 3)
 
 
-def test_the_first_error_ends_all_and_is_raised_as_itself() -> None:
+def test_the_first_error_cancels_the_rest_and_is_raised_as_itself() -> None:
     started = []
 
     async def job(number: int) -> None:
@@ -35,5 +35,5 @@ def test_the_first_error_ends_all_and_is_raised_as_itself() -> None:
             yield job(number)
 
     with pytest.raises(FileNotFoundError, match="two"):
-        asyncio.run(run_all(jobs(), 2))
+        asyncio.run(gather_bounded(jobs(), 2))
     assert len(started) < 10
