@@ -1,1 +1,1 @@
-"""Backups of the embedded stores of a cluster, taken while they are in use, and what is made from them."""
+"""Backups of the embedded stores of a cluster, taken while the stores are in use, and restores from them."""

@@ -1,12 +1,12 @@
 """A backup on a disk.
 
-    DIRECTORY/backup.json              which cluster it is of
-    DIRECTORY/manager/00000001/        a snapshot of the manager's store, and what was written since
+    DIRECTORY/backup.json              the cluster that it is a backup of
+    DIRECTORY/manager/00000001/        a snapshot of the manager's store, and a log of the changes since
         base.dump  info.json  log
-    DIRECTORY/meta/00000001/           the same of the metadata
+    DIRECTORY/meta/00000001/           the same for the metadata
 
-A snapshot counts when its directory has its final name; older ones go only then. Everything is readable by its owner
-alone, as names are in it.
+A snapshot is written under a temporary name. When it is complete it gets its final name, and only then older snapshots
+are removed. Only the owner can read the files, because they contain names of files.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from threefs.errors import AlreadyExists, Corrupt, NotFound, Unavailable
 from threefs.kv.dump import Content, Writer, file_bytes
 from threefs.kv.engine_api import Pair
 
-#: In the order in which they are copied: what the metadata refers to is in a copy of the manager's store that is not
-#: older.
+#: In the order in which they are copied. The manager comes last, so its copy has everything that the metadata refers
+#: to.
 ROLES = ("meta", "manager")
 _FORMAT = 1
 _PARTIAL = ".partial"
@@ -36,8 +36,8 @@ class Snapshot:
 
     directory: Path
     lineage: str
-    change: int  # the newest that is in it
-    taken_ns: int  # all that had been acknowledged then is in it
+    change: int  # number of its newest change
+    taken_ns: int  # it has everything that was acknowledged before this moment
     records: int
     length_bytes: int
 
@@ -52,8 +52,10 @@ class Snapshot:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """One process at a time writes to a backup. Raises Unavailable, NotFound: a parent that is not there is a name that
-    was mistyped, or a disk that is not mounted."""
+    """Lock a backup, so that one process at a time writes to it.
+
+    Raises Unavailable, and NotFound if the parent is missing: a mistyped name, or a disk that is not mounted.
+    """
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
@@ -69,7 +71,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def begin_or_continue(directory: Path, cluster_id: str) -> None:
-    """Begin a backup of that cluster, or go on with it. Raises AlreadyExists if something else is there."""
+    """Begin a backup of a cluster, or continue it. Raises AlreadyExists if the directory has anything else in it."""
     file = directory / "backup.json"
     if file.exists():
         found = cluster_id_of(directory)
@@ -79,7 +81,7 @@ def begin_or_continue(directory: Path, cluster_id: str) -> None:
     unexpected = sorted(entry.name for entry in directory.iterdir() if entry.name != "lock")
     if unexpected:
         raise AlreadyExists(
-            f"{directory} is not empty and holds no backup (there is {unexpected[0]}); choose another one"
+            f"{directory} is not empty and holds no backup (there is {unexpected[0]}); choose another directory"
         )
     write_json(file, {"format": _FORMAT, "cluster_id": cluster_id})
 
@@ -93,7 +95,7 @@ def cluster_id_of(directory: Path) -> str:
 
 
 def newest(directory: Path, role: str) -> Snapshot | None:
-    """The newest whole snapshot of a store. Raises Corrupt."""
+    """The newest complete snapshot of a store. Raises Corrupt."""
     whole = sorted(path for path in (directory / role).glob("[0-9]*") if path.name.isdecimal())
     if not whole:
         return None
@@ -126,7 +128,7 @@ class SnapshotWriter:
         self._dump.put(pair)
 
     def finish(self, lineage: str, change: int, taken_ns: int) -> Snapshot:
-        """Whole and durable when it returns; the older ones are gone."""
+        """Make the snapshot complete and durable, and remove older ones."""
         content = self._dump.end()
         self._out.flush()
         os.fsync(self._out.fileno())
@@ -149,7 +151,7 @@ class SnapshotWriter:
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Whole and durable when it returns."""
+    """Replace `file` in one step; the new content is durable when this returns."""
     fresh = file.with_name(file.name + ".new")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         json.dump(content, out, indent=2)

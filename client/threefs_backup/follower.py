@@ -1,4 +1,4 @@
-"""Copies one store into a backup and keeps it there: a snapshot, then the log behind it, again and again."""
+"""Copies one store into a backup and keeps the copy up to date: a snapshot, then the changes since, over and over."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +17,12 @@ from threefs_backup.archive import Snapshot, SnapshotWriter
 from threefs_backup.log_file import LogFile
 
 _CALL_S = 30.0
-#: A log that is longer than this, and than twice the snapshot below it, gives way to a new snapshot.
+#: A log longer than this, and longer than twice its snapshot, is replaced by a new snapshot.
 _LONG_LOG_BYTES = 64 << 20
 
 
 class Service(Protocol):
-    """Whoever serves the store now."""
+    """Calls to the service that has the store."""
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
 
@@ -52,14 +52,14 @@ class Follower:
         progress: Callable[[str], None] = lambda line: None,
         clock: Clock = CLOCK,
     ) -> None:
-        """What is there already, and is damaged, gives way to a new snapshot when that is whole."""
+        """A damaged backup stays until a new snapshot is complete."""
         self.role = role
         self.failure = ""  # why the last round did not succeed
         self._directory = directory
         self._service = service
         self._progress = progress
         self._clock = clock
-        self._snapshot_reason = "there is none yet"  # a snapshot has to be taken
+        self._snapshot_reason = "there is none yet"  # why the next round takes a snapshot, if there is no log
         self._snapshot: Snapshot | None = None
         self._log: LogFile | None = None
         try:
@@ -70,7 +70,7 @@ class Follower:
 
     @property
     def as_of_ns(self) -> int:
-        """All that had been acknowledged then is in the backup; 0: nothing is."""
+        """The backup has everything that was acknowledged before this moment; 0: it has nothing."""
         return self._log.as_of_ns if self._log else 0
 
     @property
@@ -78,7 +78,7 @@ class Follower:
         return (self._snapshot.length_bytes if self._snapshot else 0) + (self._log.length_bytes if self._log else 0)
 
     async def catch_up(self) -> None:
-        """Copy all that had been acknowledged before the call. Raises what the service or the disk raises."""
+        """Copy everything that was acknowledged before the call. Raises the errors of the service and of the disk."""
         if self._log is None or self._is_long():
             await self._take_snapshot(self._snapshot_reason if self._log is None else "the log has become long")
         try:
@@ -100,7 +100,7 @@ class Follower:
         return LogFile(self._snapshot.log, self._snapshot.change, self._snapshot.taken_ns)
 
     async def _take_snapshot(self, reason: str) -> None:
-        """The one before stays until the new one is whole."""
+        """The previous snapshot stays until the new one is complete."""
         self._progress(f"{self.role}: taking a snapshot ({reason})")
         start_ns = self._clock.wall_ns()
         writer = SnapshotWriter(self._directory, self.role)
@@ -128,7 +128,10 @@ class Follower:
 
 
 async def read_snapshot(service: Service, put: Callable[[Pair], None]) -> pb.ReadSnapshotReply:
-    """One state of the store, as of the call or later; the last page. Raises Unavailable if it is interrupted."""
+    """Hand all records of one state of the store to `put`; the state is that of the call or a later one.
+
+    Returns the last page. Raises Unavailable if the snapshot is interrupted.
+    """
     request = pb.ReadSnapshotRequest()
     while True:
         try:

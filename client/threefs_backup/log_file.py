@@ -1,9 +1,10 @@
-"""The log of a backup: writes of a store in their order, and moments up to which it is complete.
+"""The log of a backup: the changes of a store in order, and moments up to which the log is complete.
 
-A frame is a head (magic, number of the first change, changes, length, time, checksum of head and body) and the batch as
-the store's own log has it. A frame without changes tells a moment, in ns by the clock of whoever makes the backup: all
-that had been acknowledged then is before it. An end that is cut off is that of a backup that was interrupted, and is
-cut away before more is written; a bad frame with good ones behind it is damage.
+A frame is a head (magic, number of the first change, changes, length, time, checksum of head and body) and a batch in
+the form of the store's own log. A frame without changes is a mark of completeness: everything that was acknowledged
+before its time, in ns by the clock of the program that makes the backup, lies before it. An incomplete frame at the
+end was being written when the backup was interrupted; it is truncated before more is written. A bad frame before good
+ones is damage.
 """
 
 import os
@@ -26,8 +27,8 @@ _PIECE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    first: int  # number of the first change; of a moment: that of the next one
-    changes: int  # 0: a moment
+    first: int  # number of its first change; in a mark: number of the next change
+    changes: int  # 0: a mark of completeness
     time_ns: int
     batch: bytes
     end: int  # where the next frame begins
@@ -35,16 +36,18 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """Of a log, as far as it can be read."""
+    """How far a log can be read."""
 
-    change: int  # the newest
+    change: int  # number of the newest change
     as_of_ns: int
     length_bytes: int
 
 
 def frames(path: Path, after: int, *, up_to_damage: bool = False) -> Iterator[Frame]:
-    """From the first on, up to an end that is cut off. `after` is the change before the first. Raises Corrupt, unless
-    what lies before the damage is all that is wanted."""
+    """The frames of a log, without an incomplete one at the end. `after` is the number before the first change.
+
+    Raises Corrupt; with `up_to_damage`, stops at the damage instead.
+    """
     with path.open("rb") as log:
         offset = 0
         while (frame := _read(log.fileno(), offset)) is not None:
@@ -73,7 +76,7 @@ def _read(descriptor: int, offset: int) -> Frame | None:
 
 
 def _has_frame_after(descriptor: int, offset: int) -> bool:
-    """Whether any whole frame lies there."""
+    """Whether a complete frame begins at `offset` or later."""
     while piece := os.pread(descriptor, _PIECE_BYTES, offset):
         at = -1
         while (at := piece.find(_MAGIC, at + 1)) >= 0:
@@ -86,7 +89,7 @@ def _has_frame_after(descriptor: int, offset: int) -> bool:
 
 
 def log_state(path: Path, after: int, taken_ns: int) -> LogState:
-    """What the log ends with. Raises Corrupt."""
+    """How far the log can be read. Raises Corrupt."""
     found = LogState(after, taken_ns, 0)
     for frame in frames(path, after):
         as_of_ns = found.as_of_ns if frame.changes else frame.time_ns
@@ -95,10 +98,10 @@ def log_state(path: Path, after: int, taken_ns: int) -> LogState:
 
 
 class LogFile:
-    """Open to be written on."""
+    """A log that is open for appending."""
 
     def __init__(self, path: Path, after: int, taken_ns: int) -> None:
-        """`after` and `taken_ns` are those of the snapshot below. Raises Corrupt."""
+        """`after` and `taken_ns` are newest change and time of the snapshot. Raises Corrupt."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             found = log_state(path, after, taken_ns)
@@ -112,9 +115,10 @@ class LogFile:
         self.length_bytes = found.length_bytes
 
     def append(self, writes: Sequence[pb.LogWrite], complete_ns: int | None) -> None:
-        """Durable when it returns. `complete_ns`: all that had been acknowledged then is there with these writes.
+        """Append writes, durable when this returns. With `complete_ns`, everything that was acknowledged before that
+        moment is in the log after them.
 
-        Raises Corrupt if they do not follow what is there, OSError.
+        Raises OSError, and Corrupt if the first write is not the next change.
         """
         change = self.change
         pieces = []

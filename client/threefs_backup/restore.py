@@ -1,7 +1,8 @@
-"""Makes a store from a backup: all of it is checked, then loaded into an empty store, which is marked as restored.
+"""Makes a store from a backup: the backup is checked, then loaded into an empty store, which is marked as restored.
 
-The service that first serves from it raises what must be raised: the manager the versions of the routing and of the
-chains, the meta service the epoch of inode numbers, so that no number of a file that was lost is given out again.
+The first service that opens a restored store raises its numbers, so that no number of the lost part is assigned
+again: the manager raises the versions of the routing and of the chains, the meta service raises the epoch of inode
+numbers.
 """
 
 from collections.abc import Iterator
@@ -25,12 +26,12 @@ Changes = dict[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class RestorePoint:
-    """What a backup has of one store, up to a moment."""
+    """The state of one store that a restore makes: a snapshot, and a part of its log."""
 
     snapshot: Snapshot
-    as_of_ns: int  # all that had been acknowledged then is in it
-    change: int  # the newest that is restored
-    length_bytes: int  # of the log, as far as it is used
+    as_of_ns: int  # it has everything that was acknowledged before this moment
+    change: int  # number of its newest change
+    length_bytes: int  # length of the part of the log
     up_to_damage: bool = False
 
     def frames(self) -> Iterator[log_file.Frame]:
@@ -40,10 +41,9 @@ class RestorePoint:
 def find_restore_point(
     directory: Path, role: str, until_ns: int | None = None, *, up_to_damage: bool = False
 ) -> RestorePoint:
-    """The newest state, or the newest that is complete not after `until_ns`. Checks all of it.
+    """The newest state in a backup, or the newest complete one that is not after `until_ns`. Checks the whole backup.
 
-    Raises NotFound if there is none, Corrupt; of a log that is damaged in the middle the begin may be taken all the
-    same.
+    Raises NotFound if there is none, and Corrupt. With `up_to_damage`, uses the part of a log before its damage.
     """
     snapshot = archive.newest(directory, role)
     if snapshot is None:
@@ -63,12 +63,12 @@ def find_restore_point(
 
 
 def _read_log(point: RestorePoint, until_ns: int | None) -> RestorePoint:
-    """With as much of the log as is wanted."""
+    """The snapshot with its log, up to `until_ns`."""
     snapshot, change = point.snapshot, point.snapshot.change
     for frame in point.frames():
         change += frame.changes
         for _ in changes(frame.batch):
-            pass  # a batch that cannot be read is found before anything is written
+            pass  # parse every batch before anything is written
         if frame.changes and until_ns is None:
             point = RestorePoint(snapshot, point.as_of_ns, change, frame.end, point.up_to_damage)
         elif not frame.changes and (until_ns is None or frame.time_ns <= until_ns):
@@ -77,8 +77,11 @@ def _read_log(point: RestorePoint, until_ns: int | None) -> RestorePoint:
 
 
 async def restore(point: RestorePoint, engine: Engine, *, exclusive: bool = False) -> None:
-    """Fill an empty store. `alone`: nobody else can be filling it, so what a restore that was interrupted has left is
-    removed first. Raises AlreadyExists if the store is not empty; interrupted, it leaves a store that is refused."""
+    """Fill an empty store. A restore that is interrupted leaves a store that services refuse.
+
+    With `exclusive` no other process can be filling the store, so the records of an interrupted restore are removed
+    first. Raises AlreadyExists if the store is not empty.
+    """
     if exclusive and await in_part(engine.begin()):
         await _empty(engine)
     await dump.begin_restore(engine)
@@ -90,7 +93,7 @@ async def restore(point: RestorePoint, engine: Engine, *, exclusive: bool = Fals
 
 
 async def _empty(engine: Engine) -> None:
-    """Of all but the mark."""
+    """Remove all records but the mark of a restore."""
     while True:
         pairs = await engine.begin().get_range(b"", dump.KEYS_END, limit=_BATCH_KEYS, snapshot=True)
         old: Changes = {key: None for key, _ in pairs if key != RESTORE_KEY}
@@ -100,7 +103,7 @@ async def _empty(engine: Engine) -> None:
 
 
 def _batches(point: RestorePoint) -> Iterator[Changes]:
-    """The changes of the log: in one batch only the last of each key counts."""
+    """The changes of the log in batches; a batch has only the last change of each key."""
     batch: Changes = {}
     size = 0
     for frame in point.frames():

@@ -1,4 +1,4 @@
-"""What a measurement costs: seconds on the clock, and CPU seconds of the whole machine."""
+"""The cost of a piece of work: elapsed seconds, and CPU seconds of the whole machine."""
 
 import os
 import statistics
@@ -14,7 +14,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Round:
-    """One timed piece of work. `amount` is in bytes or operations, set by whoever did it."""
+    """One timed piece of work. The caller sets `amount`, in bytes or operations."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -27,7 +27,7 @@ class Round:
 
 @dataclass
 class Series:
-    """Rounds of the same work. All figures are medians."""
+    """Rounds of the same work; its rates are medians over the rounds."""
 
     rounds: list[Round] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""One directory that grows: do creates get slower with its size, and does listing it stay small and quick?"""
+"""One directory that grows: speed of creates, and speed and memory of listings, at each size."""
 
 import os
 import statistics
@@ -25,7 +25,7 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Size:
-    """The figures at one size. CPU is that of the whole machine, memory is resident, in bytes."""
+    """Measurements at one size. CPU is that of the whole machine; memory is resident, in bytes."""
 
     entries: int
     creates_per_s: float  # of the last ones before this size, in batches
@@ -109,7 +109,7 @@ async def _measure_size(fs: threefs_client.AsyncFileSystem, top: str, entries: i
 
 
 async def _measure_through_mount(mount: Mount, top: str, size: Size) -> None:
-    """As `ls -U` does: names alone."""
+    """List the directory through a mount, names only, as `ls -U` does."""
     thread = ThreadWorker("scandir")
     try:
         first, all_of_it, names = await thread.run(_scan, f"{mount.point}{top}")

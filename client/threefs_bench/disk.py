@@ -1,4 +1,4 @@
-"""What the disk can do: sequential writes of 1 MiB, each made durable, by fio if it is there."""
+"""The speed of a disk: sequential durable writes of 1 MiB, by fio if it is installed."""
 
 import json
 import os
@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 
 def durable_write_rate(directory: Path, total_bytes: int) -> tuple[float, str]:
-    """(bytes per second, who measured it)."""
+    """(bytes per second, name of the program that measured it)."""
     with tempfile.TemporaryDirectory(dir=directory) as place:
         if shutil.which("fio"):
             return _fio(Path(place), total_bytes), "fio"

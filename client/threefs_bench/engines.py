@@ -1,4 +1,4 @@
-"""How many transactions an engine of the metadata does: like those of a create, and reads of one key."""
+"""Transactions per second of a metadata engine: like those of a create, writes of one key, reads of one key."""
 
 import asyncio
 import functools
@@ -32,7 +32,7 @@ class Rate:
 
 
 async def measure(url: str, *, seconds: float = SECONDS) -> list[Rate]:
-    """Fills an empty store and empties it. Raises AlreadyExists when it is not empty."""
+    """Measure an empty store, and leave it empty. Raises AlreadyExists if it is not empty."""
     shown = str(parse(url))
     engine = await open_engine(parse(url))
     try:
@@ -53,7 +53,7 @@ async def measure(url: str, *, seconds: float = SECONDS) -> list[Rate]:
 
 
 async def _measure_latencies(engine: Engine, step: Callable[..., Awaitable[None]], tasks: int, s: float) -> list[float]:
-    """How long each transaction took that ended within the time."""
+    """Latencies of the transactions that ended within `s` seconds."""
     end = CLOCK.monotonic() + s
     numbers = iter(range(10**9))
     latencies: list[float] = []
@@ -71,7 +71,8 @@ async def _measure_latencies(engine: Engine, step: Callable[..., Awaitable[None]
 
 
 async def _create(tx: Transaction, number: int) -> None:
-    """What a create reads and writes: the parent, the entry, the inode, the time of the parent, which all write."""
+    """Reads and writes of a create: the parent, the entry, the inode, and the time of the parent, which all creates
+    set."""
     entry = b"DENT|parent|%d" % number
     await tx.get_many([b"INOD|parent", entry])
     tx.set(entry, _VALUE[:12])

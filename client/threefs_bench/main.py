@@ -18,13 +18,13 @@ from threefs_bench import engines, mount, smoke
 
 @click.group()
 def main() -> None:
-    """Measure a cluster, and what its machine could do."""
+    """Measure a cluster, and the limits of its machine."""
 
 
 @main.command("smoke")
-@click.option("--address", help="Cluster to measure, threefs://HOST:PORT. Without it one is started for the time.")
-@click.option("--disk", type=click.Path(path_type=Path, file_okay=False), help="Directory on the disk it stores on.")
-@click.option("--rounds", default=smoke.ROUNDS, show_default=True, help="Medians are taken over so many.")
+@click.option("--address", help="Cluster to measure, threefs://HOST:PORT.  [default: start one]")
+@click.option("--disk", type=click.Path(path_type=Path, file_okay=False), help="Directory on the disk of the cluster.")
+@click.option("--rounds", default=smoke.ROUNDS, show_default=True, help="Rounds; the results are medians over them.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here too.")
 def smoke_command(address: str | None, disk: Path | None, rounds: int, file: Path | None) -> None:
     """Ratios of the hot paths to raw sockets and to fio, in about two minutes.
@@ -62,7 +62,7 @@ async def _smoke(address: str | None, disk: Path | None, rounds: int, console: C
 @click.option(
     "--engine", "urls", multiple=True, required=True, metavar="URL", help="An empty store; several may be named."
 )
-@click.option("--seconds", default=engines.SECONDS, show_default=True, help="For each figure.")
+@click.option("--seconds", default=engines.SECONDS, show_default=True, help="Duration of each measurement.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here too.")
 def engines_command(urls: tuple[str, ...], seconds: float, file: Path | None) -> None:
     """Durable transactions per second of the engines that metadata can be kept in.
@@ -85,13 +85,14 @@ def engines_command(urls: tuple[str, ...], seconds: float, file: Path | None) ->
 
 @main.command("mount")
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--files", default=mount.FILES, show_default=True, help="So many files are made.")
-@click.option("--apart", is_flag=True, help="Only by 64 processes, each in a directory of its own.")
+@click.option("--files", default=mount.FILES, show_default=True, help="Number of files.")
+@click.option("--apart", is_flag=True, help="Only with 64 processes, each in a directory of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def mount_command(directory: Path, files: int, apart: bool, as_json: bool) -> None:
-    """Rates of metadata in a directory: a mount, or a local disk to compare with.
+    """Rates of metadata operations in a directory: of a mount, or of a local disk to compare with.
 
-    By one process and by four in one directory, and by 64 in a directory for each. Root drops the kernel's caches.
+    With one process and with four in one directory, and with 64 in a directory each. Root also drops the kernel's
+    caches.
 
     \b
     Example: python -m threefs_bench mount /mnt/data

@@ -1,7 +1,7 @@
-"""Rates of metadata through the client library: many calls in flight, and many names in one call.
+"""Rates of metadata operations through the client library: many calls in flight, and many names in one call.
 
-Each figure has the CPU time that an operation took here and in the meta services, which says more on a machine where
-others are at work than the rate does.
+Each result has the CPU time of an operation in the client and in the meta services, which varies less than the rate
+on a machine with other load.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ Step = Callable[[], Awaitable[int]]  # how many operations it was
 
 
 async def measure_fresh(directory: Path, *, seconds: float = SECONDS, in_flight: int = IN_FLIGHT) -> list[Figure]:
-    """Of a cluster that is started in `directory` for the time, with one meta service on the embedded engine."""
+    """Measure a new cluster in `directory`, with one meta service on the embedded engine; it is stopped afterwards."""
     cluster = LocalCluster(directory)
     started = await cluster.up(Plan(storage=3, replicas=3))
     process = started.program("meta").process
@@ -54,7 +54,7 @@ async def measure_fresh(directory: Path, *, seconds: float = SECONDS, in_flight:
 async def measure(
     address: str, *, meta_pids: Sequence[int] = (), seconds: float = SECONDS, in_flight: int = IN_FLIGHT
 ) -> list[Figure]:
-    """Of the cluster at `address`, in a directory of its own. `meta_pids`: its meta services, if they run here."""
+    """Measure the cluster at `address`. `meta_pids`: processes of its meta services, if they run on this machine."""
     async with await threefs_client.connect_async(address, timeout_s=60.0) as fs:
         top = f"/bench-meta-{os.getpid()}"
         await fs.mkdir(top)
@@ -127,7 +127,7 @@ class _Bench:
             nonlocal started, done
             while started < limit and CLOCK.monotonic() < end:
                 started += 1
-                operations = await step()  # others go on meanwhile: not to be written as one statement
+                operations = await step()  # `done +=` must not span the await: other workers change it
                 done += operations
 
         await asyncio.gather(*(work() for _ in range(in_flight)))

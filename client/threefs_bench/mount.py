@@ -1,4 +1,4 @@
-"""Metadata of any directory by plain system calls: what programs see of a mount, or of a local disk to compare with."""
+"""Metadata operations by plain system calls in any directory: of a mount, or of a local disk to compare with."""
 
 import asyncio
 import contextlib
@@ -15,9 +15,9 @@ from threefs.env.clock import CLOCK
 from threefs_bench.cost_meter import busy_s
 
 FILES = 5000
-PROCESSES = (1, 4)  # in one directory, where the kernel lets one change at a time through
-APART = (64,)  # each in a directory of its own: so many calls are in flight
-CAP_S = 15.0  # a step ends then, with what it has done
+PROCESSES = (1, 4)  # in one directory, in which the kernel allows one change at a time
+APART = (64,)  # each in a directory of its own, so that many calls are in flight
+CAP_S = 15.0  # a step ends after this time, with the operations done by then
 #: A directory is listed in milliseconds, so it is listed several times, each time by other processes.
 _LISTINGS = 3
 _PAUSE_S = 1.1  # before each: most systems keep attributes for a second
@@ -29,8 +29,8 @@ Action = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of system call by so many processes at once, each on files of its own: `create_p4` in one directory,
-    `create_p64_apart` in a directory for each."""
+    """One kind of system call by several processes at once, each on its own files: `create_p4` is four processes in one
+    directory, `create_p64_apart` is 64 processes with a directory each."""
 
     name: str
     per_s: float
@@ -57,8 +57,8 @@ def measure(
     apart: Sequence[int] = APART,
     cap_s: float = CAP_S,
 ) -> list[Row]:
-    """Empty files are made, looked at, listed, listed and looked at, renamed and removed. The kernel forgets what it
-    knows of them between these steps, if we may ask it to."""
+    """Create, stat, list, scan, rename and remove empty files. Before each step the kernel's caches are dropped, if
+    this process may do that."""
     place = directory / f"bench-{os.getpid()}"
     place.mkdir()
     try:
@@ -74,7 +74,7 @@ def measure(
 
 
 def _steps(place: Path, label: str, directories: Sequence[str], files: int, cap_s: float) -> Iterable[Row]:
-    """By one process for each of the directories."""
+    """All steps, with one process for each of the directories."""
     count = len(directories)
     for directory in {"", *directories}:
         (place / directory).mkdir(exist_ok=True)
@@ -95,7 +95,10 @@ def _steps(place: Path, label: str, directories: Sequence[str], files: int, cap_
 
 
 def _forget_caches() -> None:
-    """Only root may, and not in every container. What was made a moment ago is answered by the kernel alone then."""
+    """Drop the kernel's caches.
+
+    Only root may do that, and not in every container; else the kernel answers for new files.
+    """
     os.sync()
     with contextlib.suppress(OSError):
         Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
@@ -130,8 +133,10 @@ def _scan(path: str) -> None:
 def _step(
     name: str, action: Action, items: Sequence[Sequence[str]], cap_s: float, each: int = 1, times: int = 1
 ) -> tuple[Row, list[int]]:
-    """One process for each list of items; so many times, one after the other. An operation counts as `each`, for
-    listings. How many of its items each process has done the last time."""
+    """Run one process for each list of items, `times` times in sequence. One operation counts as `each`, for listings.
+
+    Returns the row, and the number of items that each process finished in the last run.
+    """
     latencies: list[float] = []
     seconds = busy = 0.0
     for number in range(times):
@@ -150,7 +155,7 @@ def _step(
 def _run_together(
     action: Action, items: Sequence[Sequence[str]], cap_s: float
 ) -> tuple[list[list[float]], float, float]:
-    """What each operation of each process took, what all took, and what that cost the machine, in seconds."""
+    """(latencies of the operations of each process, elapsed time, CPU time of the machine), in seconds."""
     _forget_caches()
     fork = multiprocessing.get_context("fork")
     gate = fork.Barrier(len(items) + 1)
@@ -179,7 +184,7 @@ def _run_together(
 
 
 def _work(action: Action, items: Sequence[str], cap_s: float, start: Callable[[], object], answer: Connection) -> None:
-    """In a process of its own: what it has done, or what went wrong."""
+    """Body of a process: sends what it has done, or the error, as `answer`."""
     start()
     latencies: list[float] = []
     first = now = CLOCK.monotonic()

@@ -1,4 +1,4 @@
-"""Rates of metadata through mounts: threefs beside others, round by round, so that all see the same machine."""
+"""Rates of metadata operations through mounts: threefs and other file systems in alternating rounds on one machine."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Comparison:
-    """`rounds` has the rows of each system of each round, `failures` why a system has none of some round."""
+    """`rounds` has the rows of each system for each round; `failures` the reason why a system lacks a round."""
 
     rounds: dict[str, list[list[Row]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""Other file systems to compare with, by a harness outside of the project: programs that are called by path.
+"""Measures other file systems by a harness outside this project: programs that are called by path.
 
     HARNESS/peers.py install|up|exec|down NAME --dir DIR    three copies, every copy synced
     HARNESS/mountbench.py --mount DIR --only metadata --json FILE
 
 Inside the same `exec`, `python -m threefs_bench mount DIR --apart` measures them with many calls in flight.
 
-A peer that cannot be brought up, or does not hold out, is left out, and the reason takes its place.
+A peer that does not start, or fails during the measurement, is reported with the reason.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The few figures that tell whether the hot paths are healthy, each beside a limit of the machine of the same run."""
+"""A few measurements that show whether the hot paths are healthy, each compared with a limit of the machine."""
 
 import asyncio
 import os

@@ -1,8 +1,8 @@
 """The bytes of a checkpoint file. Pure: no I/O here.
 
-A header in a chunk of its own, then the arrays, then the index (JSON) at the end. An array of at least one chunk begins
-on a chunk boundary, so that its chunks are written whole and by one write each; smaller ones stand side by side behind.
-Integers and arrays are little-endian.
+A header in a chunk of its own, then the arrays, then the index (JSON). An array of at least one chunk begins on a chunk
+boundary, so each of its chunks is written by one write; smaller arrays share the chunks after them. Integers and arrays
+are little-endian.
 """
 
 import json

@@ -28,11 +28,11 @@ from threefs_cli.error_names import with_filename
 from threefs_cli.option_types import json_option
 
 INTERVAL_S = 1.0
-#: What a backup promises to be behind at most.
+#: A copy that is further behind than this counts as failed.
 MAX_LAG_S = 10.0
 _STATUS_S = 5.0
 _MANAGER, _META = "manager", "meta"
-#: What a manager or meta service leaves in its data_dir; of a disk of its own also what the file system puts there.
+#: Files that a manager or meta service makes in its data_dir; lost+found is there if the data_dir is a disk of its own.
 _SERVICE_FILES = frozenset({"kv", "lock", "cluster_id", "incarnation", "routing_version", "lost+found"})
 
 Progress = Callable[[str], None]
@@ -52,8 +52,8 @@ Examples:
 def backup(selector: ClusterSelector, target: Path, once: bool) -> None:
     """Copy the metadata and the manager's tables to DIRECTORY, and keep the copy at most 10 s behind.
 
-    Nothing is stopped for it. DIRECTORY should be on another disk, better on another machine. Only embedded stores are
-    copied: etcd and PostgreSQL have backups of their own. `threefs restore` makes new stores from it.
+    The cluster keeps running. DIRECTORY should be on another disk, better on another machine. Only embedded stores are
+    copied: etcd and PostgreSQL have backups of their own. `threefs restore` makes new stores from the backup.
     """
     progress: Progress = (lambda line: None) if selector.as_json else (lambda line: click.echo(line, err=True))
 
@@ -72,7 +72,7 @@ def backup(selector: ClusterSelector, target: Path, once: bool) -> None:
 
 
 async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -> None:
-    """Round after round. Raises what a single copy meets; else only what cannot become better."""
+    """Copy in rounds. With `once`, raises every error; else only those that a later round cannot avoid."""
     while True:
         start = CLOCK.monotonic()
         for follower in list(followers):
@@ -85,7 +85,7 @@ async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -
                 if not followers:
                     raise
                 report.progress(f"{follower.role}: {error}")
-            except OSError as error:  # of our own tree too
+            except OSError as error:  # ThreefsError is one too
                 if once:
                     raise
                 follower.failure = error.strerror or str(error)
@@ -96,7 +96,7 @@ async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -
 
 
 class _Report:
-    """Says how the backup is: to people when something changes, to programs every few seconds."""
+    """Reports the state of the backup: to people when it changes, to programs every few seconds."""
 
     def __init__(self, *, as_json: bool, progress: Progress) -> None:
         self.progress = progress
@@ -121,7 +121,7 @@ class _Report:
 
 
 def _state(follower: Follower, now_ns: int) -> str:
-    """For people; the same as long as nothing has changed that they should know."""
+    """The state of one copy in words; it changes only when a person should know."""
     if not follower.failure:
         return f"{follower.role}: up to date"
     return f"{follower.role}: behind since {output.timestamp(follower.as_of_ns)}: {follower.failure}"
@@ -142,7 +142,7 @@ def describe(follower: Follower, now_ns: int) -> dict[str, Any]:
     epilog="""
 \b
 Examples:
-  threefs restore /mnt/other-disk/backup                        what the cluster of `threefs up` has lost
+  threefs restore /mnt/other-disk/backup                        the lost stores of the cluster of `threefs up`
   threefs restore /mnt/other-disk/backup --dir /srv/cluster
   threefs restore /mnt/other-disk/backup --store meta --data-dir /var/lib/threefs/meta
   threefs restore /mnt/other-disk/backup --store meta --engine etcd://a,b,c/meta
@@ -153,7 +153,7 @@ Examples:
 @click.option("--store", "role", type=click.Choice([_META, _MANAGER]), help="Restore only this one.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="The data_dir of the service; with --store.")
 @click.option("--engine", metavar="URL", help="The engine of the service, if it is not embedded; with --store.")
-@click.option("--up-to-damage", is_flag=True, help="Of a damaged log, restore what was written before the damage.")
+@click.option("--up-to-damage", is_flag=True, help="Restore the part of a damaged log before the damage.")
 @json_option
 def restore_command(
     directory: Path,
@@ -164,13 +164,13 @@ def restore_command(
     up_to_damage: bool,
     as_json: bool,
 ) -> None:
-    """Make the stores that a cluster has lost from the backup in DIRECTORY.
+    """Make the lost stores of a cluster from the backup in DIRECTORY.
 
-    The service must be stopped, and its store gone or empty: nothing is ever overwritten. All of the backup is checked
-    first. Start the services after it, then run `threefs fsck`: it tells what of the last seconds was lost.
+    The service must be stopped, and its store must be missing or empty: nothing is ever overwritten. The whole backup
+    is checked first. Afterwards start the services and run `threefs fsck`, which reports what was lost.
     """
     if (data_dir or engine) and not role:
-        raise InvalidArgument("--data-dir and --engine name one store: say which one by --store")
+        raise InvalidArgument("--data-dir and --engine name one store: add --store meta or --store manager")
     if role and sum(bool(one) for one in (cluster, data_dir, engine)) > 1:
         raise InvalidArgument("give one of --dir, --data-dir and --engine")
     cluster_id = archive.cluster_id_of(directory)
@@ -217,14 +217,14 @@ async def _restore_one(
         try:
             await restore(point, store, exclusive=not url.shared)
         except AlreadyExists:
-            raise AlreadyExists(f"{url} is not empty; move it away if it is really to be replaced") from None
+            raise AlreadyExists(f"{url} is not empty; to replace it, move it away first") from None
         finally:
             await store.close()
     return [(role, point)]
 
 
 def _check_data_dir(data: Path) -> None:
-    """Raises AlreadyExists: what lies there is not of a service, so the name may have been mistyped."""
+    """Raises AlreadyExists if the directory has files that no service makes: its name may be mistyped."""
     unexpected = (
         sorted(entry.name for entry in data.iterdir() if entry.name not in _SERVICE_FILES) if data.is_dir() else []
     )
@@ -237,15 +237,18 @@ def _check_data_dir(data: Path) -> None:
 async def _restore_lost(
     found: Callable[..., RestorePoint], cluster_id: str, home: Path, roles: Sequence[str]
 ) -> list[tuple[str, RestorePoint]]:
-    """Those whose store is gone, empty, or what an interrupted restore has left. Raises AlreadyExists if none is."""
+    """Restore the stores that are missing, empty, or left by an interrupted restore.
+
+    Raises AlreadyExists if none is.
+    """
     lost = [role for role in roles if await _is_lost(home / role / "data", cluster_id)]
     if not lost:
         raise AlreadyExists(
-            f"no store is lost in {home}: {' and '.join(roles)} have theirs. Nothing was changed; move a store away if "
-            "it is really to be replaced"
+            f"no store is lost in {home}: {' and '.join(roles)} have theirs. Nothing was changed; to replace a store, "
+            "move it away first"
         )
     points = {role: found(role) for role in lost}
-    if len(lost) > 1:  # what the metadata refers to must be in the manager's tables
+    if len(lost) > 1:  # the metadata must not refer to chains that the manager's tables lack
         points[_META] = found(_META, points[_MANAGER].as_of_ns)
     done = []
     for role in lost:
@@ -278,7 +281,7 @@ async def _is_lost(data: Path, cluster_id: str) -> bool:
 
 @contextlib.contextmanager
 def _owned_data_dir(data: Path | None, cluster_id: str) -> Iterator[None]:
-    """The data directory of a service that does not run. Raises Unavailable if it does, WrongCluster."""
+    """Own the data directory of a service. Raises Unavailable if the service runs, and WrongCluster."""
     if data is None:
         yield
         return

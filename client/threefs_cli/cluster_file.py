@@ -18,16 +18,17 @@ NAME = "cluster.json"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a local cluster is made of. It stays as it was when the cluster was made."""
+    """The parts of a local cluster, fixed when the cluster is made."""
 
     storage: int = 3  # storage processes
     replicas: int = 3
-    min_replicas: int = 0  # that must serve for a write to be taken, when the cluster is made; 0: more than half
+    min_replicas: int = 0  # copies that a chain must have to accept writes, at first; 0: more than half
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= self.storage:
             raise InvalidArgument(
-                f"{self.replicas} replicas need at least that many storage processes, and there are {self.storage}"
+                f"{self.replicas} replicas need at least {self.replicas} storage processes, and the plan has "
+                f"{self.storage}; give --storage {self.replicas} or --replicas {self.storage}"
             )
 
     @property
@@ -38,7 +39,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One service. Its addresses stay the same over restarts, once it has been given some."""
+    """One service. It keeps the addresses of its first start."""
 
     name: str
     module: str
@@ -57,7 +58,7 @@ class ClusterFile:
 
     @property
     def address(self) -> str:
-        """What clients are given; empty before the manager's first start."""
+        """The address for clients; empty before the manager's first start."""
         manager = self.program("manager")
         return f"threefs://{manager.addresses[0]}" if manager.addresses else ""
 
@@ -83,8 +84,8 @@ def load(directory: Path) -> ClusterFile | None:
         return None
     except PermissionError:
         raise AccessDenied(
-            f"the cluster in {directory} is closed to you, as it belongs to another user: reach it by --address and "
-            "--key-file (docs/security.md)"
+            f"the cluster in {directory} is closed to you, because it belongs to another user; use --address and "
+            "--key-file to reach it (docs/security.md)"
         ) from None
     try:
         table = json.loads(content)
@@ -108,18 +109,18 @@ def save(directory: Path, cluster: ClusterFile) -> None:
 
 
 def default_directory() -> Path:
-    """Where a local cluster is when no directory is named: $THREEFS_DIR, or one place of each user."""
+    """The directory of a local cluster when none is named: $THREEFS_DIR, else one below the user's data directory."""
     named = os.environ.get(keyring.CLUSTER_VARIABLE, "")
     return Path(named) if named else keyring.data_home() / "local"
 
 
 def key_file(directory: Path) -> Path:
-    """Of the cluster there; it has one if this exists."""
+    """The key file of the cluster in `directory`, which has a key if the file exists."""
     return directory / keyring.KEY_NAME
 
 
 def address_in(directory: Path) -> str:
-    """The address of the cluster that runs in `directory`. Raises NotFound, Unavailable, which say how to start it."""
+    """The address of the cluster that runs in `directory`. Raises NotFound and Unavailable, saying how to start it."""
     found = load(directory)
     if found is None or not found.address:
         raise NotFound(f"there is no cluster in {directory}; `threefs up --dir {directory}` starts one")

@@ -1,4 +1,4 @@
-"""Errors of this machine's kernel, with the name that the user knows."""
+"""Adds the name of a file to errors of the kernel that lack one."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from threefs.errors import ThreefsError
 
 @contextlib.contextmanager
 def with_filename(path: Path | str) -> Iterator[None]:
-    """Whatever fails within is about `path`, unless the error names a file: the kernel names none when a write fails,
-    as on a full disk. Raises the same OSError with the name."""
+    """Raise an OSError of the block again with the name `path`, unless it names a file: the kernel names none when a
+    write fails, for example on a full disk."""
     try:
         yield
     except OSError as error:

@@ -59,16 +59,17 @@ Examples:
 \b
 Exit codes, as of fsck(8):
   0  nothing is wrong          8  the check could not be done
-  1  all that was wrong is mended   16  the command itself was wrong
-  4  something is left wrong  32  cancelled
+  1  all findings are repaired   16  the command line is wrong
+  4  findings are left  32  cancelled
 """,
 )
-@click.option("--repair", is_flag=True, help="Mend what is wrong. Without it nothing is changed.")
+@click.option("--repair", is_flag=True, help="Repair what is wrong. Without it nothing is changed.")
 @cluster_options
 def fsck(selector: ClusterSelector, repair: bool) -> None:
-    """Check names, links and queues of a cluster that is in use.
+    """Check names, links, queues and chunks of a cluster while it is in use.
 
-    What is found without a name goes to /lost+found. Everything is looked at twice before it is told or mended.
+    Each finding is checked twice before it is reported or repaired. A repair moves files without a name to /lost+found.
+    docs/fsck.md explains the findings.
     """
 
     async def work(fs: AsyncFileSystem) -> Report:
@@ -102,7 +103,7 @@ def lines(report: Report) -> Iterator[str]:
         mark = "repaired" if finding.repaired else "wrong"
         yield f"{mark}: {finding.kind.replace('_', ' ')}: {output.printable(finding.detail)}"
     if not report.complete:
-        yield "there is more; check again when this is mended"
+        yield "there are more findings than one run reports: run `threefs fsck --repair`, then check again"
     looked = f"{report.entries} entries, {report.inodes} inodes, {report.chunks} chunks"
     yield f"{looked}: " + (f"{len(report.findings)} findings" if report.findings else "clean")
 

@@ -1,7 +1,7 @@
 """A cluster on this machine: starts the service programs, finds them again, and stops them.
 
     DIRECTORY/cluster.json          plan, addresses, processes
-    DIRECTORY/key                   what programs must know to be let in
+    DIRECTORY/key                   the key that programs need to use the cluster
     DIRECTORY/NAME/settings.toml    of each program: manager, meta, storage-1, storage-2, ...
     DIRECTORY/NAME/log, data/
 
@@ -41,7 +41,7 @@ _POLL_S = 0.02
 _LOCK_NAME = "lock"
 _JOINED_NAME = "cluster_id"
 
-#: A group may be let in to the key by hand; others never, and nobody else writes here.
+#: The owner may grant a group read access, to share the key. Nobody else may read or write here.
 _FORBIDDEN_MODE = 0o027
 
 Progress = Callable[[str], None]
@@ -64,11 +64,11 @@ class LocalCluster:
     async def up(
         self, plan: Plan | None = None, *, port: int = 0, progress: Progress = lambda line: None
     ) -> ClusterFile:
-        """Start what does not run yet, and wait until all of it serves. The data of an earlier start is kept.
+        """Start the programs that do not run, and wait until they serve. The data of an earlier start is kept.
 
-        Raises InvalidArgument for another plan than that of the cluster that is there, Unavailable for a program that
-        does not start. If that is a storage process, and the cluster had its plan before, the others go on: its chains
-        have other copies, or wait for what an administrator decides, who can ask and tell only a manager that runs.
+        Raises InvalidArgument for a plan that differs from that of the existing cluster, Unavailable for a program that
+        does not start. A storage process of an existing cluster that does not start leaves the others running: its
+        chains have other copies, or an administrator must decide about them, which needs a running manager.
         """
         with self._lock():
             state = self._load_or_plan(plan)
@@ -97,17 +97,17 @@ class LocalCluster:
             return []
         with self._lock():
             running = self.running()
-            # The manager first: it would take a stop for a hand-over, and the last one would have to return alone.
+            # The manager first: else it would move the chains to the storage process that stops last.
             await self._stop([program for program in running if program.name == "manager"])
             await self._stop([program for program in running if program.name != "manager"])
             return [program.name for program in running]
 
     async def kill(self, name: str) -> None:
-        """kill -9, and wait until it is gone. For demonstrations."""
+        """Kill a program with SIGKILL, and wait for its end. For the demonstration."""
         await self._signal_and_wait([program for program in self.running() if program.name == name], signal.SIGKILL)
 
     async def watch(self, progress: Progress, stopped: Callable[[], bool]) -> None:
-        """Tell of each program that ends, until `stopped` or until all have ended."""
+        """Report each program that ends, until `stopped` or until all have ended."""
         running = {program.name for program in self.running()}
         while running and not stopped():
             now = {program.name for program in self.running()}
@@ -120,11 +120,11 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """One command at a time works on a directory."""
+        """Let one command at a time work on the directory."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except FileExistsError:
-            raise NotADirectory(f"{self.directory} is a file; name a directory, or one that is to be made") from None
+            raise NotADirectory(f"{self.directory} is a file; name a directory, existing or new") from None
         mode = stat.S_IMODE(self.directory.stat().st_mode)
         if mode & _FORBIDDEN_MODE:
             self.directory.chmod(mode & ~_FORBIDDEN_MODE)
@@ -149,7 +149,7 @@ class LocalCluster:
             if self._is_initialized(state):
                 if dataclasses.replace(plan, min_replicas=state.plan.min_replicas) == state.plan:
                     raise InvalidArgument(
-                        f"the cluster in {self.directory} is made already; `threefs chain min-replicas "
+                        f"the cluster in {self.directory} exists already; `threefs chain min-replicas "
                         f"{plan.min_replicas}` changes how many copies a write needs"
                     )
                 raise InvalidArgument(
@@ -161,11 +161,11 @@ class LocalCluster:
         return state
 
     def _is_initialized(self, state: ClusterFile) -> bool:
-        """Whether the cluster has been given its plan: each program that has joined it says so in its data."""
+        """Whether the cluster has its plan: a program that has joined a cluster keeps its id in its data."""
         return any((self.directory / program.name / "data" / _JOINED_NAME).exists() for program in state.programs)
 
     def _replanned_programs(self, state: ClusterFile, plan: Plan) -> tuple[Program, ...]:
-        """The programs of another plan; those that a first start has launched keep their process and addresses."""
+        """The programs of another plan; those that were launched already keep their process and addresses."""
         before = {program.name: program for program in state.programs}
         return tuple(before.get(program.name, program) for program in cluster_file.fresh(plan).programs)
 
@@ -177,7 +177,7 @@ class LocalCluster:
         return keys.read(self.key_file) if self.key_file.exists() else ""
 
     def _ensure_key(self, state: ClusterFile, progress: Progress) -> None:
-        """See to it that the cluster has a key: the one that it had, $THREEFS_TOKEN, or a new one."""
+        """Give the cluster a key, if it has none: the token of an old version, $THREEFS_TOKEN, or a new key."""
         named = os.environ.get(keyring.TOKEN_VARIABLE, "")
         if self.key_file.exists():
             if named not in ("", self._key()):
@@ -195,7 +195,7 @@ class LocalCluster:
         keys.make(self.key_file, given)
 
     def _legacy_token(self) -> str:
-        """What was a token in the settings of the manager before there were key files."""
+        """The token in the manager's settings, where versions without key files kept it; empty: none."""
         try:
             settings = tomllib.loads((self.directory / "manager" / "settings.toml").read_text(encoding="utf-8"))
         except (FileNotFoundError, tomllib.TOMLDecodeError):
@@ -215,7 +215,10 @@ class LocalCluster:
     async def _start_rest(
         self, state: ClusterFile, port: int, progress: Progress, *, all_needed: bool
     ) -> tuple[ClusterFile, list[str]]:
-        """All but the manager, and why some storage does not start. Raises Unavailable for what is needed."""
+        """Start all but the manager. Returns the new state and the errors of storage processes that do not start.
+
+        Raises Unavailable for a program that is needed.
+        """
         state, started = self._launch_all(state, [p.name for p in state.programs if p.name != "manager"], port)
         failures: list[str] = []
         deadline = self._clock.monotonic() + START_S
@@ -230,7 +233,7 @@ class LocalCluster:
         return state, failures
 
     def _launch_all(self, state: ClusterFile, names: Iterable[str], port: int) -> tuple[ClusterFile, list[str]]:
-        """Those that do not run yet, which are named."""
+        """Launch those programs of `names` that do not run. Returns the new state and their names."""
         started = []
         for name in names:
             program = state.program(name)
@@ -248,7 +251,8 @@ class LocalCluster:
         return state
 
     def _check_manager_store(self, state: ClusterFile) -> None:
-        """Without its store it would make a new cluster, to which none of the data belongs. Raises StrangeStore."""
+        """Raises StrangeStore if the manager's store is missing: the manager would make a new cluster, and no data
+        would belong to it."""
         kv = self.directory / "manager" / "data" / "kv"
         if self._is_initialized(state) and not (kv / "CURRENT").exists():
             raise StrangeStore(
@@ -290,7 +294,7 @@ class LocalCluster:
         return settings
 
     async def _await_ready(self, program: Program, timeout_s: float) -> tuple[str, ...]:
-        """Wait for its `ready` line: the addresses in it."""
+        """Wait for the `ready` line of a program; the addresses in it."""
         assert program.process is not None, "it was launched"
         deadline = self._clock.monotonic() + timeout_s
         while True:
@@ -311,7 +315,7 @@ class LocalCluster:
         )
 
     async def _init(self, state: ClusterFile) -> None:
-        """Give the cluster its plan; it may have it already."""
+        """Give the cluster its plan; harmless if it has it already."""
         plan = state.plan
         request = pb.InitRequest(
             storage=[
@@ -338,11 +342,11 @@ class LocalCluster:
     # ---- stopping ----
 
     async def _stop(self, programs: Sequence[Program]) -> None:
-        """SIGTERM to all, and SIGKILL for what does not listen to it."""
+        """Send SIGTERM to all programs, and SIGKILL to those that do not end in time."""
         await self._signal_and_wait(await self._signal_and_wait(programs, signal.SIGTERM), signal.SIGKILL)
 
     async def _signal_and_wait(self, programs: Sequence[Program], number: signal.Signals) -> list[Program]:
-        """Signal, and wait; those that still run after a while."""
+        """Send a signal and wait; the programs that still run after STOP_S."""
         for program in programs:
             if program.process is not None:
                 processes.send(program.process, number)
@@ -353,12 +357,12 @@ class LocalCluster:
 
 
 def toml(settings: dict[str, str | int]) -> str:
-    """Strings as JSON writes them are TOML too."""
+    """Settings as TOML: strings in JSON form are valid TOML."""
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
 
 
 def _check_port(state: ClusterFile, port: int) -> None:
-    """Raises InvalidArgument: a cluster keeps the port that its manager was first given, as clients know it by that."""
+    """Raises InvalidArgument for another port than that of the first start, because clients know the address."""
     addresses = state.program("manager").addresses
     if port and addresses and parse_address(addresses[0])[1] != port:
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""`threefs meta dump`, `threefs meta load`: all records of a store to a file and back, for a change of engines."""
+"""`threefs meta dump`, `threefs meta load`: all records of a store to a file and back, to change the engine."""
 
 import contextlib
 import os
@@ -40,14 +40,14 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=
 
 @click.group()
 def meta() -> None:
-    """The records of managers and meta services."""
+    """Copy all records of a manager or meta service to a file, and from a file to another engine."""
 
 
 @meta.command(
     epilog="""
 \b
 Examples:
-  threefs meta dump --dir /srv/cluster meta.dump        of a cluster that is in use
+  threefs meta dump --dir /srv/cluster meta.dump        from a running cluster
   threefs meta dump --engine rocks:///var/lib/threefs/meta/kv meta.dump
   THREEFS_ENGINE=postgresql://threefs:...@db/threefs threefs meta dump meta.dump
 """
@@ -58,11 +58,11 @@ Examples:
 def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
     """Write all records of a store to FILE.
 
-    They are of one moment. Without --engine a meta service that runs is asked for its embedded store; with it, etcd and
-    PostgreSQL may be in use, and an embedded store must not be.
+    The records are those of one moment. Without --engine, a running meta service sends its embedded store. With
+    --engine, etcd and PostgreSQL may be in use, but the service of an embedded store must be stopped.
     """
     if file.exists():
-        raise AlreadyExists(f"{file} exists already")
+        raise AlreadyExists(f"{file} exists already; remove it, or choose another name")
     if engine and (selector.address or selector.directory):
         raise click.UsageError("--engine names a store, --address and --dir a cluster; give one of them")
     unfinished = file.with_name(f"{file.name}.unfinished")
@@ -93,7 +93,7 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
 
 @contextlib.contextmanager
 def _create_durable(file: Path) -> Iterator[BinaryIO]:
-    """Durable at the end."""
+    """A new file, which is durable at the end of the block."""
     with with_filename(file), os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         yield out
         out.flush()
@@ -113,8 +113,8 @@ Examples:
 def load(engine: str, file: Path, as_json: bool) -> None:
     """Fill an empty store from FILE.
 
-    The file is checked to its end before anything is written. Start no service on the store before this is done; when
-    it is interrupted, empty the store and begin anew.
+    The whole file is checked before anything is written. Start no service on the store before this command ends. If it
+    is interrupted, empty the store and run it again.
     """
 
     async def load_store(store: Durable) -> Content:

@@ -34,11 +34,20 @@ Examples:
 )
 @click.argument("mountpoint")
 @click.option("--foreground", is_flag=True, help="Stay until the unmount.")
-@click.option("--cache", "cache_s", type=float, default=1.0, show_default=True, help="Seconds of names and attributes.")
-@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds until calls fail.")
-@click.option("--private", is_flag=True, help="For this user only.")
-@click.option("--supervise", is_flag=True, help="Start the process behind it again if it dies.")
-@click.option("-o", "flags", help="Options of mount(8), with commas: ro, nosuid, noexec, ...")
+@click.option(
+    "--cache",
+    "cache_s",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Seconds for which names and attributes are cached.",
+)
+@click.option(
+    "--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds after which a call fails."
+)
+@click.option("--private", is_flag=True, help="Let only this user use the mount.")
+@click.option("--supervise", is_flag=True, help="Restart the process behind the mount if it dies.")
+@click.option("-o", "flags", help="Options of mount(8), separated by commas: ro, nosuid, noexec, ...")
 @cluster_options
 def mount(
     selector: ClusterSelector,
@@ -52,7 +61,8 @@ def mount(
 ) -> None:
     """Show the cluster as a directory.
 
-    Returns when it is mounted. The process behind it stays until `threefs umount`; its log is named by --json.
+    Returns when the directory is mounted. The process behind the mount runs until `threefs umount`; --json prints the
+    name of its log.
     """
     url = selector.url()
     others = not private and may_allow_other()
@@ -66,7 +76,7 @@ def mount(
     )
     place = mountpoints.check(mountpoint)
     if mountpoints.is_dead(place):
-        click.echo(f"the process behind the mount at {place} has ended; that mount is replaced", err=True)
+        click.echo(f"the process behind the mount at {place} has ended; mounting again", err=True)
     command = server_command(url, place, options)
     if foreground:
         os.execv(command[0], command)
@@ -87,10 +97,10 @@ Examples:
 """
 )
 @click.argument("mountpoint")
-@click.option("--lazy", is_flag=True, help="Detach it at once, and end it when nobody uses it any more.")
+@click.option("--lazy", is_flag=True, help="Detach it at once; its process ends with its last user.")
 @json_option
 def umount(mountpoint: str, lazy: bool, as_json: bool) -> None:
-    """End a mount, also one of which the process has died. Returns when everything written is stored."""
+    """End a mount, also one whose process has died. Returns when everything that was written is stored."""
     place = mountpoints.place_of(mountpoint)
     serving = [processes.of(pid) for pid in mountpoints.servers(place)]
     mountpoints.unmount(place, lazy=lazy)

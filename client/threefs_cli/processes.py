@@ -1,7 +1,7 @@
-"""Processes that outlive the command that started them, and are recognised by a later one.
+"""Processes that outlive the command that started them, and that a later command finds again.
 
-A pid alone is not enough: it may belong to somebody else by now. So the moment of the start is kept with it, and a
-signal goes through a handle of the very process that was checked.
+A pid alone does not identify a process: the kernel reuses pids. So the start time is kept with it, and signals go
+through a pidfd of the process that was checked.
 """
 
 import contextlib
@@ -48,8 +48,8 @@ def of(pid: int) -> Process:
 
 
 def alive(process: Process) -> bool:
-    """Whether exactly this process still runs."""
-    with contextlib.suppress(ChildProcessError):  # not a child of ours: somebody else reaps it
+    """Whether this very process still runs."""
+    with contextlib.suppress(ChildProcessError):  # not our child: another process reaps it
         os.waitpid(process.pid, os.WNOHANG)
     found = _read_stat(process.pid)
     return found is not None and found[0] not in _DEAD_STATES and found[1] == process.started_ticks
@@ -99,7 +99,7 @@ def child_environment() -> dict[str, str]:
 
 
 def _read_stat(pid: int) -> tuple[str, int] | None:
-    """(state, ticks at its start) of whatever process has this pid now."""
+    """(state, start time in ticks) of the process that has this pid now; None: there is none."""
     try:
         content = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,7 +1,7 @@
-"""Opens what a look at a local tree has found, and nothing that has been put in its place since.
+"""Opens files that a scan of a local tree has found, without following symbolic links below its top.
 
-Whoever may write to a directory that another user copies could exchange a file for a symbolic link to one of that
-user's, between the look and the copy.
+Between the scan and the copy, another user who may write to the directory could replace a file by a symbolic link to a
+file that only the copying user may read.
 """
 
 import os
@@ -14,9 +14,9 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_file(top: str, path: str) -> int:
-    """The file `path`, of which `top` is a beginning that the user has named: below it no link is followed.
+    """Open the file `path`. No link is followed below `top`, the beginning of `path` that the user has named.
 
-    Raises OSError, NotSupported for what is no file any more.
+    Raises OSError, and NotSupported if `path` is not a file any more.
     """
     assert path.startswith(top), "the tree lies below its top"
     parent, _, name = path.rpartition("/") if path == top else (top, "", path[len(top) :])
@@ -34,5 +34,5 @@ def open_file(top: str, path: str) -> int:
         os.close(directory)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise NotSupported(f"{path} is no file any more")
+        raise NotSupported(f"{path} is not a file any more: it was replaced during the copy")
     return file

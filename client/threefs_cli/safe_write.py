@@ -1,10 +1,10 @@
-"""Where files of the cluster land on the local disk.
+"""Writes files of the cluster to the local disk, safe against names and links that other users chose.
 
-What comes out of a cluster was named by others: a symbolic link that one `get` has made must not lead the next one out
-of its destination, and a file that came with set-user-id bits must not become a program of the user who fetched it. So
-everything below the directory that the user has named is reached from that directory's descriptor, name by name, and no
-symbolic link is followed. A file is written under another name and takes its own when it is whole, so the old one stays
-until then, whenever this process ends. Permissions are those of the file, less what the umask takes away.
+A symbolic link that one `get` has made must not lead the next one out of its destination, and a file with set-user-id
+bits must not become a program of the user who copies it. So everything below the directory that the user has named is
+opened from that directory's descriptor, name by name, and no symbolic link is followed. A file is written under a
+temporary name and renamed when it is whole, so the old file stays until then, even if this process is killed.
+Permissions are those of the file, without set-user-id bits and less the umask.
 """
 
 import os
@@ -22,10 +22,10 @@ _PERMISSIONS = 0o777
 
 
 class SafeWriter:
-    """Below one directory, `base`, which the user has named and which may be reached through links.
+    """Writes below one directory, `base`, which the user has named; the path to `base` may contain links.
 
-    With `special_files` a device or a pipe, also behind a link as /dev/stdout is one, is written to instead of being
-    replaced: only for what the user has named in full.
+    With `special_files`, a device or pipe (also behind a link, such as /dev/stdout) is written to instead of replaced.
+    That is only right for a path that the user has named in full.
     """
 
     def __init__(self, base: str, *, special_files: bool = False, random: Random = RANDOM) -> None:
@@ -34,14 +34,14 @@ class SafeWriter:
         self._random = random
 
     def make_directory(self, path: str) -> None:
-        """One that is there already is fine. Raises OSError, NotADirectory."""
+        """Make a directory, or accept an existing one. Raises OSError, NotADirectory."""
         with self._open_parent(path) as (parent, name):
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent)
             os.close(self._open_subdirectory(name, parent, path))
 
     def make_symlink(self, target: str, path: str) -> None:
-        """In the place of whatever file or link is there. Raises OSError."""
+        """Make a symbolic link; it replaces an existing file or link. Raises OSError."""
         with self._open_parent(path) as (parent, name):
             temporary = self._temporary_name()
             os.symlink(target, temporary, dir_fd=parent)
@@ -49,8 +49,10 @@ class SafeWriter:
 
     @contextmanager
     def new_file(self, path: str, mode: int) -> Iterator[int]:
-        """The descriptor of a file that takes the place of whatever file or link is there, if all goes well. Raises
-        OSError."""
+        """The descriptor of a new file, which replaces an existing file or link if the block succeeds.
+
+        Raises OSError.
+        """
         with self._open_parent(path) as (parent, name), with_filename(path):
             special = _open_special(name, parent) if self._special_files else None
             if special is not None:
@@ -83,7 +85,7 @@ class SafeWriter:
 
     @contextmanager
     def _open_parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """(descriptor of the directory that a path lies in, its last name)."""
+        """(descriptor of the parent directory of a path, last name of the path)."""
         *parts, name = self._components(path)
         directory = os.open(self._base or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

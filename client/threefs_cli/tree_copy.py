@@ -1,4 +1,4 @@
-"""Copies trees between the local disk and the cluster: many small files at once, large ones in pieces at once."""
+"""Copies trees between the local disk and the cluster: many small files at a time, large ones in parallel pieces."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ async def put(fs: AsyncFileSystem, tree: LocalTree, progress: CopyProgress) -> N
 
 
 async def put_stream(fs: AsyncFileSystem, source: BinaryIO, destination: str) -> int:
-    """Copy what comes until its end into a file, which replaces another one then; how many bytes."""
+    """Copy a stream to its end into a file, which then replaces an existing one; the number of bytes."""
     length, mode = 0, ~_umask() & 0o666
     async with (
         _replace_atomically(fs, destination) as temporary,
@@ -53,8 +53,10 @@ async def put_stream(fs: AsyncFileSystem, source: BinaryIO, destination: str) ->
 
 
 async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, named_in_full: bool = False) -> None:
-    """Copy a tree of the cluster out. Existing files are replaced, each in one step when the new one is whole; a device
-    is written to if it was `named_in_full`."""
+    """Copy a tree of the cluster out. Each existing file is replaced in one step, when the new one is whole.
+
+    A device as destination is written to, if the user has `named_in_full`.
+    """
     writer = SafeWriter(tree.base, special_files=named_in_full and not tree.directories)
     if tree.directories and tree.base:
         os.makedirs(tree.base, exist_ok=True)
@@ -70,7 +72,7 @@ async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, 
 
 
 async def _make_directory(fs: AsyncFileSystem, path: str, *, allow_symlink: bool) -> None:
-    """A directory. Below what the user has named, somebody else's link to a directory is not gone through."""
+    """Make a directory. Only the top, which the user has named, may be a symbolic link to one."""
     await fs.mkdir(path, parents=True)
     if not allow_symlink and not (await fs.stat(path, follow=False)).is_directory:
         raise NotADirectory(f"{path} is a symbolic link, and nothing is written through it; remove it first")
@@ -78,7 +80,7 @@ async def _make_directory(fs: AsyncFileSystem, path: str, *, allow_symlink: bool
 
 @asynccontextmanager
 async def _replace_atomically(fs: AsyncFileSystem, path: str) -> AsyncIterator[str]:
-    """A name beside `path` for what is to take its place in the end; if that fails nothing is left of it."""
+    """A temporary name beside `path`, renamed to `path` at the end of the block; removed if the block fails."""
     parent, _, _ = path.rpartition("/")
     temporary = f"{parent}/.put-{RANDOM.token(8).hex()}"
     try:
@@ -88,7 +90,7 @@ async def _replace_atomically(fs: AsyncFileSystem, path: str) -> AsyncIterator[s
         with suppress(ThreefsError):
             await fs.unlink(temporary)
         name = temporary.rpartition("/")[2]
-        if isinstance(error, ThreefsError) and name in error.message:  # instead of it the name that the user knows
+        if isinstance(error, ThreefsError) and name in error.message:  # the user knows only the final name
             hint = (
                 f"; `threefs mkdir -p {parent}` makes its directory" if isinstance(error, NotFound) and parent else ""
             )
@@ -136,7 +138,7 @@ async def _put_piece(
 
 
 def _batches(files: list[RemoteFile]) -> Iterator[list[RemoteFile]]:
-    """Small files that are fetched together."""
+    """Small files in groups, each for one batch of reads."""
     batch: list[RemoteFile] = []
     size = 0
     for file in files:
@@ -204,7 +206,7 @@ def destinations(sources: tuple[str, ...], destination: str, *, into: bool) -> l
     Raises InvalidArgument for several sources and no directory to put them into.
     """
     if not into and len(sources) > 1:
-        raise InvalidArgument(f"{destination} is not a directory, and there are {len(sources)} things to copy")
+        raise InvalidArgument(f"{destination} is not a directory, and {len(sources)} files are to be copied into it")
     if not into:
         return [(sources[0], destination)]
     return [(source, f"{destination.rstrip('/')}/{_last_name(source)}") for source in sources]

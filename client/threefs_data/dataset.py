@@ -24,8 +24,8 @@ class _OpenShard:
 class Dataset:
     """Samples 0 .. len - 1 in the order in which they were packed. Also works as a map-style dataset of PyTorch.
 
-    Shards are opened and their tables read when first needed; at most `tables_bytes` of tables are kept beyond those of
-    the batch at hand.
+    Shards are opened, and their tables read, when they are first needed. At most `tables_bytes` of tables are kept,
+    beyond those that the current batch needs.
     """
 
     def __init__(self, fs: FileSystem, path: str, *, tables_bytes: int = TABLES_BYTES) -> None:
@@ -90,7 +90,7 @@ class Dataset:
         return f"{self.path}/{format.shard_name(shard)}"
 
     def _open_shards(self, numbers: set[int]) -> None:
-        """Have these shards open, and close others that have not been used for long."""
+        """Open these shards, and close the least recently used ones beyond `tables_bytes`."""
         for number in numbers & self._open.keys():
             self._open.move_to_end(number)
         missing = sorted(numbers - self._open.keys())

@@ -13,7 +13,7 @@ from threefs_data.permutation import Permutation
 class Epoch:
     """One rank's part of one pass over all samples. The parts of all ranks together hold every sample once.
 
-    Depends on nothing else than these values, so that every rank knows the order without asking the others.
+    The order depends on these values only, so every rank computes it without asking the others.
     """
 
     seed: int = 0
@@ -33,7 +33,7 @@ class Epoch:
     def batches(self, samples: int, batch_size: int, *, first: int = 0, step: int = 1) -> Iterator[list[int]]:
         """Numbers of the samples in each batch: batch `first` and every step-th after it."""
         if batch_size < 1:
-            raise InvalidArgument(f"a batch of {batch_size} samples is not possible")
+            raise InvalidArgument(f"a batch of {batch_size} samples is not possible; give 1 or more")
         order = Permutation(samples, self.seed, self.epoch) if self.shuffle else None
         length = self.length(samples)
         for start in range(first * batch_size, length, step * batch_size):

@@ -1,8 +1,8 @@
 """The bytes of a dataset. Pure: no I/O here.
 
-A dataset is a directory. `dataset.index` names the shards: how many samples and bytes each has, and the checksum of its
-table. A shard file holds a header, the samples one after the other, and then its table: where each sample begins, and
-its CRC32C. All integers are little-endian.
+A dataset is a directory. `dataset.index` lists the shards: number of samples, number of bytes, checksum of the table. A
+shard file contains a header, the samples one after the other, and a table with the start and the CRC32C of each sample.
+All integers are little-endian.
 """
 
 import struct

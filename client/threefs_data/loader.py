@@ -1,7 +1,7 @@
 """Reads an epoch in batches with several worker processes, in an order that does not depend on their number.
 
-Batch i is read by worker i mod workers and comes back through that worker's pipe. A worker has one batch in hand and is
-held back by its full pipe, so memory is bounded by about two batches for each worker.
+Worker i mod workers reads batch i and sends it through its own pipe. A worker has one batch in memory and waits while
+its pipe is full, so memory is bounded by about two batches per worker.
 """
 
 import multiprocessing
@@ -31,7 +31,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a worker is told."""
+    """The work of one worker process."""
 
     path: str
     epoch: Epoch
@@ -56,7 +56,7 @@ def batches(
     raises, and Unavailable when a worker dies.
     """
     if workers < 0:
-        raise InvalidArgument(f"{workers} workers are not possible")
+        raise InvalidArgument(f"{workers} workers are not possible; give 0 (read in this process) or more")
     if workers == 0:
         return _read(fs, Plan(path, epoch, batch_size, 0, 1))
     plans = [Plan(path, epoch, batch_size, first, workers) for first in range(workers)]

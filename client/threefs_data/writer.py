@@ -25,7 +25,8 @@ class DatasetWriter:
 
     def __init__(self, fs: FileSystem, path: str, *, shard_bytes: int = 256 << 20, random: Random = RANDOM) -> None:
         if not 1 <= shard_bytes <= format.MAX_SHARD_BYTES - format.MAX_SAMPLE_BYTES:
-            raise InvalidArgument(f"shards of {shard_bytes} bytes are not possible")
+            most = format.MAX_SHARD_BYTES - format.MAX_SAMPLE_BYTES
+            raise InvalidArgument(f"shards of {shard_bytes} bytes are not possible; give 1 to {most} bytes")
         self.path = path.rstrip("/")
         self._fs = fs
         self._shard_bytes = shard_bytes
@@ -100,7 +101,7 @@ class DatasetWriter:
                 self._file.close()
             self._fs.remove(self._unfinished, recursive=True)
         except ThreefsError:
-            pass  # the reason for giving up is the error to show; what is left says "unfinished" in its name
+            pass  # the first error is the one to raise; the remains have "unfinished" in their name
 
 
 def pack(fs: FileSystem, samples: Iterable[Buffer], path: str, *, shard_bytes: int = 256 << 20) -> int:
@@ -119,7 +120,7 @@ def pack_files(fs: FileSystem, files: Iterable[str], path: str, *, shard_bytes: 
 
 
 def _contents(fs: FileSystem, files: Iterable[str]) -> Iterator[memoryview]:
-    """The contents of files, many of them asked for at once."""
+    """The contents of files, read in large batches."""
     rest = iter(files)
     while names := list(islice(rest, _FILES_AT_ONCE)):
         rows: list[tuple[str, int, int]] = []

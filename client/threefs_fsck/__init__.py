@@ -1,4 +1,4 @@
-"""Checks a cluster that is in use: names, links, queues, chunks; and mends what is wrong."""
+"""Checks a cluster that is in use (names, links, queues, chunks) and repairs what is wrong."""
 
 from threefs_fsck.check import check
 from threefs_fsck.findings import Finding, Report

@@ -1,4 +1,4 @@
-"""A whole check."""
+"""A check of a whole cluster: metadata and chunks, repeated after repairs."""
 
 from threefs_client import AsyncFileSystem
 
@@ -6,14 +6,14 @@ from threefs_fsck.chunks import ChunkCheck
 from threefs_fsck.findings import Report
 from threefs_fsck.metadata import MetadataCheck, Progress
 
-#: Repairs may bring to light what they had hidden, such as a loop below an entry that led nowhere.
+#: A repair may reveal a finding that the damage had hidden, such as a loop below a dangling entry.
 _ROUNDS = 4
 
 
 async def check(fs: AsyncFileSystem, *, repair: bool = False, progress: Progress = lambda title, rows: None) -> Report:
-    """Look at all of a cluster, while it is in use. With `repair`, mend what is wrong, and look again.
+    """Check a whole cluster while it is in use. With `repair`, repair what is wrong and check again.
 
-    Raises what the services raise when they cannot be asked.
+    Raises the errors of services that do not answer.
     """
     report = await _check_once(fs, repair, progress)
     for _ in range(_ROUNDS):

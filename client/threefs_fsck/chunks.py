@@ -101,7 +101,7 @@ class ChunkCheck:
             request = pb.BatchStatRequest(places=[pb.Place(base=number) for number in part])
             reply = await self._meta.call(methods.BATCH_STAT, request, timeout_s=CALL_S)
             for number, result in zip(part, reply.results, strict=True):
-                if result.code == Corrupt.code:  # told with the inodes; a file of which nothing is known is spared
+                if result.code == Corrupt.code:  # the check of inodes reports it; its chunks are left alone
                     found[number] = pb.Inode(inode=number, type=pb.FILE)
                 elif result.code not in (0, NotFound.code):
                     raise error_of(result.code, f"inode {number}")
@@ -128,7 +128,7 @@ class ChunkCheck:
         )
 
     async def _check_damage(self, chain: ChainId, chunk: ChunkId) -> None:
-        """Damage that is known; it may be repaired in a moment."""
+        """Report damage that a target knows of, if it is still there after a pause: repairs are under way."""
         await self._clock.sleep(_PAUSE_S)
         routing = self._cluster.routing
         now = await replicas.replica_states(self._calls, routing, routing.chains[chain], chunk)
@@ -155,10 +155,10 @@ class ChunkCheck:
         layout = from_wire(inode.layout)
         own = self._chunks.chain_of(layout, chunk.number)
         if own != chain:
-            # Bytes that lie only here may be all that is left of the file; else it is of a file that is gone.
+            # A chunk that its own chain lacks may be the only copy of these bytes, so it is kept.
             surplus = chunk.number * layout.chunk_bytes >= inode.length or await self._exists(own, chunk)
             repaired = self._repair and surplus and await self._remove(chain, chunk)
-            detail = f"{_description(chunk)} lies on chain {chain}, where nobody looks"
+            detail = f"{_description(chunk)} lies on chain {chain}, but its file keeps it on chain {own}"
             self._add_finding("misplaced_chunk", detail, chunk.inode, repaired)
             return
         end = end_of(layout.chunk_bytes, chunk.number, length)
@@ -180,7 +180,8 @@ class ChunkCheck:
     # ---- lengths ----
 
     async def _check_length(self, number: int, end: int) -> None:
-        """A truncate removes chunks before it changes the length: so look at the inode, the chains, the inode again."""
+        """Check the inode, then the chains, then the inode again: a truncate removes chunks before it sets the
+        length."""
         if not await self._recheck_length(number, end):
             return
         inode = (await self._inodes([number]))[number]

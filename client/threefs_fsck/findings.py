@@ -1,4 +1,4 @@
-"""What a check finds, and what the exit code says of it."""
+"""The findings of a check, and the exit code that follows from them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,25 +12,25 @@ CLEAN, CORRECTED, UNCORRECTED = 0, 1, 4
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. It was looked at twice."""
+    """One thing that is wrong, confirmed by a second check."""
 
     kind: str  # "orphan", "dangling_entry", "orphan_chunk" ...
-    detail: str  # for people
-    inode: int = 0  # that it is about, as far as there is one
-    parent: int = 0  # of an entry
+    detail: str  # a sentence for people
+    inode: int = 0  # the inode concerned; 0: none
+    parent: int = 0  # of an entry: its directory
     name: bytes = b""
     repaired: bool = False
 
 
 @dataclass(slots=True)
 class Report:
-    """All of a check. `findings` of a repaired cluster are those of before the repair."""
+    """The result of a check. After a repair, `findings` has what was wrong before it."""
 
     findings: list[Finding] = field(default_factory=list)
-    entries: int = 0  # looked at
+    entries: int = 0  # number of entries checked
     inodes: int = 0
-    chunks: int = 0  # one replica each
-    complete: bool = True  # False: there was more wrong than is told in one run
+    chunks: int = 0  # each counted once, whatever the number of replicas
+    complete: bool = True  # False: there are more findings than one run reports
 
     @property
     def kinds(self) -> Counter[str]:

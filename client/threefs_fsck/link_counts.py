@@ -1,4 +1,4 @@
-"""Names per inode, and the way from directories to the root: eight bytes per entry, sixteen per directory."""
+"""Number of names of each inode, and parents of directories: 8 bytes of memory per entry, 16 per directory."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,7 +22,7 @@ class LinkCounts:
         self._pages.append(np.fromiter(inodes, np.uint64))
 
     def close(self) -> None:
-        """All have been added."""
+        """Count, after the last `add` and before the first `of`."""
         together = np.concatenate(self._pages) if self._pages else np.empty(0, np.uint64)
         self._pages = []
         self._inodes, self._counts = np.unique(together, return_counts=True)
@@ -36,7 +36,7 @@ class LinkCounts:
 
 
 class ParentLinks:
-    """Which directory lies in which."""
+    """The parent of each directory."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Numbers, Numbers]] = []
@@ -45,10 +45,10 @@ class ParentLinks:
         self._pairs.append((np.asarray(directories, np.uint64), np.asarray(parents, np.uint64)))
 
     def cycles(self) -> list[int]:
-        """One directory of every loop.
+        """One directory of every cycle.
 
-        Every directory takes the step up at once, then steps of double length. Whoever has not come to an end after as
-        many steps as there are directories is in a loop, or below one.
+        Pointer doubling: all directories go one step up, then two, then four. A directory that has reached neither the
+        root nor an unknown parent after as many steps as there are directories is in a cycle or below one.
         """
         if not self._pairs:
             return []
@@ -58,12 +58,12 @@ class ParentLinks:
         parents = np.concatenate([pair[1] for pair in self._pairs])[order]
         up = np.minimum(np.searchsorted(directories, parents), len(directories) - 1)
         here = np.arange(len(directories))
-        ends = (directories[up] != parents) | (directories == ROOT)  # there, or in something that is not known
+        ends = (directories[up] != parents) | (directories == ROOT)  # at the root, or below an unknown parent
         up = np.where(ends, here, up)
         far = up
         for _ in range(len(directories).bit_length()):
             far = far[far]
-        lost = np.unique(far[~ends[far]])  # all on loops
+        lost = np.unique(far[~ends[far]])  # each of them is on a cycle
         found: list[int] = []
         seen: set[int] = set()
         for start in lost.tolist():

@@ -1,9 +1,10 @@
 """Checks the tables of the meta service, page by page while they change.
 
-What looks wrong may only have changed between two pages, so everything is looked at again: the service judges it in
-one transaction. The number of names of a file cannot be judged so, as only a walk through all entries finds them, and
-a walk may miss one that is being moved. But whoever adds, takes or moves a name sets the inode's change time. So names
-count only if that is the same after the walk as before it; what never stands still is left for another check.
+A suspect may only have changed between two pages, so the service checks each suspect again in one transaction. It
+cannot check the number of names of a file that way: only a walk through all entries finds the names, and a walk may
+miss a name that is being moved. But every change of a name sets the change time of its inode. So the names of an
+inode count only if its change time is the same before and after the walk. An inode that changes during every walk is
+left for another check.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -21,19 +22,19 @@ PAGE_ROWS = 1024
 SUBJECTS_PER_REQUEST = 64
 NAMES_PER_REQUEST = 16_384
 INODES_PER_REQUEST = 4096
-#: For suspects that are changed meanwhile.
+#: Further walks for suspects that changed during one.
 MAX_WALKS = 4
-#: In one run; a repaired cluster is checked again.
+#: Bounds the memory of one run. With --repair, the next run finds the rest.
 MAX_SUSPECTS = 100_000
 CALL_S = 60.0
 
 T = TypeVar("T")
-#: Called with (what is being looked at, rows since the last call).
+#: Called with (name of the table, rows read since the last call).
 Progress = Callable[[str, int], None]
 
 
 class MetaService(Protocol):
-    """What is needed of threefs_client.meta_calls.MetaCalls."""
+    """The part of threefs_client.metadata.meta_calls.MetaCalls that a check needs."""
 
     def mutation(self) -> pb.Mutation: ...
 
@@ -47,8 +48,8 @@ class MetadataCheck:
         self._repair = repair
         self._progress = progress
         self._in_queue: set[int] = set()
-        self._queued: dict[int, dict[bytes, None]] = {}  # keys in the queue of inodes that are suspected
-        self._named_in_queue: set[int] = set()  # suspected for being in the queue
+        self._queued: dict[int, dict[bytes, None]] = {}  # suspected inode -> its keys in the removal queue
+        self._named_in_queue: set[int] = set()  # suspected because the queue has them
         self._suspects: dict[int, dict[tuple[int, bytes], None]] = {}  # inode -> its names, as gathered
 
     async def run(self) -> None:
@@ -111,7 +112,8 @@ class MetadataCheck:
         return UsageCount(kept)
 
     async def _check_usage(self, first: UsageCount) -> None:
-        """What was changed during a count may be taken for a difference, but hardly twice for the same one."""
+        """Count again where the sums differ: a change during a count looks like a difference, but not twice the
+        same."""
         suspected = first.differences()
         if not suspected:
             return
@@ -122,10 +124,10 @@ class MetadataCheck:
         accounts = sorted(account for account, cost in suspected.items() if differences.get(account) == cost)
         await self._recheck(again.subjects(accounts))
 
-    # ---- looking again ----
+    # ---- second check of suspects ----
 
     async def _recheck_inodes(self) -> None:
-        """Gather the names of the suspects, and judge; those that were changed meanwhile again."""
+        """Gather the names of the suspects and check them; repeat for those that changed during the walk."""
         for _ in range(MAX_WALKS):
             if not self._suspects:
                 return
@@ -138,7 +140,7 @@ class MetadataCheck:
             self._suspects = {inode: {} for inode in self._suspects if inode in changed}
 
     async def _change_times(self, inodes: Sequence[int]) -> dict[int, int]:
-        """0 for what cannot be read, or is not there; and for directories, which know their one place themselves."""
+        """Change times of inodes; 0: unreadable, missing, or a directory, which records its only parent itself."""
         found: dict[int, int] = {}
         for start in range(0, len(inodes), INODES_PER_REQUEST):
             part = inodes[start : start + INODES_PER_REQUEST]
@@ -158,7 +160,7 @@ class MetadataCheck:
             async for page in self._pages(pb.FSCK_QUEUE, wanted):
                 for subject in page.suspects:
                     self._queued.setdefault(subject.inode, {}).update(dict.fromkeys(subject.queued))
-        for inode in numbers:  # whoever lost its last name after the first look at the queue has come into it
+        for inode in numbers:  # a file that lost its last name after the scan of the queue is in the queue by now
             if inode in self._queued and inode not in self._named_in_queue and not self._suspects[inode]:
                 del self._suspects[inode]
 
@@ -202,7 +204,7 @@ _TITLES = {
 def _batches(
     suspects: list[tuple[int, dict[tuple[int, bytes], None]]],
 ) -> Iterator[list[tuple[int, dict[tuple[int, bytes], None]]]]:
-    """So many at a time that a request stays small."""
+    """Suspects in batches that keep a request small."""
     part: list[tuple[int, dict[tuple[int, bytes], None]]] = []
     names = 0
     for suspect in suspects:

@@ -1,4 +1,4 @@
-"""Which chunks the targets of a chain hold, read side by side."""
+"""Which chunks the targets of a chain have, compared page by page."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from threefs.wire import storage_pb2 as pb
 
 PAGE_ROWS = 1024
 CALL_S = 20.0
-GOOD, DAMAGED, LOST = range(3)  # what a target knows of its copy; DAMAGED: not repaired yet
+GOOD, DAMAGED, LOST = range(3)  # health of a copy, as its target knows it; DAMAGED: not repaired yet
 
 
 class StorageCalls(Protocol):
@@ -23,7 +23,7 @@ class StorageCalls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A chunk on one target. Version 0: nothing committed, or a record that cannot be read."""
+    """The record of a chunk on one target. Version 0: nothing is committed, or the record cannot be read."""
 
     version: int
     length: int  # bytes
@@ -32,7 +32,7 @@ class ReplicaState:
     health: int = field(default=GOOD, compare=False)
 
 
-#: What each serving target has of a chunk; None: nothing.
+#: The record of a chunk on each serving target; None: it has none.
 ReplicaStates = Mapping[TargetId, ReplicaState | None]
 
 
@@ -49,7 +49,10 @@ class _Replica:
         self._more = True
 
     async def take(self, last: ChunkId | None) -> tuple[dict[ChunkId, ReplicaState], ChunkId | None]:
-        """The chunks up to and with `last`; without one, a page. And up to which chunk these are all, None: all."""
+        """The chunks up to and including `last`; with None, the next page.
+
+        Also the chunk up to which the result is complete; None: there are no more.
+        """
         while self._more and (last is None or self._after is None or self._after < last):
             await self._fetch()
             if last is None:
@@ -76,7 +79,7 @@ class _Replica:
 
 
 async def chunks(calls: StorageCalls, routing: Routing, chain: Chain) -> AsyncIterator[dict[ChunkId, ReplicaStates]]:
-    """All chunks of a chain, in pages. The tail is read first: what it has committed the others get a moment later.
+    """All chunks of a chain, in pages. The tail is read first: it commits first, and the others have a version by then.
 
     Raises ChainChanged, NotServing, Unavailable.
     """
@@ -99,7 +102,7 @@ async def chunks(calls: StorageCalls, routing: Routing, chain: Chain) -> AsyncIt
 
 
 async def replica_states(calls: StorageCalls, routing: Routing, chain: Chain, chunk: ChunkId) -> ReplicaStates:
-    """What every serving target has of one chunk now."""
+    """The records of one chunk on every serving target, as of now."""
     seen: dict[TargetId, ReplicaState | None] = {}
     for target in reversed(chain.serving):
         address = _address(routing, target)
@@ -118,7 +121,7 @@ async def scan(
 
 
 def are_consistent(states: ReplicaStates) -> bool:
-    """Whether all have the same, or will once what is on its way has arrived."""
+    """Whether all replicas are equal, or one has a pending version, after which they will be."""
     rows: Sequence[ReplicaState | None] = list(states.values())
     if any(row is not None and row.pending for row in rows):
         return True
@@ -126,7 +129,7 @@ def are_consistent(states: ReplicaStates) -> bool:
 
 
 def damaged(states: ReplicaStates) -> list[TargetId]:
-    """Targets that know their copy to be damaged or lost."""
+    """Targets that know that their copy is damaged or lost."""
     return [target for target, row in states.items() if row is not None and row.health != GOOD]
 
 

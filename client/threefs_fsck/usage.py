@@ -1,4 +1,4 @@
-"""The sums that quotas keep, beside what the inodes cost."""
+"""Compares the sums that quotas keep with a count of all inodes."""
 
 from collections.abc import Iterable
 
@@ -10,20 +10,20 @@ _NOTHING: Cost = (0, 0)
 
 
 class UsageCount:
-    """One count of all inodes, begun when the sums were `kept`."""
+    """One count of all inodes, compared with the sums that were `kept` when it started."""
 
     def __init__(self, kept: Iterable[pb.FsckUsage]) -> None:
         self._kept = {usage.account: usage for usage in kept}
         self._counted: dict[bytes, Cost] = {}
 
     def add(self, costs: Iterable[pb.FsckUsage]) -> None:
-        """What a page of inodes costs."""
+        """Add the usage of a page of inodes."""
         for cost in costs:
             size, inodes = self._counted.get(cost.account, _NOTHING)
             self._counted[cost.account] = size + cost.bytes, inodes + cost.inodes
 
     def differences(self) -> dict[bytes, Cost]:
-        """By account, what the sums lack."""
+        """By account: the counted usage minus the kept sum, where they differ."""
         found = {}
         for account in self._kept.keys() | self._counted.keys():
             kept = self._kept.get(account, pb.FsckUsage())
@@ -33,7 +33,7 @@ class UsageCount:
         return found
 
     def subjects(self, accounts: Iterable[bytes]) -> list[pb.FsckSubject]:
-        """To be looked at once more by the service."""
+        """Requests to the service to check these accounts once more, in a transaction."""
         found = []
         for account in accounts:
             size, inodes = self._counted.get(account, _NOTHING)

@@ -1,4 +1,4 @@
-"""What a demonstration measured, and which of its checks held."""
+"""The report of a demonstration: measurements and checks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

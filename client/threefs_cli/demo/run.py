@@ -24,7 +24,7 @@ Progress = Callable[[str], None]
 
 
 def run(directory: Path, progress: Progress, *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> Report:
-    """Everything in a cluster of its own in `directory`. A step that fails ends it; the report says which."""
+    """Run all steps on a new cluster in `directory`. The first step that fails ends the run; the report names it."""
     report = Report()
     cluster = LocalCluster(directory)
     try:

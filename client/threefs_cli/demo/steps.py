@@ -1,4 +1,4 @@
-"""The steps of the demonstration. Each measures its time in the file system and says what it checked."""
+"""The steps of the demonstration. Each measures its time in the file system and records its checks."""
 
 import asyncio
 from collections.abc import Mapping

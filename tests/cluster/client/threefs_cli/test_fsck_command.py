@@ -21,7 +21,7 @@ def test_what_is_shown() -> None:
     assert fsck_command.describe(report)["exit_code"] == 4
     assert fsck_command.describe(report)["kinds"] == {"wrong_links": 1, "loop": 1}
     report = Report(complete=False)
-    assert next(fsck_command.lines(report)).startswith("there is more")
+    assert next(fsck_command.lines(report)).startswith("there are more")
 
 
 @pytest.mark.parametrize(

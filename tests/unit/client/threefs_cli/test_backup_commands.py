@@ -84,7 +84,7 @@ def test_what_a_local_cluster_has_lost_is_restored(backup: Path, tmp_path: Path)
 
 
 def test_what_cannot_be_is_said(backup: Path, tmp_path: Path) -> None:
-    assert "say which one by --store" in run("restore", str(backup), "--data-dir", str(tmp_path / "x"), code=2)
+    assert "add --store meta" in run("restore", str(backup), "--data-dir", str(tmp_path / "x"), code=2)
     assert "holds no cluster" in run("restore", str(backup), "--dir", str(tmp_path / "none"), code=1)
     (tmp_path / "empty").mkdir()
     assert "holds no backup" in run("restore", str(tmp_path / "empty"), "--dir", str(tmp_path), code=1)
