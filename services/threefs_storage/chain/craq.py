@@ -153,7 +153,7 @@ class Craq:
             else:
                 whole = WholeChunk(chunk, committed, record.entries, record.forgotten)
                 await self._successor.send_whole_chunk(target, successor, whole, deadline)
-            self._trace.add(chunk, "resynced", version=committed.version if committed else 0, to=successor.target_id)
+            self._trace.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
 
     def trace_repaired(self, target: Target, chunk: ChunkId) -> None:
         """Note the repair in the trace of the chunk."""
